@@ -1,0 +1,1 @@
+"""refdesk as a library: documents in, cited passages out. Knows nothing of MCP."""

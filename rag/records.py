@@ -1,0 +1,194 @@
+"""The values that move through refdesk. All frozen; all positions are characters of a source's text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    import numpy as np
+    import numpy.typing as npt
+
+Vectors: TypeAlias = "npt.NDArray[np.float32]"
+"""Embeddings, shape (texts, dimension), float32, every row of unit length."""
+
+Mode = Literal["dense", "sparse", "hybrid"]
+MAX_LIMIT = 50  # hits of one search
+MAX_QUERY_CHARS = 4096
+MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
+BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking. Made in one place per transport, never from a request's arguments."""
+
+    tenant: str
+    user: str | None = None
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A structural piece of a document's text: `text[start:end]`.
+
+    A document's blocks are in order, don't overlap, and leave out nothing but whitespace.
+    `level` counts for headings only: 1 is the outermost; the heading's words are in `title`.
+    """
+
+    kind: BlockKind
+    start: int
+    end: int
+    level: int = 0
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a parser makes of one file.
+
+    `pages` holds the start of every page in `text`, empty where the format has no pages.
+    `date` is the document's own date, if it states one. `url` is where a person can open it.
+    """
+
+    text: str
+    title: str
+    mime_type: str
+    blocks: tuple[Block, ...]
+    pages: tuple[int, ...] = ()
+    date: datetime | None = None
+    url: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk before it is stored: `document.text[start:end]`, with where it stands.
+
+    `context` is the line that is put before the text when it is embedded and indexed, never
+    when it is shown. `tokens` counts the text alone, in the embedder's own tokens. `page` is
+    that of the first character, 1-based.
+    """
+
+    seq: int
+    start: int
+    end: int
+    section: tuple[str, ...]
+    context: str
+    page: int | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """What a collection remembers of its embedder: vectors of two identities don't compare."""
+
+    provider: str
+    model: str
+    dimension: int
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """An entry of a source's outline; `start` is where the heading stands in the text."""
+
+    title: str
+    level: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One document of a collection, without its text.
+
+    `uri` is where it came from, for operators; `url` is where a reader can open it. `date` is
+    what the document says of itself, `ingested_at` when refdesk read it.
+    """
+
+    id: str
+    collection: str
+    uri: str
+    title: str
+    mime_type: str
+    digest: str
+    chunk_count: int
+    length: int
+    ingested_at: datetime
+    url: str | None = None
+    date: datetime | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A stored passage of a source: `text` is `source.text[start:end]`."""
+
+    id: str
+    source_id: str
+    seq: int
+    start: int
+    end: int
+    text: str
+    section: tuple[str, ...] = ()
+    page: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A tenant's named body of sources, with what its vectors were made by."""
+
+    tenant: str
+    name: str
+    embedder: EmbedderIdentity
+    distance: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A chunk as an answer. `score` is what the order is by, at most 1; higher is better.
+
+    `similarity` is the cosine to the query, comparable between collections and modes.
+    """
+
+    chunk: Chunk
+    source: Source
+    score: float
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """One question to the desk. None means: as the settings say."""
+
+    query: str
+    limit: int | None = None
+    mode: Mode | None = None
+    collections: tuple[str, ...] | None = None
+    sources: tuple[str, ...] | None = None
+    exclude_sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Hits, best first, and what a reader must know to judge them."""
+
+    hits: tuple[Hit, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """A window on a source: `text` is `source.text[start:end]`, `chunks` those that touch it."""
+
+    source: Source
+    outline: tuple[Heading, ...]
+    start: int
+    end: int
+    text: str
+    chunks: tuple[Chunk, ...]

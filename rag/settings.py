@@ -1,0 +1,132 @@
+"""What an operator can set, as frozen models; `config.example.toml` mirrors this module.
+
+The doors read it (`rag.configuration`); everything else is handed the part it needs.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from rag.errors import ConfigurationError
+from rag.records import MAX_LIMIT, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode
+
+DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
+NAME_PATTERN = r"^[a-z0-9]+(?:[-_][a-z0-9]+)*$"
+"""Tenants and collections. Their names are joined by `__` into table names, so none holds one."""
+NAME_LENGTH = 48
+DEFAULT_COLLECTION = "documents"
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError(f"{path} begins with a user that this machine doesn't know") from error
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PrincipalSettings(_Section):
+    """Whose documents a local server answers from."""
+
+    tenant: Name = "default"
+
+
+class EmbedderSettings(_Section):
+    """Which model turns text into vectors."""
+
+    provider: Literal["builtin", "onnx", "openai"] = "builtin"
+    path: AbsolutePath | None = None
+    model: str = ""
+    base_url: str = "https://api.openai.com/v1"
+    api_key_env: str = "OPENAI_API_KEY"
+    dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None
+    max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
+    query_prefix: str = ""
+    document_prefix: str = ""
+    batch_size: Annotated[int, Field(ge=1, le=2048)] = 64
+    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+
+    @model_validator(mode="after")
+    def _complete(self) -> EmbedderSettings:
+        if self.provider == "onnx" and self.path is None:
+            raise ValueError('provider = "onnx" needs path, the folder with model.onnx and tokenizer.json')
+        if self.provider == "openai" and not self.model:
+            raise ValueError('provider = "openai" needs model, the name that the endpoint knows it by')
+        return self
+
+
+class ChunkingSettings(_Section):
+    """How sources are cut into chunks."""
+
+    max_tokens: Annotated[int, Field(ge=32, le=8192)] = 254
+
+
+class IngestSettings(_Section):
+    """Which files of a folder become sources."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = (".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__")
+    hidden: bool = False
+    max_file_bytes: Annotated[int, Field(ge=1)] = 20_000_000
+    parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+
+
+class SearchSettings(_Section):
+    """How a search runs when it doesn't say otherwise."""
+
+    collections: tuple[Name, ...] = ()
+    mode: Mode = "hybrid"
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 8
+    candidates: Annotated[int, Field(ge=10, le=1000)] = 50
+    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+
+
+class ServerSettings(_Section):
+    """How `refdesk` answers its hosts."""
+
+    max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 8000
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+
+
+class Settings(_Section):
+    """Everything that an operator can set."""
+
+    data: AbsolutePath = DEFAULT_DATA
+    principal: PrincipalSettings = PrincipalSettings()
+    embedder: EmbedderSettings = EmbedderSettings()
+    chunking: ChunkingSettings = ChunkingSettings()
+    ingest: IngestSettings = IngestSettings()
+    search: SearchSettings = SearchSettings()
+    server: ServerSettings = ServerSettings()
+
+
+def valid_name(name: str) -> str:
+    """`name` as it is, if it may name a collection or a tenant.
+
+    Raises:
+        ConfigurationError: it may not; the message says what a name looks like.
+    """
+    if len(name) <= NAME_LENGTH and re.fullmatch(NAME_PATTERN, name):
+        return name
+    raise ConfigurationError(
+        f"{name!r} can't be a name: use up to {NAME_LENGTH} lower-case letters and digits, "
+        "with single - or _ between them."
+    )

@@ -1,0 +1,106 @@
+"""What tests in several folders share: the installed scripts, and a desk with the demo corpus."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rag.admin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """The installed console scripts, run in an environment without settings of the machine's owner."""
+
+    folder: Path
+    home: Path
+
+    @property
+    def server(self) -> str:
+        return str(self.folder / "refdesk")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
+        return kept | {"XDG_CONFIG_HOME": str(self.home), "XDG_DATA_HOME": str(self.home)}
+
+    def admin(
+        self, *arguments: str | Path, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run refdesk-admin to its end."""
+        return subprocess.run(
+            [self.folder / "refdesk-admin", *arguments],
+            env=self.environment | (env or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="session")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Scripts:
+    return Scripts(Path(sysconfig.get_path("scripts")), tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The demo corpus: seventeen documents about the measuring of time."""
+    return Path(rag.admin.__file__).parent / "demo_corpus"
+
+
+@pytest.fixture(scope="session")
+def clock_room(scripts: Scripts, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with the demo corpus in it. Only for reading."""
+    data = tmp_path_factory.mktemp("clock-room")
+    run = scripts.admin("ingest", corpus, "--data", data)
+    assert run.returncode == 0, run.stderr
+    return data
+
+
+@pytest.fixture(scope="session")
+def judged() -> Path:
+    """Judged sets and real documents that lie beside the checkout on the project's own machines."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the judged sets are not on this machine (../shared/data)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_desk() -> ModuleType:
+    """tests/small_desk.py as a module: an embedder that only counts words, and writers that use it."""
+    path = Path(__file__).with_name("small_desk.py")
+    spec = importlib.util.spec_from_file_location("small_desk", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["small_desk"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def plain_folder(small_desk: ModuleType, tmp_path: Path) -> Iterator[Path]:
+    """A folder in which permissions count."""
+    with small_desk.without_rights(tmp_path) as folder:
+        yield folder
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio, which LanceDB needs."""
+    return "asyncio"

@@ -1,0 +1,191 @@
+"""A desk small enough for tests: an embedder without a model, sources without files, ingestion with both.
+
+Tests get this module as a fixture. Run as a script it is a writing process of its own, which says
+"ready" when it has imported everything and begins at a line on its standard input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import numpy as np
+
+import rag.ingest.run
+from rag.embed.vectors import unit_rows
+from rag.ingest.run import ingest
+from rag.records import EmbedderIdentity, Heading, Passage, Source
+from rag.settings import IngestSettings
+from rag.store.writer import NewSource, ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    import numpy.typing as npt
+
+    from rag.embed import Embedder, TextKind
+    from rag.ingest.report import Outcome, Report
+    from rag.ingest.run import Progress
+    from rag.records import Vectors
+    from rag.store.writer import CollectionWriter
+
+DIMENSION = 32
+NOBODY = 65534  # the user without rights
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class BagOfWords:
+    """Texts that share words are near each other: each word adds a direction of its own."""
+
+    identity: EmbedderIdentity = field(default=EmbedderIdentity("tests", "bag-of-words", DIMENSION))
+    window: int = 256
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        return [match.span() for match in _TOKEN.finditer(text)]
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
+        return vectors(texts)
+
+
+def vectors(texts: Sequence[str]) -> Vectors:
+    """What the bag of words makes of texts."""
+    return unit_rows(np.stack([_bag(text) for text in texts]))
+
+
+def _bag(text: str) -> npt.NDArray[np.float32]:
+    words = _TOKEN.findall(text.casefold()) or [""]
+    bag: npt.NDArray[np.float32] = np.sum([_direction(word) for word in words], axis=0)
+    return bag
+
+
+@lru_cache(1 << 14)
+def _direction(word: str) -> npt.NDArray[np.float32]:
+    seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "big")
+    return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
+
+
+class Silent:
+    """Watches a run and says nothing."""
+
+    def started(self, files: int) -> None:
+        pass
+
+    def embedded(self, chunks: int) -> None:
+        pass
+
+    def finished(self, outcome: Outcome) -> None:
+        pass
+
+
+async def ingested(
+    data: Path,
+    *paths: Path,
+    tenant: str = "default",
+    collection: str = "documents",
+    embedder: Embedder | None = None,
+    settings: IngestSettings | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Ingest as `refdesk-admin ingest` does, with the bag of words where no embedder is given."""
+    embedder = embedder or BagOfWords()
+    made = await ensure_collection(data, tenant, collection, embedder.identity)
+    async with open_writer(data, made) as writer:
+        return await ingest(
+            writer,
+            embedder,
+            paths,
+            settings or IngestSettings(),
+            max_tokens=254,
+            progress=progress or Silent(),
+        )
+
+
+async def writing(
+    data: Path, tenant: str = "default", collection: str = "documents"
+) -> AbstractAsyncContextManager[CollectionWriter]:
+    """A collection, made if need be, to be opened for writing."""
+    return open_writer(data, await ensure_collection(data, tenant, collection, BagOfWords().identity))
+
+
+def new_source(
+    writer: CollectionWriter, name: str, *paragraphs: str, id_: str | None = None, **details: object
+) -> NewSource:
+    """A source with a passage for each paragraph; the first paragraph is its only heading."""
+    text = "\n\n".join(paragraphs)
+    ends = np.cumsum([len(paragraph) + 2 for paragraph in paragraphs])
+    passages = [
+        Passage(seq, int(end) - 2 - len(paragraph), int(end) - 2, (paragraphs[0],), name, seq + 1, 9)
+        for seq, (paragraph, end) in enumerate(zip(paragraphs, ends, strict=True))
+    ]
+    values: dict[str, object] = {
+        "id": id_ or writer.source_id(name),
+        "collection": writer.collection.name,
+        "uri": name,
+        "title": name,
+        "mime_type": "text/plain",
+        "digest": hashlib.sha256(text.encode()).hexdigest(),
+        "chunk_count": len(passages),
+        "length": len(text),
+        "ingested_at": datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
+    }
+    source = Source(**values | details)  # type: ignore[arg-type]
+    return NewSource(source, text, (Heading(paragraphs[0], 1, 0),), passages, vectors(paragraphs))
+
+
+def generation(number: int) -> list[str]:
+    """The paragraphs of a text that tells its generation in each, and has more or fewer of them."""
+    return [f"pendulum of generation{number} part{part}" for part in range(2 + number % 5)]
+
+
+@contextmanager
+def without_rights(folder: Path) -> Iterator[Path]:
+    """A folder in which permissions count: root gives up its rights meanwhile, and gets another folder."""
+    if os.geteuid():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as name:
+        os.chown(name, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(0)
+
+
+async def _ingest(data: str, *paths: str) -> None:
+    rag.ingest.run.WAVE_CHUNKS = 5  # many commits, to be killed between
+    await ingested(Path(data), *map(Path, paths))
+
+
+async def _write(data: str, name: str, *paragraphs: str) -> None:
+    async with await writing(Path(data)) as writer:
+        await writer.replace([new_source(writer, name, *paragraphs)])
+
+
+async def _replace(data: str, name: str, times: str) -> None:
+    async with await writing(Path(data)) as writer:
+        others = [new_source(writer, str(number), *(["word " * 99] * 9)) for number in range(99)]
+        for number in range(int(times)):
+            await writer.replace([new_source(writer, name, *generation(number)), *others])
+        await writer.finish()
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)  # noqa: T201 the parent waits for it
+    sys.stdin.readline()
+    os.fsync = lambda fd: None  # noqa: ARG005 as in the tests themselves
+    work: dict[str, Callable[..., Awaitable[None]]]
+    work = {"ingest": _ingest, "write": _write, "replace": _replace}
+    anyio.run(work[sys.argv[1]], *sys.argv[2:])

@@ -1,0 +1,47 @@
+"""config.example.toml says what the settings are."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from rag.configuration import load_settings, setting_keys
+from rag.settings import Settings
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "config.example.toml"
+
+
+def test_the_example_equals_the_defaults() -> None:
+    assert load_settings(EXAMPLE, {}) == Settings()
+
+
+def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
+    text = re.sub(r"^# (\w+ = )", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
+    assert _keys(tomllib.loads(text)) == list(setting_keys())
+
+
+def test_every_setting_is_explained_by_a_comment_above_it() -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    for keys in setting_keys():
+        (at,) = [
+            n
+            for n, line in enumerate(lines)
+            if re.match(rf"(# )?{keys[-1]} = ", line) and _section(lines, n) == keys[:-1]
+        ]
+        above = lines[:at]
+        while re.match(r"(# )?\w+ = ", above[-1]):  # one comment may explain several keys in a row
+            above.pop()
+        assert above[-1].startswith("#"), keys
+
+
+def _section(lines: list[str], at: int) -> tuple[str, ...]:
+    headers = [line.strip("[]") for line in lines[:at] if line.startswith("[")]
+    return tuple(headers[-1:])
+
+
+def _keys(table: dict[str, object], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for key, value in table.items():
+        found += _keys(value, (*above, key)) if isinstance(value, dict) else [(*above, key)]
+    return found

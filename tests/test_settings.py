@@ -1,0 +1,280 @@
+"""What an operator can set, where, and what is said of a mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rag.configuration import config_path, environment_name, load_settings, setting_keys
+from rag.errors import ConfigurationError
+from rag.settings import NAME_LENGTH, PrincipalSettings, SearchSettings, Settings, valid_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Write = Callable[[str], Path]
+
+EVERY_SETTING = {
+    "data": ("/srv/desk", Path("/srv/desk")),
+    "principal.tenant": ("acme", "acme"),
+    "embedder.provider": ("openai", "openai"),
+    "embedder.path": ("/srv/model", Path("/srv/model")),
+    "embedder.model": ("tiny", "tiny"),
+    "embedder.base_url": ("http://localhost:1/v1", "http://localhost:1/v1"),
+    "embedder.api_key_env": ("MY_KEY", "MY_KEY"),
+    "embedder.dimensions": ("256", 256),
+    "embedder.max_tokens": ("1024", 1024),
+    "embedder.query_prefix": ("query: ", "query: "),
+    "embedder.document_prefix": ("a, b: ", "a, b: "),
+    "embedder.batch_size": ("7", 7),
+    "embedder.timeout_seconds": ("1.5", 1.5),
+    "chunking.max_tokens": ("99", 99),
+    "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
+    "ingest.exclude": ("", ()),
+    "ingest.hidden": ("true", True),
+    "ingest.max_file_bytes": ("123", 123),
+    "ingest.parse_timeout_seconds": ("9", 9.0),
+    "search.collections": ("handbook,tickets", ("handbook", "tickets")),
+    "search.mode": ("dense", "dense"),
+    "search.limit": ("3", 3),
+    "search.candidates": ("77", 77),
+    "search.timeout_seconds": ("2", 2.0),
+    "server.max_chars": ("4000", 4000),
+    "server.log_level": ("debug", "debug"),
+}
+"""A value for each as it is written in the environment, and as it is understood."""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a settings file."""
+
+    def written(text: str) -> Path:
+        path = tmp_path / "config.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+def _value(settings: Settings, name: str) -> object:
+    value: object = settings
+    for key in name.split("."):
+        value = getattr(value, key)
+    return value
+
+
+def _complaint(config: Path | None = None, environment: dict[str, str] | None = None, **flags: object) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(config, environment or {}, flags)
+    return str(error.value)
+
+
+def test_the_environment_wins_over_the_file_and_flags_over_both(write: Write) -> None:
+    config = write('data = "/file"\n[search]\nlimit = 1\nmode = "dense"\n')
+    environment = {"REFDESK_DATA": "/environment", "REFDESK_SEARCH_LIMIT": "2"}
+    settings = load_settings(config, environment, {"data": Path("/flag")})
+    assert (settings.data, settings.search.limit, settings.search.mode) == (Path("/flag"), 2, "dense")
+    assert load_settings(config, environment, {"data": None}).data == Path("/environment")
+    assert load_settings(config, {}).data == Path("/file")
+
+
+def test_a_setting_that_nobody_made_has_its_default(write: Write) -> None:
+    assert load_settings(write(""), {}) == Settings()
+    assert load_settings(write("[search]\n"), {"HOME": "/x", "PATH": "y"}) == Settings()
+
+
+def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:
+    assert EVERY_SETTING.keys() == {".".join(keys) for keys in setting_keys()}
+    for keys in setting_keys():
+        name = ".".join(keys)
+        raw, understood = EVERY_SETTING[name]
+        extra = {"REFDESK_EMBEDDER_MODEL": "m"} if name == "embedder.provider" else {}
+        settings = load_settings(write(""), extra | {environment_name(keys): raw})
+        assert _value(settings, name) == understood
+        assert _value(Settings(), name) != understood
+
+
+def test_every_setting_can_be_made_in_the_file(write: Write) -> None:
+    for name, (_, understood) in EVERY_SETTING.items():
+        section, _, key = name.rpartition(".")
+        extra = 'model = "m"\n' if name == "embedder.provider" else ""
+        header = f"[{section}]\n{extra}" if section else ""
+        # JSON is TOML, as far as strings, numbers, booleans and lists of them go.
+        config = write(f"{header}{key} = {json.dumps(understood, default=str)}\n")
+        assert _value(load_settings(config, {}), name) == understood
+
+
+def test_the_file_is_the_named_one_then_that_of_the_environment_then_the_usual_one(
+    write: Write, tmp_path: Path
+) -> None:
+    config, other = write("[search]\nlimit = 1\n"), tmp_path / "other.toml"
+    other.write_text("[search]\nlimit = 2\n")
+    environment = {"REFDESK_CONFIG": str(other)}
+    assert load_settings(config, environment).search.limit == 1
+    assert load_settings(None, environment).search.limit == 2
+    path, required = config_path(None, {})
+    assert (path.parts[-2:], required) == (("refdesk", "config.toml"), False)
+
+
+def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert _complaint(missing) == f"There is no settings file {missing}."
+    assert _complaint(None, {"REFDESK_CONFIG": str(missing)}) == f"There is no settings file {missing}."
+    assert _complaint(write("[search\n")).startswith(f"{tmp_path}/config.toml is not valid TOML: ")
+    (tmp_path / "config.toml").write_bytes(b"\xff")
+    assert "config.toml can't be read: 'utf-8' codec" in _complaint(tmp_path / "config.toml")
+    assert "can't be read: [Errno 21] Is a directory" in _complaint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[search]\n\nlimt = 3\n", "line 3: there is no setting search.limt; did you mean search.limit?"),
+        ("[serch]\nlimit = 3\n", "line 1: there is no setting serch; did you mean search?"),
+        ("tenant = 'a'\n", "line 1: there is no setting tenant; did you mean principal.tenant?"),
+        ("xyzzy = 1\n", "line 1: there is no setting xyzzy."),
+        (
+            "# limit\n[search]\nmode = 'dense'\nlimit = '3'\n",
+            "line 4: search.limit: Input should be a valid integer.",
+        ),
+        ("[search]\nlimit = 0\n", "line 2: search.limit: Input should be greater than or equal to 1."),
+        ("[search]\nlimit = 51\n", "line 2: search.limit: Input should be less than or equal to 50."),
+        ("[search]\nlimit = 3.5\n", "line 2: search.limit: Input should be a valid integer"),
+        ("[search]\nlimit = true\n", "line 2: search.limit: Input should be a valid integer."),
+        ("[search]\nmode = 'exact'\n", "line 2: search.mode: Input should be 'dense', 'sparse' or 'hybrid'."),
+        ("[search]\ntimeout_seconds = nan\n", "line 2: search.timeout_seconds: Input should be"),
+        ("[search]\ntimeout_seconds = inf\n", "line 2: search.timeout_seconds: Input should be"),
+        ("[search]\ncollections = 'a'\n", "line 2: search.collections: Input should be a valid"),
+        (
+            "[search]\ncollections = ['ok', 'Not']\n",
+            "line 2: search.collections: String should match pattern",
+        ),
+        ("[ingest]\nhidden = 'yes'\n", "line 2: ingest.hidden: Input should be a valid boolean."),
+        ("[ingest]\ninclude = [1]\n", "line 2: ingest.include: Input should be a valid string."),
+        ("data = 5\n", "line 1: data: Input should be a valid string."),
+        ("data = '~nobody-here/x'\n", "line 1: data: ~nobody-here/x begins with a user"),
+        ("search = 5\n", "line 1: search: Input should be an object."),
+        ("[principal]\ntenant = 'a__b'\n", "line 2: principal.tenant: String should match pattern"),
+        ("[embedder]\nprovider = 'onnx'\n", 'line 1: embedder: provider = "onnx" needs path'),
+        ("[embedder]\nprovider = 'openai'\n", 'line 1: embedder: provider = "openai" needs model'),
+    ],
+)
+def test_a_mistake_in_the_file_is_told_with_its_line_and_what_would_be_right(
+    write: Write, text: str, told: str
+) -> None:
+    config = write(text)
+    assert _complaint(config).startswith(f"{config}, {told}")
+
+
+def test_every_mistake_is_told_at_once(write: Write) -> None:
+    complaint = _complaint(write("datta = 'x'\n[search]\nlimit = 0\nmode = 3\n"))
+    lines = [line.split(", ")[1].split(":")[0] for line in complaint.splitlines()]
+    assert sorted(lines) == ["line 1", "line 3", "line 4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "told"),
+    [
+        (
+            "REFDESK_SEARCH_LIMT",
+            "3",
+            "The environment variable REFDESK_SEARCH_LIMT is no setting; did you mean ",
+        ),
+        ("REFDESK_XYZZY", "3", "The environment variable REFDESK_XYZZY is no setting."),
+        ("REFDESK_SEARCH_LIMIT", "three", "The environment variable REFDESK_SEARCH_LIMIT: Input should be"),
+        ("REFDESK_SEARCH_LIMIT", "51", "the environment or flags: search.limit: Input should be less than"),
+        (
+            "REFDESK_SEARCH_MODE",
+            "exact",
+            "The environment variable REFDESK_SEARCH_MODE: Input should be 'dense'",
+        ),
+        ("REFDESK_INGEST_HIDDEN", "2", "The environment variable REFDESK_INGEST_HIDDEN: Input should be"),
+        ("REFDESK_SEARCH_COLLECTIONS", "a,B", "The environment variable REFDESK_SEARCH_COLLECTIONS: String"),
+        ("REFDESK_EMBEDDER_DIMENSIONS", "0", "The environment variable REFDESK_EMBEDDER_DIMENSIONS: Input"),
+        ("REFDESK_DATA", "~nobody-here", "the environment or flags: data: ~nobody-here begins with a user"),
+        (
+            "REFDESK_EMBEDDER_PROVIDER",
+            "onnx",
+            'the environment or flags: embedder: provider = "onnx" needs path',
+        ),
+    ],
+)
+def test_a_mistake_in_the_environment_is_told_with_its_name_and_not_with_a_line_of_the_file(
+    write: Write, name: str, raw: str, told: str
+) -> None:
+    config = write("data = '/x'\n[search]\nlimit = 3\nmode = 'dense'\n")
+    assert _complaint(config, {name: raw}).startswith(told)
+
+
+def test_paths_are_made_absolute_and_a_tilde_is_the_home(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load_settings(write("data = 'desk'\n"), {}).data == tmp_path / "desk"
+    assert load_settings(None, {"REFDESK_DATA": "~/desk"}).data == Path("/home/me/desk")
+    assert load_settings(None, {}, {"data": Path("desk")}).data == tmp_path / "desk"
+
+
+def test_numbers_without_a_point_do_for_seconds(write: Write) -> None:
+    assert load_settings(write("[search]\ntimeout_seconds = 3\n"), {}).search.timeout_seconds == 3.0
+
+
+def test_settings_do_not_change_once_they_are_read() -> None:
+    with pytest.raises(ValidationError):
+        Settings().search.limit = 3
+
+
+@pytest.mark.parametrize("name", ["a", "documents", "my-notes_2024", "0", "a-b_c", "x" * NAME_LENGTH])
+def test_names_of_lower_case_letters_digits_and_single_marks_are_valid(name: str) -> None:
+    assert valid_name(name) == name
+    assert PrincipalSettings(tenant=name).tenant == name
+    assert SearchSettings(collections=(name,)).collections == (name,)
+
+
+BAD_NAMES = [
+    "",
+    "A",
+    "a__b",
+    "a--b",
+    "a-_b",
+    "-a",
+    "a-",
+    "_a",
+    "a_",
+    "a.b",
+    "a/b",
+    "../a",
+    "a b",
+    "ä",
+    "a\n",
+    "a\x00",
+]
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "٣", "x" * (NAME_LENGTH + 1)])
+def test_other_names_are_refused_everywhere_and_told_what_a_name_looks_like(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="lower-case letters and digits, with single - or _"):
+        valid_name(name)
+    with pytest.raises(ValidationError):
+        PrincipalSettings(tenant=name)
+    with pytest.raises(ValidationError):
+        SearchSettings(collections=(name,))
+
+
+@given(st.text())
+def test_the_function_and_the_settings_agree_on_names(name: str) -> None:
+    try:
+        PrincipalSettings(tenant=name)
+    except ValidationError:
+        with pytest.raises(ConfigurationError):
+            valid_name(name)
+    else:
+        assert valid_name(name) == name
