@@ -1,0 +1,212 @@
+"""Embedding on this machine: the built-in model, or another one in a folder, by ONNX Runtime.
+
+One text per run and one thread per run, as many runs at once as there are cores: without
+padding a text's vector doesn't depend on its company, and it is the fastest per core.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy as np
+from anyio import to_thread
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; else it keeps a database in the user's home
+
+import onnxruntime
+
+from rag.embed.tokens import BUILTIN_MODEL, Tokens
+from rag.embed.vectors import unit_rows
+from rag.errors import ConfigurationError
+from rag.records import EmbedderIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from rag.embed import TextKind
+    from rag.records import Vectors
+    from rag.settings import EmbedderSettings
+
+BUILTIN_NAME = "all-MiniLM-L6-v2"
+BUILTIN_DIMENSION = 384
+BUILTIN_LIMIT = 256  # tokens that the model is meant for, special ones included
+
+INPUTS: dict[str, Callable[[Any], Any]] = {
+    "input_ids": lambda ids: ids,
+    "attention_mask": np.ones_like,
+    "token_type_ids": np.zeros_like,
+}
+"""What models of the BERT family take, made from the ids of one text without padding."""
+INTEGERS = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}
+TOKEN_RANK = 3  # of an output with a vector per token: (texts, tokens, dimension)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A text encoder in ONNX Runtime: the ids of one text to one vector, not of unit length.
+
+    Where the graph gives a vector per token, the first one stands for the text if
+    `first_token`, else the mean of all.
+    """
+
+    session: onnxruntime.InferenceSession
+    output: str
+    first_token: bool
+
+    def vector(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        """Shape (1, dimension)."""
+        feed = {
+            node.name: INPUTS[node.name](np.array([ids], INTEGERS[node.type]))
+            for node in self.session.get_inputs()
+        }
+        output: npt.NDArray[np.float32] = self.session.run([self.output], feed)[0]
+        if output.ndim == TOKEN_RANK:
+            output = output[:, 0] if self.first_token else output.mean(axis=1)
+        return output
+
+
+def _cores() -> int:
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEmbedder:
+    """An embedder in this process. `limit` counts tokens with the special ones."""
+
+    identity: EmbedderIdentity
+    encoder: Encoder
+    tokens: Tokens
+    limit: int
+    runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(_cores()))
+
+    @property
+    def window(self) -> int:
+        """How many tokens of a document the model sees, special ones and prefix not counted."""
+        return self.tokens.window(self.limit, self.identity.document_prefix)
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        """The model's own tokens."""
+        return self.tokens.spans(text)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        """Vectors of the beginnings of `texts`, as far as the window reaches."""
+        prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
+        rows = np.empty((len(texts), self.identity.dimension), np.float32)
+
+        async def fill(row: int, text: str) -> None:
+            rows[row] = await to_thread.run_sync(self._vector, prefix + text, limiter=self.runs)
+
+        async with anyio.create_task_group() as group:
+            for row, text in enumerate(texts[1:], 1):
+                group.start_soon(fill, row, text)
+            if texts:
+                await fill(0, texts[0])  # a text that is alone takes no task of its own
+        return unit_rows(rows)
+
+    def _vector(self, text: str) -> npt.NDArray[np.float32]:
+        return self.encoder.vector(self.tokens.ids(text, self.limit))
+
+
+def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
+    """all-MiniLM-L6-v2, from this package.
+
+    Raises:
+        ConfigurationError: the package was put together without its model.
+    """
+    if not BUILTIN_MODEL.is_dir():
+        raise ConfigurationError(
+            f"This installation lacks the built-in model {BUILTIN_MODEL}. Install refdesk again with pip."
+        )
+    identity = _identity(settings, BUILTIN_NAME, BUILTIN_DIMENSION)
+    tokens = Tokens(BUILTIN_MODEL / "tokenizer.json")
+    return LocalEmbedder(identity, _encoder(BUILTIN_MODEL), tokens, BUILTIN_LIMIT)
+
+
+def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
+    """The model in `folder`: model.onnx and tokenizer.json of an encoder of the BERT family.
+
+    If they are there, config.json and sentence_bert_config.json narrow `settings.max_tokens`,
+    and 1_Pooling/config.json says whether the first token stands for the text.
+
+    Raises:
+        ConfigurationError: a file is missing or broken, or the model takes or gives something else.
+    """
+    encoder, tokens = _encoder(folder), Tokens(folder / "tokenizer.json")
+    limit = _limit(settings.max_tokens, folder)
+    try:
+        _, dimension = encoder.vector(tokens.ids("a " * limit, limit)).shape
+    except Exception as error:  # ONNX Runtime's errors have no class in common
+        raise ConfigurationError(
+            f"The model in {folder} fails on a text of {limit} tokens: {error}. "
+            "If that is more than it can take, set embedder.max_tokens."
+        ) from error
+    identity = _identity(settings, f"{folder.name}-{_digest(folder)}", dimension)
+    return LocalEmbedder(identity, encoder, tokens, limit)
+
+
+def _identity(settings: EmbedderSettings, model: str, dimension: int) -> EmbedderIdentity:
+    return EmbedderIdentity(
+        settings.provider, model, dimension, settings.query_prefix, settings.document_prefix
+    )
+
+
+def _encoder(folder: Path) -> Encoder:
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False  # it keeps a plan for every length of text
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3  # errors only
+    path = str(folder / "model.onnx")
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's errors have no class in common
+        raise ConfigurationError(f"The model {path} can't be loaded: {error}.") from error
+    unknown = {node.name for node in session.get_inputs()} - INPUTS.keys()
+    if unknown:
+        raise ConfigurationError(
+            f"The model {path} wants {', '.join(sorted(unknown))}; refdesk can give {', '.join(INPUTS)}."
+        )
+    outputs = [node.name for node in session.get_outputs()]
+    output = "sentence_embedding" if "sentence_embedding" in outputs else outputs[0]
+    pooling = _config(folder, "1_Pooling/config.json")
+    return Encoder(session, output, first_token=bool(pooling.get("pooling_mode_cls_token")))
+
+
+def _limit(max_tokens: int, folder: Path) -> int:
+    positions = _config(folder, "config.json").get("max_position_embeddings")
+    length = _config(folder, "sentence_bert_config.json").get("max_seq_length")
+    return min(max_tokens, positions or max_tokens, length or max_tokens)
+
+
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    """What the model's file says; nothing if there is none."""
+    try:
+        values: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{folder / name} can't be read: {error}.") from error
+    return values
+
+
+def _digest(folder: Path) -> str:
+    """A short hash of what decides over the vectors. `model.onnx*` takes in weights beside the graph."""
+    sha = hashlib.sha256()
+    for path in [*sorted(folder.glob("model.onnx*")), folder / "tokenizer.json"]:
+        with path.open("rb") as file:
+            sha.update(hashlib.file_digest(file, "sha256").digest())
+    return sha.hexdigest()[:12]
