@@ -1,0 +1,1 @@
+"""Files in, chunks out: discover, parse, chunk, embed, write."""

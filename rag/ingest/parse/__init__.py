@@ -1,0 +1,88 @@
+"""Files to documents: one module for each format.
+
+To add a format, write a module with its `SUFFIXES` and a `parse` function that raises
+`ParseError` for what it can't read, and enter it below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse import (
+    csv_table,
+    html_page,
+    json_data,
+    markdown,
+    pdf,
+    plain_text,
+    restructured_text,
+    source_code,
+)
+from rag.ingest.parse.blocks import one_line
+from rag.ingest.parse.decode import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rag.records import Document
+
+_TEXT: dict[str, Callable[[str, str], Document]] = {
+    **dict.fromkeys(markdown.SUFFIXES, markdown.parse),
+    **dict.fromkeys(html_page.SUFFIXES, html_page.parse),
+    **dict.fromkeys(plain_text.SUFFIXES, plain_text.parse),
+    **dict.fromkeys(restructured_text.SUFFIXES, restructured_text.parse),
+    **dict.fromkeys(source_code.SUFFIXES, source_code.parse),
+    **dict.fromkeys(json_data.SUFFIXES, json_data.parse),
+    **dict.fromkeys(json_data.LINES_SUFFIXES, json_data.parse_lines),
+    **dict.fromkeys(csv_table.SUFFIXES, csv_table.parse),
+}
+"""Formats that are text: (text, file name) to document."""
+
+_BINARY: dict[str, Callable[[bytes, str], Document]] = {
+    **dict.fromkeys(pdf.SUFFIXES, pdf.parse),
+}
+"""Formats of their own: (content, file name) to document."""
+
+SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
+"""What the names of readable files end in; without a dot, the whole name. In lower case."""
+
+
+def is_supported(name: str) -> bool:
+    """Whether `parse` reads files of this name."""
+    return _suffix(name) in SUFFIXES
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document in a file's content; the format is told by the file's name.
+
+    Raises:
+        ParseError: the content is empty, damaged, or not what the name says.
+    """
+    suffix, name = _suffix(name), PurePath(name).name
+    try:
+        document = _document(data, name, suffix)
+    except RecursionError as error:
+        raise ParseError("nested too deeply") from error
+    if not document.blocks:
+        raise ParseError("empty")
+    return dataclasses.replace(document, title=one_line(document.title) or name)
+
+
+def _document(data: bytes, name: str, suffix: str) -> Document:
+    if suffix in _BINARY:
+        return _BINARY[suffix](data, name)
+    if suffix not in _TEXT:
+        raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files")
+    text, encoding = decode(data)
+    document = _TEXT[suffix](text, name)
+    if encoding == "cp1252":
+        document = dataclasses.replace(document, metadata={**document.metadata, "encoding": encoding})
+    return document
+
+
+def _suffix(name: str) -> str:
+    path = PurePath(name.lower())
+    return path.suffix or path.name

@@ -1,0 +1,106 @@
+"""What the parsers share: blocks cut out of a text, titles, dates, clean characters."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.records import Block, BlockKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one has no end
+
+_BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
+_UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
+_INVISIBLE = re.compile(
+    r"\x1b\[[0-9;]*[A-Za-z]"  # terminal colors
+    r"|[\x01-\x08\x0e-\x1f\x7f-\x9f"  # control characters
+    r"\u00ad\u200b\u2060-\u2064\ufeff"  # of no width
+    r"\u202a-\u202e\u2066-\u2069"  # changes of direction
+    r"\U000e0000-\U000e007f\U000e0100-\U000e01ef]"  # tags, selectors of variants
+)
+"""A reader doesn't see these and a model does: orders can hide in them. Joiners stay: scripts need them."""
+
+
+class Lines(NamedTuple):
+    """A block by its lines: from line `first` to before line `last`, counted from 0."""
+
+    kind: BlockKind
+    first: int
+    last: int
+    level: int = 0
+    title: str = ""
+
+
+def line_blocks(text: str, parts: Iterable[Lines], start: int = 0, end: int | None = None) -> Iterator[Block]:
+    """The blocks of the parts of `text[start:end]`, whose first line is line 0."""
+    lines = text[start:end].split("\n")
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=start))
+    for part in parts:
+        yield from block(
+            text, part.kind, starts[part.first], starts[part.last] - 1, level=part.level, title=part.title
+        )
+
+
+def block(
+    text: str, kind: BlockKind, start: int, end: int, *, level: int = 0, title: str = ""
+) -> Iterator[Block]:
+    """The block at `text[start:end]` without the white space at its ends, if anything is left."""
+    inside = text[start:end]
+    if words := inside.strip():
+        first = start + len(inside) - len(inside.lstrip())
+        yield Block(kind, first, first + len(words), level, one_line(title))
+
+
+def paragraphs(
+    text: str, start: int = 0, end: int | None = None, *, kind: BlockKind = "paragraph"
+) -> Iterator[Block]:
+    """One block for each part of `text[start:end]` between blank lines."""
+    end = len(text) if end is None else end
+    for gap in _BLANK_LINES.finditer(text, start, end):
+        yield from block(text, kind, start, gap.start())
+        start = gap.end()
+    yield from block(text, kind, start, end)
+
+
+def first_heading(blocks: tuple[Block, ...]) -> str:
+    """The words of the first heading on the outermost level, "" if there is none."""
+    return next((block.title for block in blocks if block.kind == "heading" and block.level == 1), "")
+
+
+def one_line(words: str) -> str:
+    """A title as it is shown: in one line, with single spaces, not endless."""
+    return " ".join(words[: 2 * TITLE_LENGTH].split())[:TITLE_LENGTH].rstrip()
+
+
+def clean(text: str) -> str:
+    """What can be seen of a text: NUL and lone surrogates become U+FFFD, line ends LF; nothing invisible."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _INVISIBLE.sub("", _UNFIT.sub("\ufffd", text))
+
+
+def date(written: str) -> datetime | None:
+    """A date in ISO 8601 or RFC 5322 form, in UTC; None if it is written otherwise.
+
+    Example: "2024-05-01" -> 2024-05-01 00:00 UTC.
+    """
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            return utc(read(written.strip()))
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def utc(moment: datetime) -> datetime:
+    """The same moment in UTC; one without a zone is taken as UTC.
+
+    Raises:
+        OverflowError: the moment is at an end of the calendar.
+    """
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,0 +1,84 @@
+"""HTML: by way of Markdown, without what surrounds the content of a page."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import html_to_markdown
+from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOptions, WarningKind
+
+from rag.errors import ParseError
+from rag.ingest.parse.blocks import clean, date, first_heading, one_line
+from rag.ingest.parse.markdown import markdown_blocks
+from rag.records import Document
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from html_to_markdown import ConversionResult
+
+SUFFIXES = (".html", ".htm", ".xhtml")
+
+_NOISE = ["nav", "header", "footer", "aside", "script", "style", "template", "noscript", "[role=navigation]"]
+_ANCHORS = [".headerlink", ".anchor", ".anchor-link"]  # the "¶" that documentation tools add to headings
+_AS_IT_IS = PreprocessingOptions(enabled=False)
+_PAGE = ConversionOptions(preprocessing=_AS_IT_IS)
+_CONTENT = ConversionOptions(
+    extract_metadata=False,
+    exclude_selectors=_NOISE + _ANCHORS,
+    preprocessing=_AS_IT_IS,
+    compact_tables=True,
+    autolinks=False,
+    skip_images=True,
+)
+_LINK = re.compile(r"https?://\S{1,2000}$", re.IGNORECASE)
+_DATES = ("article-published_time", "article:published_time", "date", "dc.date", "dcterms.created")
+_TIME = re.compile(r"<time\b[^<>]{0,300}?\bdatetime\s?=\s?[\"']([^\"'<>]{4,40})", re.IGNORECASE)
+
+
+def parse(text: str, name: str) -> Document:
+    """The document of a page: its main part where it marks one, else all but navigation and the like."""
+    page = _converted(text, _PAGE)
+    head = page.metadata.document
+    content = _content(_main(text)) or _content(text)
+    blocks = tuple(markdown_blocks(content))
+    return Document(
+        text=content,
+        title=head.title or first_heading(blocks) or name,
+        mime_type="text/html",
+        blocks=blocks,
+        date=_published(head.meta_tags, text),
+        url=head.canonical_url if _LINK.match(head.canonical_url or "") else None,
+        metadata={"language": one_line(head.language)} if head.language else {},
+    )
+
+
+def _content(html: str) -> str:
+    return clean(_converted(html, _CONTENT).content or "").strip()
+
+
+def _converted(html: str, options: ConversionOptions) -> ConversionResult:
+    try:
+        result = html_to_markdown.convert(html, options)
+    except ConversionError as error:
+        raise ParseError("HTML that can't be read") from error
+    if any(warning.kind == WarningKind.DEPTH_LIMIT_EXCEEDED for warning in result.warnings):
+        raise ParseError("nested too deeply")
+    return result
+
+
+def _main(html: str) -> str:
+    """From the first <main> to its end, else from the first <article> to the end of the last, else all."""
+    for tag in ("main", "article"):
+        opening = re.search(rf"<{tag}[\s>]", html, re.IGNORECASE)
+        closings = [match.end() for match in re.finditer(rf"</{tag}\s*>", html, re.IGNORECASE)]
+        if opening and closings and opening.start() < closings[-1]:
+            return html[opening.start() : closings[-1]]
+    return html
+
+
+def _published(meta: dict[str, str], html: str) -> datetime | None:
+    time = _TIME.search(html)
+    written = [*(meta.get(key, "") for key in _DATES), time[1] if time else ""]
+    return next(filter(None, map(date, written)), None)

@@ -1,0 +1,60 @@
+"""JSON and JSON lines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse.record_lines import records_document
+from rag.ingest.parse.source_code import code_blocks
+from rag.records import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SUFFIXES = (".json",)
+LINES_SUFFIXES = (".jsonl", ".ndjson")
+
+_READABLE = 200  # characters to a line at most, on average
+
+
+def parse(text: str, name: str) -> Document:
+    """The document of a JSON file.
+
+    A list of objects is read as records, one block each. Anything else stays as it is written,
+    unless that is one endless line: then it is a record itself.
+    """
+    value = _value(text, "")
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        return records_document(value, name, "application/json")
+    if len(text) <= _READABLE * (1 + text.count("\n")):
+        return Document(text, name, "application/json", tuple(code_blocks(text)))
+    return records_document([_record(value)], name, "application/json")
+
+
+def parse_lines(text: str, name: str) -> Document:
+    """The document of a file with a JSON value on each line: a block for each."""
+    return records_document(map(_record, _values(text)), name, "application/jsonl")
+
+
+def _values(text: str) -> Iterator[object]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield _value(line, f"line {number}: ")
+
+
+def _value(text: str, place: str) -> object:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ParseError(f"{place}JSON nested too deeply") from error
+    except json.JSONDecodeError as error:
+        where = place or f"line {error.lineno}: "
+        raise ParseError(f"{where}no valid JSON ({error.msg}, column {error.colno})") from error
+    except ValueError as error:
+        raise ParseError(f"{place}a number too large to read") from error
+
+
+def _record(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {"value": value}

@@ -1,0 +1,77 @@
+"""PDF: the text of its pages. Run it where time and memory are limited: a PDF can be made to eat both."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse.blocks import clean, paragraphs, utc
+from rag.records import Document
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pypdf import DocumentInformation
+
+SUFFIXES = (".pdf",)
+
+logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings quote the file
+
+_GAP = "\n\n"  # between two pages
+_HYPHENATED = re.compile(r"(?<=[a-zß-ÿ])[-\u00ad\u2010]\n(?=[a-zß-ÿ])")
+_LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
+_FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|pptx?|indd|tex|dvi|pdf)"
+_NO_TITLE = re.compile(rf"untitled.*|microsoft (word|powerpoint|excel) - .*|{_FILE}", re.IGNORECASE)
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a PDF: a paragraph ends at a blank line or with its page.
+
+    Raises:
+        ParseError: it needs a password, it is damaged, or it holds pictures only.
+    """
+    from pypdf import PdfReader  # noqa: PLC0415 takes 0.2 s, and is needed in the child process only
+    from pypdf.errors import FileNotDecryptedError  # noqa: PLC0415 the same
+
+    try:
+        reader = PdfReader(io.BytesIO(data))
+        pages = [_readable(page.extract_text()) for page in reader.pages]
+        title, date = _title(reader.metadata), _date(reader.metadata)
+    except FileNotDecryptedError as error:
+        raise ParseError("encrypted: it opens with a password only") from error
+    except RecursionError:
+        raise
+    except Exception as error:  # pypdf meets damage with errors of every class
+        raise ParseError("a damaged PDF") from error
+    if not any(page.strip() for page in pages):
+        raise ParseError("no text in this PDF, only pictures; run OCR on it first")
+    starts = tuple(accumulate((len(page) + len(_GAP) for page in pages), initial=0))
+    text = _GAP.join(pages)
+    return Document(
+        text=text,
+        title=title or name,
+        mime_type="application/pdf",
+        blocks=tuple(chain.from_iterable(paragraphs(text, start, end) for start, end in pairwise(starts))),
+        pages=starts[:-1],
+        date=date,
+    )
+
+
+def _readable(page: str) -> str:
+    return clean(_HYPHENATED.sub("", page.translate(_LIGATURES)))
+
+
+def _title(about: DocumentInformation | None) -> str:
+    title = clean((about and about.title) or "").strip("\ufffd \t\n")
+    return "" if _NO_TITLE.fullmatch(title) else title
+
+
+def _date(about: DocumentInformation | None) -> datetime | None:
+    try:
+        return utc(about.creation_date) if about and about.creation_date else None
+    except (ValueError, OverflowError):
+        return None

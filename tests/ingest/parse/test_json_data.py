@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.errors import ParseError
+from rag.ingest.parse import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Shape = Callable[[str, str], list[tuple[str, str]]]
+
+RECORDS = [
+    {"name": "Ada", "born": 1815, "tags": ["a", "b"], "died": None, "note": ""},
+    {"name": "Grace", "navy": True, "at": {"place": "Köln"}},
+]
+LINES = [
+    ("table", "name: Ada\nborn: 1815\ntags: a, b"),
+    ("table", 'name: Grace\nnavy: true\nat: {"place": "Köln"}'),
+]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_list_of_objects_is_a_block_for_each(indent: int | None, shape: Shape) -> None:
+    assert shape(json.dumps(RECORDS, indent=indent), "a.json") == LINES
+
+
+def test_every_line_of_json_lines_is_a_block(shape: Shape) -> None:
+    content = "\n\n".join(json.dumps(record) for record in RECORDS)
+    assert shape(content, "a.jsonl") == LINES
+    assert shape('"words"\n[1, 2]\n', "a.ndjson") == [("table", "value: words"), ("table", "value: 1, 2")]
+
+
+def test_json_that_reads_well_stays_as_it_is(shape: Shape) -> None:
+    content = json.dumps({"a": [1, {"b": 2}]}, indent=4)
+    assert shape(content, "a.json") == [("code", content)]
+
+
+def test_json_in_one_endless_line_becomes_lines(shape: Shape) -> None:
+    content = json.dumps({"name": "x" * 300, "version": 2})
+    assert shape(content, "a.json") == [("table", "name: " + "x" * 300 + "\nversion: 2")]
+
+
+def test_a_bad_line_is_named() -> None:
+    with pytest.raises(ParseError, match=r"^line 3: no valid JSON \(Expecting value, column 7\)$"):
+        parse(b'{"a": 1}\n\n{"a": }\n', "a.jsonl")
+
+
+def test_json_that_is_none_is_refused_with_the_place() -> None:
+    with pytest.raises(ParseError, match=r"^line 2: no valid JSON"):
+        parse(b'{"a":\n oops}', "a.json")
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_nesting_at_the_limit_of_the_interpreter_is_a_document_or_a_parse_error(name: str) -> None:
+    for depth in range(800, 1000):
+        content = '{"a": ' + "[" * depth + "]" * depth + "}"
+        try:
+            assert parse(content.encode(), name).blocks
+        except ParseError as error:
+            assert "nested too deeply" in str(error)  # noqa: PT017 either end is fine
+
+
+def test_a_number_without_end_is_refused() -> None:
+    with pytest.raises(ParseError, match="number too large"):
+        parse(b"1" * 5000, "a.json")
+
+
+def test_half_a_character_and_nul_become_the_replacement_character(shape: Shape) -> None:
+    assert shape('{"a": "x\\ud800y\\u0000z"}', "a.jsonl") == [("table", "a: x\ufffdy\ufffdz")]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.ingest.parse import parse
+from rag.ingest.parse.front_matter import split_front_matter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Shape = Callable[[str, str], list[tuple[str, str]]]
+
+
+def test_blocks_are_what_commonmark_sees(shape: Shape) -> None:
+    parts = [
+        ("heading", "# Title"),
+        ("paragraph", "Two\nlines."),
+        ("list", "- one\n- two\n  - three"),
+        ("table", "| a | b |\n|---|---|\n| 1 | 2 |"),
+        ("code", "```python\n# no heading\n\n- no list\n```"),
+        ("paragraph", "> quoted\n> twice"),
+        ("heading", "Under\n-----"),
+        ("code", "indented = True"),
+        ("paragraph", "<div>\n# no heading\n</div>"),
+        ("paragraph", "[reference]: http://example.org"),
+        ("paragraph", "***"),
+        ("list", "1. first\n\n   more of it\n2. second"),
+    ]
+    text = "\n\n".join("    " + body if body.startswith("indented") else body for _, body in parts)
+    assert shape(text, "a.md") == parts
+
+
+def test_code_inside_a_list_is_a_block_of_its_own(shape: Shape) -> None:
+    assert shape("- one\n\n  ```\n  - code\n  ```\n\n  more\n- two\n\nend", "a.md") == [
+        ("list", "- one"),
+        ("code", "```\n  - code\n  ```"),
+        ("list", "more\n- two"),
+        ("paragraph", "end"),
+    ]
+
+
+def test_a_large_text_has_the_blocks_of_its_parts(shape: Shape) -> None:
+    code = "```sh\n" + "b " * 99 + "c\n\n# no heading\n```"
+    part = [("heading", "# A"), ("code", code), ("list", "- d\n\n  e")]
+    text = "\n\n".join(body for _, body in part)
+    assert shape("\n\n".join([text] * 3000), "a.md") == part * 3000
+
+
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        ("## Plain", "Plain"),
+        ("## Closed ##", "Closed"),
+        ("## With `code` and **weight**", "With code and weight"),
+        ("## A [link](http://example.org/a_b) here", "A link here"),
+        ("## Anchored { #anchored }", "Anchored"),
+        ("## Anchored {#anchored .wide}", "Anchored"),
+        ('## <a name="x"></a>Named', "Named"),
+        ("## GET /users/{id}", "GET /users/{id}"),
+        ("## Vec<T> and snake_case", "Vec<T> and snake_case"),
+        ("Under\n-----", "Under"),
+    ],
+)
+def test_a_heading_s_title_is_its_words(heading: str, title: str) -> None:
+    [block] = parse(heading.encode(), "a.md").blocks
+    assert (block.kind, block.level, block.title) == ("heading", 2, title)
+
+
+def test_the_title_is_that_of_the_front_matter_or_the_first_outermost_heading() -> None:
+    assert parse(b"---\ntitle: Front\n---\n# Heading", "a.md").title == "Front"
+    assert parse(b"## Inner\n\n# Heading\n\n# Later", "a.md").title == "Heading"
+    assert parse(b"## Inner", "a.md").title == "a.md"
+
+
+def test_front_matter_is_metadata_and_not_text() -> None:
+    document = parse(b"---\ntitle: T\ndate: 2024-05-01\nstatus: draft\n---\nText.", "a.md")
+    assert document.text == "Text."
+    assert document.date == datetime(2024, 5, 1, tzinfo=UTC)
+    assert document.metadata == {"status": "draft"}
+
+
+def test_a_date_that_is_none_stays_metadata() -> None:
+    document = parse(b"---\ndate: spring\n---\nText.", "a.md")
+    assert (document.date, document.metadata) == (None, {"date": "spring"})
+
+
+def test_front_matter_keeps_plain_entries_only() -> None:
+    text = """---
+plain: some words # a remark
+quoted: "a: b # c"
+single: 'it is'
+url: https://example.org/#part
+tags: [one, "two", three]
+empty:
+nested:
+  inner: value
+folded: >
+  text
+map: {a: b}
+- item
+...
+Text."""
+    entries, rest = split_front_matter(text)
+    assert rest == "Text."
+    assert entries == {
+        "plain": "some words",
+        "quoted": "a: b # c",
+        "single": "it is",
+        "url": "https://example.org/#part",
+        "tags": "one, two, three",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["---\n\nText\n\n---\n", "---\ntitle: never closed\n", "Text\n---\na: b\n---\n"]
+)
+def test_a_rule_is_no_front_matter(text: str) -> None:
+    assert split_front_matter(text) == ({}, text)

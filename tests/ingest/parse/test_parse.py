@@ -1,0 +1,151 @@
+"""What holds for every format, and which parser reads which file."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag.errors import ParseError
+from rag.ingest.parse import SUFFIXES, is_supported, parse
+from rag.ingest.parse.blocks import TITLE_LENGTH, date, one_line
+
+PIECES = st.sampled_from(
+    """
+    # a|## b|- c|  - d|```|    e|===|---|~~~|+--+|| f ||> g|<div>|<!--|-->|.. note::|h::|1. i|def j():|{|}
+    |"k": 1,|l,m|"n|[o]: p|\\|\t|\x0c|\x0b|\u2028|\u00a0|\u200b|# |  |\n|\n\n|</main>|<main>|<p>q|:|r: s
+    """.strip().split("|")
+)
+ANY_TEXT = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=30).map("\n".join))
+TEXT_NAMES = st.sampled_from(
+    ["a.md", "a.txt", "a.log", "a.rst", "a.py", "a.html", "a.csv", "a.json", "a.jsonl", "README"]
+)
+DEEP = 200_000
+
+
+@settings(max_examples=400, deadline=None)
+@given(ANY_TEXT, TEXT_NAMES)
+def test_blocks_are_in_order_and_leave_out_nothing_but_white_space(text: str, name: str) -> None:
+    try:
+        document = parse(text.encode(), name)
+    except ParseError:
+        return
+    end = 0
+    for block in document.blocks:
+        body = document.text[block.start : block.end]
+        assert block.start >= end
+        assert body
+        assert body == body.strip()
+        assert not document.text[end : block.start].strip()
+        end = block.end
+    assert not document.text[end:].strip()
+    assert document.title == one_line(document.title)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200), st.sampled_from(sorted(SUFFIXES)))
+def test_any_bytes_are_a_document_or_a_parse_error(data: bytes, suffix: str) -> None:
+    name = f"a{suffix}" if suffix.startswith(".") else suffix
+    with suppress(ParseError):
+        assert parse(data, name).blocks
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("[" * DEEP + "]" * DEEP, "a.json"),
+        ('{"a":' * DEEP, "a.jsonl"),
+        ("<div>" * DEEP, "a.html"),
+        (">" * DEEP + " x", "a.md"),
+        ("- " * DEEP + "x", "a.md"),
+        ("[" * DEEP, "a.md"),
+        ("\n".join(" " * depth + "* x" for depth in range(500)), "a.rst"),
+    ],
+)
+def test_deep_nesting_is_a_document_or_a_parse_error(content: str, name: str) -> None:
+    try:
+        assert parse(content.encode(), name).blocks
+    except ParseError as error:
+        assert "nested too deeply" in str(error)  # noqa: PT017 either end is fine
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf", b"---\ntitle: a\n---\n"])
+def test_a_file_without_text_is_empty(content: bytes) -> None:
+    with pytest.raises(ParseError, match=r"^empty$"):
+        parse(content, "a.md")
+
+
+@pytest.mark.parametrize(
+    "name", ["a.md", "A.MD", "b/c.PY", "README", "Makefile", "Dockerfile", "d/LICENSE", "e.PDF"]
+)
+def test_files_are_known_by_suffix_or_by_name(name: str) -> None:
+    assert is_supported(name)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a", ".md.swp", "a.md.gz", ".gitignore", ""])
+def test_other_files_are_not_read(name: str) -> None:
+    assert not is_supported(name)
+    with pytest.raises(ParseError, match="no parser"):
+        parse(b"text", name)
+
+
+def test_without_a_title_of_its_own_a_document_has_its_file_s_name() -> None:
+    assert parse(b"text", "folder/notes 2.txt").title == "notes 2.txt"
+    assert parse(b"text", "notes.md").title == "notes.md"
+
+
+def test_a_title_is_one_line_and_not_endless() -> None:
+    title = parse(b"# a\xc2\xa0 \t b\x1b " + b"c" * 10_000, "a.md").title
+    assert title.startswith("a b")
+    assert len(title) == TITLE_LENGTH
+
+
+def test_a_text_that_is_not_utf_8_says_how_it_was_read() -> None:
+    document = parse("Käse".encode("cp1252"), "a.txt")
+    assert (document.text, document.metadata) == ("Käse", {"encoding": "cp1252"})
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("2024-05-01", "2024-05-01T00:00:00+00:00"),
+        ("2024-05-01T10:00:00+02:00", "2024-05-01T08:00:00+00:00"),
+        ("Wed, 01 May 2024 10:00:00 +0200", "2024-05-01T08:00:00+00:00"),
+    ],
+)
+def test_dates_are_in_utc(written: str, read: str) -> None:
+    found = date(written)
+    assert found
+    assert found.isoformat() == read
+
+
+@pytest.mark.parametrize("written", ["", "soon", "2024-13-01", "0001-01-01T00:00:00+14:00", "99999"])
+def test_what_is_no_date_is_none(written: str) -> None:
+    assert date(written) is None
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_date_or_none(written: str) -> None:
+    date(written)
+
+
+HIDDEN = "vis\u200bible\u202e \U000e0049\U000e0067 so\u00adft \ufeffmark"
+SHOWN = "visible  soft mark"
+JOINED = "👩\u200d🔬 می\u200cخواهم ❤\ufe0f"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.md", f"{HIDDEN} {JOINED}".encode()),
+        ("a.py", f"# {HIDDEN} {JOINED}".encode()),
+        ("a.html", f"<p>{HIDDEN} {JOINED}</p>".encode("ascii", "xmlcharrefreplace")),
+        ("a.jsonl", json.dumps({"text": f"{HIDDEN} {JOINED}"}).encode()),
+        ("a.csv", f"text\n{HIDDEN} {JOINED}".encode()),
+    ],
+)
+def test_what_a_reader_can_not_see_is_left_out_and_joiners_stay(name: str, data: bytes) -> None:
+    assert f"{SHOWN} {JOINED}" in parse(data, name).text.replace("visible soft", "visible  soft")
