@@ -1,0 +1,7 @@
+"""The only code that touches LanceDB and Arrow."""
+
+from __future__ import annotations
+
+from rag.store.engine import import_lancedb
+
+import_lancedb()

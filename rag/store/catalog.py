@@ -1,0 +1,46 @@
+"""The catalog's rows: which collections there are, and what made their vectors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from rag.errors import ConfigurationError
+from rag.records import Collection, EmbedderIdentity
+from rag.store import schema
+
+
+def collection_row(collection: Collection) -> pa.Table:
+    """A collection as the one row that makes it exist."""
+    row = asdict(collection) | {"embedder": json.dumps(asdict(collection.embedder))}
+    return pa.Table.from_pylist([row], schema=schema.COLLECTIONS_SCHEMA)
+
+
+def collection_record(row: dict[str, Any]) -> Collection:
+    """A row of the catalog as a record."""
+    return Collection(**row | {"embedder": EmbedderIdentity(**json.loads(row["embedder"]))})
+
+
+def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:
+    """Hold a collection to the embedder that made its vectors.
+
+    Raises:
+        ConfigurationError: it is another one; the message says what to do.
+    """
+    if collection.embedder != embedder:
+        made, named = _described(collection.embedder), _described(embedder)
+        raise ConfigurationError(
+            f"The collection {collection.name!r} was made with the embedder {made}; the settings name "
+            f"{named}, whose vectors don't compare with it. Set [embedder] back, or ingest into another "
+            "collection (--collection NAME), or remove this one (refdesk-admin remove --all --collection "
+            f"{collection.name}) and ingest again."
+        )
+
+
+def _described(embedder: EmbedderIdentity) -> str:
+    prefixes = [prefix for prefix in (embedder.query_prefix, embedder.document_prefix) if prefix]
+    with_prefixes = f", prefixes {prefixes}" if prefixes else ""
+    return f"{embedder.provider} {embedder.model} ({embedder.dimension} dimensions{with_prefixes})"

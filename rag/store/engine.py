@@ -1,0 +1,54 @@
+"""The import of LanceDB, without the weight that nothing here uses.
+
+lancedb imports the client of its cloud for the names of four hundred pydantic models, which
+takes longer than all the rest together (measured: 1.1 of 1.5 s of CPU, and 20 MB). While it
+is imported, each of these names gets a class that loads the real one when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+CLIENT = "lance_namespace_urllib3_client"
+
+
+class _Later(MetaPathFinder, Loader):
+    """Stands in for every module of the client."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == CLIENT else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def stand_in(name: str) -> type:
+            if name.startswith("__"):
+                raise AttributeError(name)
+
+            def real(_: type, *args: Any, **kwargs: Any) -> object:  # noqa: ANN401 whatever the class takes
+                return getattr(import_module(module.__name__), name)(*args, **kwargs)
+
+            return type(name, (), {"__new__": real})
+
+        module.__getattr__ = stand_in  # type: ignore[method-assign]
+
+
+def import_lancedb() -> None:
+    """Import lancedb, quickly if nobody has imported it or its client before."""
+    os.environ.setdefault("LANCEDB_LOG", "error")  # read at import; else a warning per query fills stderr
+    if CLIENT in sys.modules:
+        return
+    later = _Later()
+    sys.meta_path.insert(0, later)
+    try:
+        import_module("lancedb")
+    finally:
+        sys.meta_path.remove(later)
+        for name in [name for name in sys.modules if name.partition(".")[0] == CLIENT]:
+            del sys.modules[name]  # who wants the real client from now on gets it

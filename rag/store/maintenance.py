@@ -1,0 +1,94 @@
+"""What keeps a table fast and whole: indexes, compaction, durability, repair."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from lancedb.index import FTS, BTree, IvfSq
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import lancedb
+
+VECTOR_INDEX_ROWS = 5_000
+"""Exact search loses nothing and costs 1.3 ms per 1,000 rows; with the index, 10,000 rows cost 4 ms."""
+MAX_VECTOR_SEGMENTS = 4  # compaction appends a segment a run and never merges them
+MAX_UNINDEXED_SHARE = 0.1
+KEPT_VERSIONS = timedelta(hours=1)  # a reader in the middle of a query still finds its version
+CLOCK_STEP = 2.0  # seconds; file systems keep times as coarsely as that
+
+CHUNK_INDEXES: dict[str, FTS | BTree] = {
+    "body": FTS(
+        base_tokenizer="icu/split",  # segments Chinese, Japanese and Korean too
+        with_position=True,
+        stem=True,
+        remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
+        ascii_folding=True,
+    ),
+    "id": BTree(),
+    "source_id": BTree(),
+}
+"""What every search needs, by column."""
+
+
+async def create_chunk_indexes(chunks: lancedb.AsyncTable) -> None:
+    """Give a chunk table those indexes that every search needs and it lacks."""
+    present = {column for index in await chunks.list_indices() for column in index.columns}
+    for column in CHUNK_INDEXES.keys() - present:
+        await chunks.create_index(column, config=CHUNK_INDEXES[column])
+
+
+async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable) -> None:
+    """Fold a run's writes into the indexes and drop versions that nobody reads any more."""
+    if await _needs_vector_index(chunks):
+        await chunks.create_index("vector", config=cast(Any, IvfSq(distance_type="cosine")))
+    for table in (chunks, sources):
+        await table.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+
+async def is_behind(chunks: lancedb.AsyncTable) -> bool:
+    """Whether rows wait outside the indexes, as after a run that was interrupted."""
+    return any(index.num_unindexed_rows for index in await chunks.list_indices())
+
+
+async def _needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
+    rows = await chunks.count_rows()
+    if rows < VECTOR_INDEX_ROWS:
+        return False
+    for index in await chunks.list_indices():
+        if index.columns == ["vector"]:
+            unindexed = index.num_unindexed_rows or 0
+            return (index.num_segments or 0) > MAX_VECTOR_SEGMENTS or unindexed > rows * MAX_UNINDEXED_SHARE
+    return True
+
+
+def sync_to_disk(folder: Path, since: float) -> None:
+    """Flush files written since that time (seconds since the epoch): the engine itself never does."""
+    for parent, _, names in os.walk(folder):
+        for path in [os.path.join(parent, name) for name in names] + [parent]:  # noqa: PTH118 a hot loop of strings
+            with suppress(FileNotFoundError):
+                if os.stat(path).st_mtime >= since - CLOCK_STEP:  # noqa: PTH116 the same
+                    _flush(path)
+
+
+def _flush(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def repair(table_folder: Path) -> None:
+    """Drop zero-byte newest manifests, which a power failure can leave and which make a table unopenable.
+
+    The table then stands at its last whole version. Manifest names sort newest first.
+    """
+    for manifest in sorted((table_folder / "_versions").glob("*.manifest")):
+        if manifest.stat().st_size:
+            return
+        manifest.unlink()

@@ -1,0 +1,308 @@
+"""What ingestion writes. One writer per collection at a time, held by a file lock.
+
+A source is visible in one version at any moment. Its chunks carry the generation in which
+they were written; the source's row names the generation that counts. New chunks are added
+first, then one commit of the source table makes them count and the old ones not, then the
+old ones are deleted. Whatever a crash leaves between these steps is invisible, and the next
+writer sweeps it away.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections import defaultdict
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from rag.errors import BusyError, ConfigurationError
+from rag.records import Collection
+from rag.store import catalog, maintenance, schema
+from rag.store.connection import connect, database_folder, engine_errors
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.records import EmbedderIdentity, Heading, Passage, Source, Vectors
+
+CATALOG_WAIT_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class NewSource:
+    """A source with everything that goes into the tables."""
+
+    source: Source
+    text: str
+    outline: tuple[Heading, ...]
+    passages: Sequence[Passage]
+    vectors: Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSource:
+    """What ingestion must know of a stored source to tell whether it changed."""
+
+    id: str
+    uri: str
+    digest: str
+    chunk_count: int
+
+
+class CollectionWriter:
+    """The tables of one collection, opened for writing."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        chunks: lancedb.AsyncTable,
+        sources: lancedb.AsyncTable,
+        *,
+        key: bytes,
+        data: Path,
+    ) -> None:
+        self.collection = collection
+        self.data = data
+        self._chunks = chunks
+        self._sources = sources
+        self._key = key
+        self._opened_at = time.time()
+        self._changed = False
+        self._incomplete: frozenset[str] = frozenset()
+
+    def source_id(self, uri: str) -> str:
+        """The id of the source that comes from `uri`: stable, and not to be guessed without the key."""
+        name = json.dumps([self.collection.tenant, self.collection.name, uri]).encode()
+        digest = hashlib.blake2b(name, key=self._key, digest_size=10).digest()
+        return base64.b32encode(digest).decode().lower()
+
+    async def known(self) -> dict[str, KnownSource]:
+        """The stored sources by URI; one that lacks chunks has no digest, so that it is made anew."""
+        with engine_errors("reading sources"):
+            query = self._sources.query().select(["id", "uri", "digest", "chunk_count"])
+            rows = (await query.to_arrow()).to_pylist()
+        for row in rows:
+            row["digest"] = "" if row["id"] in self._incomplete else row["digest"]
+        return {row["uri"]: KnownSource(**row) for row in rows}
+
+    async def replace(self, items: Sequence[NewSource]) -> None:
+        """Store these sources; of those that were there before, only the new version remains."""
+        generation = secrets.token_hex(8)
+        ids = [item.source.id for item in items]
+        with engine_errors("writing"):
+            self._changed = True
+            await self._chunks.add(_chunk_rows(items, generation))
+            rows = [
+                schema.source_row(item.source, generation=generation, outline=item.outline, text=item.text)
+                for item in items
+            ]
+            upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            await upsert.execute(pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA))
+            stale = f"{schema.one_of('source_id', ids)} AND (generation <> {schema.quoted(generation)})"
+            await self._chunks.delete(stale)
+
+    async def remove(self, ids: Sequence[str]) -> None:
+        """Remove sources; they are invisible from the first of the two commits."""
+        with engine_errors("removing"):
+            self._changed = True
+            await self._sources.delete(schema.one_of("id", ids))
+            await self._chunks.delete(schema.one_of("source_id", ids))
+
+    async def sweep(self) -> None:
+        """Delete chunks that no source counts, and take note of sources that lack chunks.
+
+        A run that was killed leaves the former, a power failure can leave both.
+        """
+        leftovers: dict[str, list[str]] = defaultdict(list)
+        with engine_errors("looking for leftovers"):
+            stored, counted = await self._stored_chunks(), await self._counted_chunks()
+            for source_id, generation in stored.keys() - counted.keys():
+                leftovers[generation].append(source_id)
+            for generation, ids in leftovers.items():
+                self._changed = True
+                theirs = schema.one_of("source_id", ids)
+                await self._chunks.delete(f"{theirs} AND (generation = {schema.quoted(generation)})")
+        self._incomplete = frozenset(key[0] for key, count in counted.items() if stored.get(key, 0) != count)
+
+    async def _stored_chunks(self) -> dict[tuple[str, str], int]:
+        """How many chunks there are of each source id and generation."""
+        columns = ["source_id", "generation"]
+        rows = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
+        counts = rows.aggregate([([], "count_all")]).to_pylist()
+        return {(row["source_id"], row["generation"]): row["count_all"] for row in counts}
+
+    async def _counted_chunks(self) -> dict[tuple[str, str], int]:
+        """How many chunks there should be, by what the sources say."""
+        query = self._sources.query().select(["id", "generation", "chunk_count"])
+        rows = (await query.to_arrow()).to_pylist()
+        return {(row["id"], row["generation"]): row["chunk_count"] for row in rows}
+
+    async def finish(self) -> None:
+        """Bring indexes up to date, compact, and flush to disk what this writer wrote."""
+        with engine_errors("indexing"):
+            if not self._changed and not await maintenance.is_behind(self._chunks):
+                return
+            await maintenance.compact(self._chunks, self._sources)
+        maintenance.sync_to_disk(self.data, self._opened_at)
+
+
+async def ensure_collection(data: Path, tenant: str, name: str, embedder: EmbedderIdentity) -> Collection:
+    """The collection of this name, made first if it isn't there.
+
+    Raises:
+        ConfigurationError: its vectors were made by another embedder, or the data folder can't be made.
+    """
+    _prepare(data)
+    started = time.time()
+    with _locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
+        if not _table_folder(data, schema.COLLECTIONS).exists():  # with another key, ids would change
+            _make_key(data)
+        maintenance.repair(_table_folder(data, schema.COLLECTIONS))
+        database = await connect(data)
+        collections = await database.create_table(
+            schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
+        )
+        rows = (await collections.query().where(_is(tenant, name)).to_arrow()).to_pylist()
+        if rows:
+            collection = catalog.collection_record(rows[0])
+            catalog.check_embedder(collection, embedder)
+            return collection
+        collection = Collection(tenant, name, embedder, "cosine", datetime.now(UTC))
+        await _create_tables(database, collection)
+        maintenance.sync_to_disk(data, started)  # before the row says that they are there
+        await collections.add(catalog.collection_row(collection))
+        maintenance.sync_to_disk(_table_folder(data, schema.COLLECTIONS), started)
+        return collection
+
+
+@asynccontextmanager
+async def open_writer(data: Path, collection: Collection) -> AsyncIterator[CollectionWriter]:
+    """A collection opened for writing, rid of what a killed writer left behind.
+
+    Raises:
+        BusyError: another process writes to it.
+        ConfigurationError: the data folder's key is gone, or the folder can't be written.
+    """
+    names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
+    with _locked(data, f"{collection.tenant}.{collection.name}", seconds=0):
+        for name in names:
+            maintenance.repair(_table_folder(data, name))
+        with engine_errors("opening the collection"):
+            database = await connect(data)
+            chunks, sources = [await database.open_table(name) for name in names]
+            await maintenance.create_chunk_indexes(chunks)
+        writer = CollectionWriter(collection, chunks, sources, key=_read_key(data), data=data)
+        await writer.sweep()
+        yield writer
+
+
+async def drop_collection(data: Path, collection: Collection) -> None:
+    """Remove a collection with everything in it.
+
+    Raises:
+        BusyError: another process writes to it.
+    """
+    tenant, name = collection.tenant, collection.name
+    with (
+        _locked(data, f"{tenant}.{name}", seconds=0),
+        _locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        engine_errors("removing the collection"),
+    ):
+        database = await connect(data)
+        collections = await database.open_table(schema.COLLECTIONS)
+        started = time.time()
+        await collections.delete(_is(tenant, name))
+        maintenance.sync_to_disk(_table_folder(data, schema.COLLECTIONS), started)  # no row without tables
+        await _drop_tables(database, tenant, name)
+
+
+async def _create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
+    await _drop_tables(database, collection.tenant, collection.name)  # leftovers of a kill before the row
+    key = collection.tenant, collection.name
+    columns = schema.chunks_schema(collection.embedder.dimension)
+    chunks = await database.create_table(schema.chunks_table(*key), schema=columns)
+    await maintenance.create_chunk_indexes(chunks)
+    await database.create_table(schema.sources_table(*key), schema=schema.SOURCES_SCHEMA)
+
+
+async def _drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str) -> None:
+    for table in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
+        await database.drop_table(table, ignore_missing=True)
+
+
+def _chunk_rows(items: Sequence[NewSource], generation: str) -> pa.Table:
+    return pa.concat_tables(
+        [
+            schema.chunk_rows(
+                item.source.id, item.text, item.passages, generation=generation, vectors=item.vectors
+            )
+            for item in items
+        ]
+    )
+
+
+def _is(tenant: str, name: str) -> str:
+    return f"(tenant = {schema.quoted(tenant)}) AND (name = {schema.quoted(name)})"
+
+
+def _table_folder(data: Path, table: str) -> Path:
+    return database_folder(data) / f"{table}.lance"
+
+
+def _prepare(data: Path) -> None:
+    try:
+        for folder in (data, data / "locks", database_folder(data)):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"The data folder {data} can't be made: {error.strerror}.") from error
+
+
+@contextmanager
+def _locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
+    lock = FileLock(data / "locks" / f"{name}.lock", timeout=seconds)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise BusyError(
+            f"Another process is writing to {name!r} in {data}. Try again when it has finished."
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(f"The data folder {data} can't be written: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _make_key(data: Path) -> None:
+    """32 random bytes, once per data folder; whoever has them can compute source ids."""
+    key, new = data / "key", data / "key.new"
+    if not key.exists():
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(descriptor)
+        new.replace(key)  # whole or not at all
+
+
+def _read_key(data: Path) -> bytes:
+    try:
+        return (data / "key").read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The data folder's key, {data / 'key'}, can't be read ({error.strerror}), and ids are made "
+            "with it. Restore it, or ingest into a new data folder."
+        ) from error

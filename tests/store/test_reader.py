@@ -1,0 +1,368 @@
+"""Reading: what was written comes back, is seen at once, and nothing is written on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from rag.errors import BusyError, StoreError
+from rag.store import maintenance, schema
+from rag.store.connection import database_folder
+from rag.store.reader import MAX_TERMS, CollectionReader, Reader
+from rag.store.writer import drop_collection
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rag.store.writer import NewSource
+
+pytestmark = pytest.mark.anyio
+
+NASTY = [
+    "it's",
+    "''",
+    "a' OR '1'='1",
+    '"',
+    "\\",
+    "\\'",
+    "a\nb",
+    "-- x",
+    "/* */",
+    "😀é",
+    "%",
+    "_",
+    "\x00",
+    ";",
+]
+
+
+async def _opened(data: Path) -> CollectionReader:
+    reader = Reader(data, timeout_seconds=15)
+    (found,) = await reader.collections("default")
+    return await reader.open(found)
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    paths = sorted(folder.rglob("*"))
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
+
+
+async def test_a_folder_that_is_not_there_has_no_collections_and_is_not_made(tmp_path: Path) -> None:
+    assert await Reader(tmp_path / "data", timeout_seconds=15).collections("default") == ()
+    assert _files(tmp_path) == {}
+
+
+async def test_an_empty_folder_has_no_collections_and_stays_empty(tmp_path: Path) -> None:
+    assert await Reader(tmp_path, timeout_seconds=15).collections("default") == ()
+    assert _files(tmp_path) == {}
+
+
+async def test_a_relative_folder_is_no_cloud_address_whatever_its_name(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("db-1")
+    async with await small_desk.writing(folder) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    assert len(await (await _opened(folder)).sparse("pendulum", 9, None)) == 1
+
+
+async def test_an_open_reader_sees_what_appears_later(small_desk: ModuleType, tmp_path: Path) -> None:
+    reader = Reader(tmp_path / "data", timeout_seconds=15)
+    assert await reader.collections("default") == ()
+    async with await small_desk.writing(tmp_path / "data") as writer:
+        (collection,) = await reader.collections("default")
+        table = await reader.open(collection)
+        assert collection == writer.collection
+        assert (await table.listing(), await table.count()) == ([], 0)
+        item = small_desk.new_source(writer, "a", "one", "two")
+        await writer.replace([item])
+        assert await table.listing() == [item.source]
+        assert [one.stored.chunk.id for one in await table.sparse("two", 9, None)] == [f"{item.source.id}/1"]
+        await writer.remove([item.source.id])
+        assert await table.sources([item.source.id]) == {}
+        assert await table.sparse("two", 9, None) == []
+
+
+async def test_a_source_comes_back_as_it_was_written(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(
+            writer,
+            "file:///it's",
+            "Häder 'one' 😀",
+            "second\nline",
+            title='quo"te',
+            url="https://example.org/?a=b&c",
+            date=datetime(1999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+            metadata={"author": "O'Neill", "päth": "a/b\nc"},
+        )
+        await writer.replace([item, small_desk.new_source(writer, "plain", "plain")])
+    table = await _opened(tmp_path)
+    found = await table.text(item.source.id)
+    assert found
+    stored, outline, text = found
+    assert (stored.source, outline, text) == (item.source, item.outline, item.text)
+    chunks = await table.between(stored, 0, 9)
+    assert [(one.seq, one.page, one.section) for one in chunks] == [
+        (0, 1, ("Häder 'one' 😀",)),
+        (1, 2, ("Häder 'one' 😀",)),
+    ]
+    assert all(item.text[one.start : one.end] == one.text for one in chunks)
+    assert await table.text("unknown") is None
+
+
+async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(writer, "a", "aaaa", "bbbb", "cccc", "dddd")
+        await writer.replace([item, small_desk.new_source(writer, "b", "xxxx")])
+    table = await _opened(tmp_path)
+    stored = (await table.sources([item.source.id]))[item.source.id]
+
+    async def touching(start: int, end: int) -> str:
+        return "".join(one.text[0] for one in await table.touching(stored, start, end))
+
+    assert [await touching(*window) for window in ((0, 1), (3, 7), (4, 6), (0, 99), (23, 30))] == [
+        "a",
+        "ab",
+        "",
+        "abcd",
+        "",
+    ]
+    assert [one.seq for one in await table.between(stored, -1, 1)] == [0, 1]
+    assert [one.seq for one in await table.between(stored, 3, 9)] == [3]
+
+
+async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, str(number), "text") for number in range(23)])
+    table = await _opened(tmp_path)
+    ids = [source.id for source in await table.listing()]
+    assert ids == sorted(ids)
+    assert len(ids) == 23
+    paged, after = [], ""
+    while page := await table.page(after, 5):
+        assert len(page) <= 5
+        paged += [source.id for source in page]
+        after = page[-1].id
+    assert paged == ids
+
+
+async def test_values_are_values_whatever_characters_they_hold(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        items = [small_desk.new_source(writer, f"{n}", f"text {n}", id_=id_) for n, id_ in enumerate(NASTY)]
+        await writer.replace(items)
+        table = await _opened(tmp_path)
+        for item in items:
+            id_ = item.source.id
+            assert list(await table.sources([id_])) == [id_]
+            assert [one.chunk.id for one in await table.chunks([f"{id_}/0"])] == [f"{id_}/0"]
+            (vector,) = item.vectors
+            ranking = await table.dense(vector, 99, schema.one_of("source_id", [id_]))
+            assert [one.stored.chunk.id for one in ranking] == [f"{id_}/0"]
+        others = await table.dense(vector, 99, f"(NOT {schema.one_of('source_id', NASTY[1:])})")
+        assert [one.stored.chunk.id for one in others] == [f"{NASTY[0]}/0"]
+        assert set(await table.sources([*NASTY, "none' OR true --"])) == set(NASTY)
+        await writer.remove(NASTY[:5])
+        assert {source.id for source in await table.listing()} == set(NASTY[5:])
+
+
+async def test_no_values_match_nothing(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "text")])
+    table = await _opened(tmp_path)
+    assert await table.sources([]) == {}
+    assert await table.chunks([]) == []
+    assert await table.sparse("text", 9, schema.one_of("source_id", [])) == []
+
+
+@pytest.mark.parametrize(
+    "query", [*NASTY, '"quoted phrase"', "AND OR NOT", "body:text", "+a -b", "te*t", "((", "?", "x " * 2000]
+)
+async def test_any_query_is_only_words(small_desk: ModuleType, tmp_path: Path, query: str) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "the text")])
+    table = await _opened(tmp_path)
+    assert len(await table.sparse(query, 9, None)) <= 1
+    assert len(await table.sparse(f"text {query}", 9, None)) == 1
+
+
+async def test_words_beyond_the_most_do_not_count(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    table = await _opened(tmp_path)
+    filler = ["word"] * (MAX_TERMS - 1)
+    assert len(await table.sparse(" ".join([*filler, "pendulum"]), 9, None)) == 1
+    assert await table.sparse(" ".join([*filler, "word", "pendulum"]), 9, None) == []
+
+
+async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        texts = [
+            "clocks swinging",
+            "Uhren in Zürich",
+            "我们喜欢机器学习",
+            "section 4 B",
+            "user_id and v1.2.3",
+        ]
+        await writer.replace([small_desk.new_source(writer, text, text) for text in texts])
+    table = await _opened(tmp_path)
+    for query in ("clock", "swings", "zurich", "机器", "4", "b", "user_id", "v1.2.3"):
+        assert len(await table.sparse(query, 9, None)) == 1, query
+
+
+@pytest.mark.parametrize("indexed", [False, True], ids=["exact", "indexed"])
+async def test_dense_search_gives_the_nearest_with_their_cosine(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
+) -> None:
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 1000 if indexed else 10_000)
+    texts = [f"word{n % 37} word{n % 41} word{n % 43} word{n}" for n in range(1000)]
+    async with await small_desk.writing(tmp_path) as writer:
+        items = [small_desk.new_source(writer, "a", *texts)]
+        await writer.replace(items)
+        await writer.finish()
+        table = await _opened(tmp_path)
+        assert ("vector (IvfSq)" in (await table.statistics()).indexes) == indexed
+        await _check_nearest(small_desk, table, items, found=19 if indexed else 20)
+        items.append(small_desk.new_source(writer, "late", *(f"late {text}" for text in texts[:50])))
+        await writer.replace(items[1:])  # found without the index, beside those in it
+        await _check_nearest(small_desk, table, items, found=19 if indexed else 20)
+
+
+async def _check_nearest(
+    small_desk: ModuleType, table: CollectionReader, items: list[NewSource], *, found: int
+) -> None:
+    """Compare with what one computes from all vectors; at least so many of the 20 nearest must be found."""
+    vectors = np.concatenate([item.vectors for item in items])
+    ids = np.array([f"{item.source.id}/{seq}" for item in items for seq in range(len(item.passages))])
+    for query in small_desk.vectors(["word1 word2 word3", "late word7", "word500 word5", "other"]):
+        cosines = vectors @ query
+        expected = dict(zip(ids.tolist(), cosines.tolist(), strict=True))
+        ranking = await table.dense(query, 20, None)
+        scores = [one.score for one in ranking]
+        assert scores == pytest.approx([expected[one.stored.chunk.id] for one in ranking], abs=1e-5)
+        assert scores == sorted(scores, reverse=True)
+        assert len(set(ids[np.argsort(-cosines)[:20]]) & {one.stored.chunk.id for one in ranking}) >= found
+
+
+async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 1000)
+    async with await small_desk.writing(tmp_path) as writer:
+        far = small_desk.new_source(writer, "far", *(f"far{n} away{n}" for n in range(30)))
+        near = small_desk.new_source(writer, "near", *(f"pendulum clock near{n}" for n in range(1000)))
+        await writer.replace([far, near])
+        await writer.finish()
+    (query,) = small_desk.vectors(["pendulum clock"])
+    ranking = await (await _opened(tmp_path)).dense(query, 20, schema.one_of("source_id", [far.source.id]))
+    assert len(ranking) == 20
+    assert all(one.stored.chunk.source_id == far.source.id for one in ranking)
+
+
+async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(writer, "a", *(f"pendulum number {n}" for n in range(400)))
+        await writer.replace([item])
+        table = await _opened(tmp_path)
+        for number in range(5):
+            assert len(await table.dense(item.vectors[7], 9, None)) == 9
+            assert len(await table.sparse("pendulum", 9, None)) == 9
+            stored = (await table.sources([item.source.id]))[item.source.id]
+            assert [one.text for one in await table.between(stored, 7, 7)] == ["pendulum number 7"]
+            await writer.replace([small_desk.new_source(writer, f"b{number}", f"other {number}")])
+            await writer.finish()
+
+
+async def test_a_dropped_collection_that_is_made_again_is_seen_anew(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    reader = Reader(tmp_path, timeout_seconds=15)
+    (query,) = small_desk.vectors(["pendulum"])
+    for text in ("pendulum first", "pendulum second", "pendulum third"):
+        async with await small_desk.writing(tmp_path) as writer:
+            await writer.replace([small_desk.new_source(writer, "a", text)])
+            await writer.finish()
+        (collection,) = await reader.collections("default")
+        table = await reader.open(collection)
+        for ranking in (await table.dense(query, 9, None), await table.sparse("pendulum", 9, None)):
+            (stored,) = await table.chunks([one.stored.chunk.id for one in ranking])
+            assert stored.chunk.text == text
+            sources = await table.sources([stored.chunk.source_id])
+            assert sources[stored.chunk.source_id].generation == stored.generation
+        await drop_collection(tmp_path, collection)
+        assert await reader.collections("default") == ()
+
+
+async def test_chunks_of_a_source_that_was_replaced_since_are_not_mistaken_for_none(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
+        table = await _opened(tmp_path)
+        (source,) = await table.listing()
+        stored = (await table.sources([source.id]))[source.id]
+        assert await table.between(stored, 5, 9) == ()
+        await writer.replace([small_desk.new_source(writer, "a", "uno")])
+        with pytest.raises(BusyError):
+            await table.between(stored, 0, 0)
+        await writer.remove([source.id])
+        with pytest.raises(BusyError):
+            await table.touching(replace(stored, generation="x"), 0, 3)
+
+
+async def test_reading_writes_nothing_and_takes_no_lock(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(writer, "a", "pendulum one", "pendulum two")
+        await writer.replace([item])
+        await writer.finish()
+        before = _files(tmp_path)
+        table = await _opened(tmp_path)
+        await table.dense(item.vectors[0], 9, None)
+        await table.sparse("pendulum", 9, None)
+        await table.text(item.source.id)
+        await table.page("", 9)
+        await table.statistics()
+        assert _files(tmp_path) == before
+
+
+async def test_a_folder_that_may_only_be_read_is_served(small_desk: ModuleType, plain_folder: Path) -> None:
+    data = plain_folder / "data"
+    async with await small_desk.writing(data) as writer:
+        item = small_desk.new_source(writer, "a", "pendulum one")
+        await writer.replace([item])
+        await writer.finish()
+    for path in [data, *data.rglob("*")]:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    try:
+        with pytest.raises(OSError, match="Permission denied"):
+            (data / "tables" / "new").touch()
+        table = await _opened(data)
+        assert len(await table.dense(item.vectors[0], 9, None)) == 1
+        assert len(await table.sparse("pendulum", 9, None)) == 1
+        assert await table.listing() == [item.source]
+    finally:
+        for path in [data, *data.rglob("*")]:
+            path.chmod(0o700)
+
+
+async def test_what_the_engine_says_of_damage_stays_inside(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(writer, "a", "pendulum one")
+        await writer.replace([item])
+    for path in database_folder(tmp_path).glob("chunks*/data/*.lance"):
+        path.write_bytes(b"pendulum damage " * 99)
+    table = await _opened(tmp_path)
+    with pytest.raises(StoreError) as error:
+        await table.dense(item.vectors[0], 9, None)
+    assert str(error.value) == "The storage engine failed while searching by meaning."

@@ -1,0 +1,383 @@
+"""Writing: what it leaves in the tables, and what it finds and mends there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
+from rag.records import EmbedderIdentity
+from rag.settings import valid_name
+from rag.store import maintenance, schema
+from rag.store.connection import connect, database_folder
+from rag.store.reader import CollectionReader, Reader
+from rag.store.writer import drop_collection, ensure_collection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+pytestmark = pytest.mark.anyio
+
+WORDS = st.text("abz019", min_size=1, max_size=3)
+NAMES = st.lists(st.tuples(WORDS, st.sampled_from("-_")), min_size=1, max_size=4).map(
+    lambda parts: "".join(word + mark for word, mark in parts)[:-1]
+)
+HELD = {"chunks": schema.chunks_table, "sources": schema.sources_table}
+EXPECTED = {"chunks": "replaced", "sources": "added"}
+
+
+async def _opened(data: Path, collection: str = "documents", tenant: str = "default") -> CollectionReader:
+    reader = Reader(data, timeout_seconds=15)
+    (found,) = [one for one in await reader.collections(tenant) if one.name == collection]
+    return await reader.open(found)
+
+
+async def _table(data: Path, name: str) -> Any:  # noqa: ANN401 the engine's own
+    return await (await connect(data)).open_table(name)
+
+
+async def _chunks(data: Path) -> Any:  # noqa: ANN401 the engine's own
+    return await _table(data, schema.chunks_table("default", "documents"))
+
+
+async def _texts(data: Path) -> dict[str, list[str]]:
+    """Every source's visible chunks, by its URI."""
+    table = await _opened(data)
+    found = {}
+    for source in await table.listing():
+        stored = (await table.sources([source.id]))[source.id]
+        found[source.uri] = [chunk.text for chunk in await table.between(stored, 0, 999)]
+    return found
+
+
+async def test_a_replaced_source_has_its_new_chunks_only(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one", "two", "three")])
+        await writer.replace([small_desk.new_source(writer, "b", "other")])
+        await writer.replace([small_desk.new_source(writer, "a", "uno")])
+    assert await _texts(tmp_path) == {"a": ["uno"], "b": ["other"]}
+    assert await (await _chunks(tmp_path)).count_rows() == 2
+
+
+async def test_a_removed_source_leaves_nothing(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        gone = small_desk.new_source(writer, "a", "one", "two")
+        await writer.replace([gone, small_desk.new_source(writer, "b", "stays")])
+        await writer.remove([gone.source.id])
+    assert await _texts(tmp_path) == {"b": ["stays"]}
+    assert await (await _chunks(tmp_path)).count_rows() == 1
+
+
+async def test_ids_stay_for_a_uri_and_differ_by_tenant_collection_and_installation(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async def id_in(data: Path, *key: str) -> str:
+        async with await small_desk.writing(data, *key) as writer:
+            id_: str = writer.source_id("file:///a")
+            return id_
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    ids = [await id_in(one), await id_in(one, "default", "more"), await id_in(one, "b"), await id_in(two)]
+    assert len(set(ids)) == 4
+    assert await id_in(one) == ids[0]
+
+
+async def test_the_key_of_the_ids_is_for_the_owner_alone(small_desk: ModuleType, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with await small_desk.writing(data):
+        pass
+    assert (data / "key").stat().st_mode & 0o777 == 0o600
+    assert data.stat().st_mode & 0o777 == 0o700
+    assert len((data / "key").read_bytes()) == 32
+
+
+async def test_a_lost_key_is_an_error_and_not_made_anew(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path):
+        pass
+    (tmp_path / "key").unlink()
+    with pytest.raises(ConfigurationError, match="Restore it"):
+        async with await small_desk.writing(tmp_path):
+            pass
+    assert not (tmp_path / "key").exists()
+
+
+async def test_a_second_writer_of_a_collection_is_turned_away(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path):
+        with pytest.raises(BusyError, match=r"default\.documents"):
+            async with await small_desk.writing(tmp_path):
+                pass
+        async with await small_desk.writing(tmp_path, "default", "more"):
+            pass
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one")])
+
+
+async def test_a_collection_that_is_written_to_is_not_dropped(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        with pytest.raises(BusyError):
+            await drop_collection(tmp_path, writer.collection)
+        await writer.replace([small_desk.new_source(writer, "a", "one")])
+    assert await _texts(tmp_path) == {"a": ["one"]}
+
+
+async def test_chunks_that_no_source_counts_are_swept_in_one_commit(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, str(at), f"text {at}") for at in range(300)])
+    chunks = await _chunks(tmp_path)
+    rows = await chunks.query().to_arrow()
+    leftovers = rows.set_column(
+        rows.schema.get_field_index("generation"),
+        rows.schema.field("generation"),
+        [["killed"] * rows.num_rows],
+    )
+    await chunks.add(leftovers)
+    assert await chunks.count_rows() == 600
+    before = await chunks.version()
+    async with await small_desk.writing(tmp_path):
+        pass
+    assert await chunks.count_rows() == 300
+    assert await chunks.version() == before + 1
+    assert set((await chunks.query().to_arrow())["generation"].to_pylist()) == set(
+        rows["generation"].to_pylist()
+    )
+
+
+async def test_a_source_that_lacks_chunks_counts_as_changed(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        damaged = small_desk.new_source(writer, "a", "one", "two")
+        await writer.replace([damaged, small_desk.new_source(writer, "b", "whole")])
+    await (await _chunks(tmp_path)).delete(f"id = '{damaged.source.id}/1'")
+    async with await small_desk.writing(tmp_path) as writer:
+        known = await writer.known()
+    assert not known["a"].digest
+    assert known["b"].digest
+
+
+@pytest.mark.parametrize("table", HELD)
+async def test_a_zero_byte_newest_manifest_is_repaired_and_what_it_held_is_made_anew(
+    small_desk: ModuleType, tmp_path: Path, table: str
+) -> None:
+    documents, data = tmp_path / "documents", tmp_path / "data"
+    documents.mkdir()
+    for name in "abc":
+        (documents / f"{name}.txt").write_text(f"the text {name}", encoding="utf-8")
+        await small_desk.ingested(data, documents)
+    before = await _texts(data)
+    await _lose_the_last_row(data, HELD[table]("default", "documents"))
+    with pytest.raises(StoreError):
+        await _opened(data)
+    report = await small_desk.ingested(data, documents)
+    assert report.counts == {**dict.fromkeys(report.counts, 0), "unchanged": 2, EXPECTED[table]: 1}
+    assert await _texts(data) == before
+    assert len(before) == 3
+
+
+async def test_a_zero_byte_catalog_falls_back_and_ingestion_makes_the_collection_anew(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path):
+        pass
+    _newest_manifest(tmp_path, schema.COLLECTIONS).write_bytes(b"")
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one")])
+    assert await _texts(tmp_path) == {"a": ["one"]}
+
+
+async def test_everything_that_a_run_wrote_is_flushed_to_disk(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.add(os.fstat(descriptor).st_ino))
+
+    def unflushed(data: Path) -> list[Path]:
+        written = [data / "key", data, database_folder(data), *database_folder(data).rglob("*")]
+        return [path for path in written if path.stat().st_ino not in flushed]
+
+    data = tmp_path / "data"
+    opening = await small_desk.writing(data)
+    assert unflushed(data) == []
+    async with opening as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one")])
+        assert unflushed(data) != []
+        await writer.finish()
+        assert unflushed(data) == []
+
+
+async def test_that_a_collection_is_dropped_is_on_disk_before_its_tables_go(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        pass
+    tables: list[int] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda _: tables.append(len(list(database_folder(tmp_path).glob("chunks*"))))
+    )
+    await drop_collection(tmp_path, writer.collection)
+    assert set(tables) == {1}
+
+
+async def test_a_lost_index_is_an_error_of_the_mode_that_needs_it_until_the_next_writer_makes_it(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    await (await _chunks(tmp_path)).drop_index("body_idx")
+    table = await _opened(tmp_path)
+    with pytest.raises(NotReadyError, match="full-text index"):
+        await table.sparse("pendulum", 9, None)
+    (vector,) = small_desk.vectors(["pendulum"])
+    assert len(await table.dense(vector, 9, None)) == 1
+    async with await small_desk.writing(tmp_path):
+        pass
+    assert len(await table.sparse("pendulum", 9, None)) == 1
+
+
+async def test_the_indexes_are_there_after_the_first_run_and_hold_every_chunk(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
+        await writer.finish()
+    numbers = await (await _opened(tmp_path)).statistics()
+    assert numbers.indexes == ("body (FTS)", "id (BTree)", "source_id (BTree)")
+    assert (numbers.sources, numbers.chunks, numbers.unindexed) == (1, 2, 0)
+
+
+async def test_a_run_that_was_broken_off_is_indexed_by_the_next_though_nothing_changed(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
+    table = await _opened(tmp_path)
+    assert (await table.statistics()).unindexed == 2
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.finish()
+    assert (await table.statistics()).unindexed == 0
+
+
+async def test_many_runs_do_not_leave_many_vector_index_segments(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "all", *(f"text {n}" for n in range(400)))])
+        await writer.finish()
+        for number in range(6):
+            await writer.replace([small_desk.new_source(writer, f"more {number}", f"more {number}")])
+            await writer.finish()
+    (index,) = [one for one in await (await _chunks(tmp_path)).list_indices() if one.columns == ["vector"]]
+    assert index.num_segments <= maintenance.MAX_VECTOR_SEGMENTS + 1
+    assert index.num_unindexed_rows == 0
+
+
+async def test_another_embedder_is_refused_with_both_names_and_what_to_do(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path):
+        pass
+    other = EmbedderIdentity("openai", "text-embedding-3-small", 1536, query_prefix="query: ")
+    with pytest.raises(ConfigurationError) as error:
+        await ensure_collection(tmp_path, "default", "documents", other)
+    for told in (
+        "tests bag-of-words (32 dimensions)",
+        "openai text-embedding-3-small (1536 dimensions, prefixes ['query: '])",
+        "--collection NAME",
+        "refdesk-admin remove --all --collection documents",
+    ):
+        assert told in str(error.value)
+    await ensure_collection(tmp_path, "default", "more", other)
+
+
+async def test_collections_and_tenants_do_not_see_each_other(small_desk: ModuleType, tmp_path: Path) -> None:
+    shelves = [("default", "documents"), ("default", "more"), ("acme", "documents")]
+    for key in shelves:
+        async with await small_desk.writing(tmp_path, *key) as writer:
+            await writer.replace([small_desk.new_source(writer, "a", f"pendulum of {' '.join(key)}")])
+    (vector,) = small_desk.vectors(["pendulum"])
+    ids = set()
+    for tenant, name in shelves:
+        table = await _opened(tmp_path, name, tenant)
+        (source,) = await table.listing()
+        ids.add(source.id)
+        for ranking in (await table.dense(vector, 9, None), await table.sparse("pendulum", 9, None)):
+            assert [one.stored.chunk.id for one in ranking] == [f"{source.id}/0"]
+        (stored,) = await table.chunks([f"{source.id}/0"])
+        assert stored.chunk.text == f"pendulum of {tenant} {name}"
+    assert len(ids) == 3
+    assert [one.name for one in await Reader(tmp_path, timeout_seconds=15).collections("acme")] == [
+        "documents"
+    ]
+
+
+@given(NAMES.map(valid_name), NAMES, NAMES, NAMES)
+@example("a_b", "c", "a", "b_c")
+@example("a-tenant", "b", "a", "tenant-b")
+@example("src", "src_a", "src_src", "a")
+def test_different_names_never_share_a_table(
+    tenant: str, collection: str, tenant2: str, collection2: str
+) -> None:
+    same = (tenant, collection) == (tenant2, collection2)
+    for table in HELD.values():
+        assert (table(tenant, collection) == table(tenant2, collection2)) == same
+    assert schema.chunks_table(tenant, collection) != schema.sources_table(tenant2, collection2)
+    assert schema.COLLECTIONS not in {table(tenant, collection) for table in HELD.values()}
+
+
+async def test_a_dropped_collection_is_gone_and_the_others_stay(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    for name in ("documents", "more"):
+        async with await small_desk.writing(tmp_path, "default", name) as writer:
+            await writer.replace([small_desk.new_source(writer, "a", name)])
+    table = await _opened(tmp_path)
+    await drop_collection(tmp_path, table.collection)
+    assert [one.name for one in await Reader(tmp_path, timeout_seconds=15).collections("default")] == ["more"]
+    assert not list(database_folder(tmp_path).glob("*src_documents*"))
+    assert (await (await _opened(tmp_path, "more")).listing())[0].uri == "a"
+
+
+async def test_what_a_kill_during_the_making_of_a_collection_left_is_replaced(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    for table in HELD.values():
+        (database_folder(tmp_path) / f"{table('default', 'documents')}.lance" / "data").mkdir(parents=True)
+    (database_folder(tmp_path) / f"{schema.COLLECTIONS}.lance").mkdir()
+    (tmp_path / "key").write_bytes(bytes(32))
+    assert await Reader(tmp_path, timeout_seconds=15).collections("default") == ()
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "one")])
+    assert await _texts(tmp_path) == {"a": ["one"]}
+
+
+async def test_a_data_folder_that_can_not_be_made_or_written_is_named(
+    small_desk: ModuleType, plain_folder: Path
+) -> None:
+    (plain_folder / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="can't be made"):
+        await small_desk.writing(plain_folder / "file" / "data")
+    async with await small_desk.writing(plain_folder / "data"):
+        pass
+    (plain_folder / "data" / "locks").chmod(0o500)
+    (plain_folder / "data" / "locks" / "catalog.lock").chmod(0o400)
+    with pytest.raises(ConfigurationError, match=r"data can't be written: Permission denied"):
+        await small_desk.writing(plain_folder / "data")
+
+
+async def _lose_the_last_row(data: Path, name: str) -> None:
+    """Roll a table back as a power failure can: to before its last row, with a zero-byte manifest on top."""
+    rows = await (await _table(data, name)).count_rows()
+    while await (await _table(data, name)).count_rows() == rows:
+        lost = _newest_manifest(data, name)
+        lost.unlink()
+    lost.write_bytes(b"")
+
+
+def _newest_manifest(data: Path, table: str) -> Path:
+    return min((database_folder(data) / f"{table}.lance" / "_versions").glob("*.manifest"))
