@@ -1,0 +1,1 @@
+"""The read path: one search from the question to the answer."""

@@ -1,0 +1,80 @@
+"""The last check before anything leaves: each row against what the source's own record says now."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rag.rank.fusion import newer_first
+from rag.records import Hit
+from rag.search.recall import concurrently
+from rag.store.schema import split_chunk_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from rag.search.recall import Candidate
+    from rag.store.reader import CollectionReader, StoredChunk, StoredSource
+
+SLACK = 4  # candidates checked beyond the limit, so that a stale one doesn't cost a second look
+WIDER = 4  # times as many are checked when these were not enough
+READS = 3  # of a source that is replaced each time
+
+
+async def admit(candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], limit: int) -> list[Hit]:
+    """The first `limit` candidates that are readable now, as hits, newer first among equals."""
+    taken = limit + SLACK
+    hits = await _readable(candidates[:taken], vector)
+    while len(hits) < limit and taken < len(candidates):
+        taken *= WIDER  # all of them anew: reads of different moments can show a source in two versions
+        hits = await _readable(candidates[:taken], vector)
+    return newer_first(hits)[:limit]
+
+
+async def _readable(candidates: Sequence[Candidate], vector: npt.NDArray[np.float32]) -> list[Hit]:
+    tables: dict[int, tuple[CollectionReader, list[Candidate]]] = {}
+    for candidate in candidates:
+        tables.setdefault(id(candidate.table), (candidate.table, []))[1].append(candidate)
+    found = await concurrently([partial(_visible, *pair) for pair in tables.values()])
+    visible = {id_: pair for group in found for id_, pair in group.items()}
+    return [
+        _hit(candidate, *visible[candidate.id], vector) for candidate in candidates if candidate.id in visible
+    ]
+
+
+async def _visible(
+    table: CollectionReader, candidates: Sequence[Candidate]
+) -> dict[str, tuple[StoredChunk, StoredSource]]:
+    """The candidates that count now, by id; read again where their source was replaced meanwhile."""
+    versions = {candidate.id: candidate.versions for candidate in candidates}
+    for _ in range(READS):
+        sources = await table.sources(split_chunk_id(id_)[0] for id_ in versions)
+        visible = {
+            id_: (one, source)
+            for id_, stored in versions.items()
+            if (source := sources.get(split_chunk_id(id_)[0]))
+            for one in stored
+            if source.generation == one.generation
+        }
+        stale = [id_ for id_ in versions if id_ not in visible and _has_source(id_, sources)]
+        if not stale:
+            break
+        fresh = {one.id: (one,) for one in await table.chunks(stale)}
+        versions |= {id_: fresh.get(id_, ()) for id_ in stale}
+    return visible
+
+
+def _has_source(id_: str, sources: Mapping[str, StoredSource]) -> bool:
+    source_id, seq = split_chunk_id(id_)
+    return source_id in sources and seq < sources[source_id].source.chunk_count
+
+
+def _hit(
+    candidate: Candidate, stored: StoredChunk, source: StoredSource, vector: npt.NDArray[np.float32]
+) -> Hit:
+    similarity = float(np.dot(stored.vector, vector))
+    return Hit(stored.chunk, source.source, candidate.score, similarity)

@@ -1,0 +1,66 @@
+"""What a request asks for, checked and completed from the settings before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from rag.errors import InvalidRequestError
+from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, Mode
+
+if TYPE_CHECKING:
+    from rag.records import SearchRequest
+    from rag.settings import SearchSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A search with nothing left open. `candidates` is how many chunks each list brings."""
+
+    query: str
+    mode: Mode
+    limit: int
+    candidates: int
+    collections: tuple[str, ...]
+    sources: tuple[str, ...] | None
+    exclude_sources: tuple[str, ...]
+
+
+def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
+    """Check `request` and complete it.
+
+    Raises:
+        InvalidRequestError: a value is out of its range; the message names the range.
+    """
+    limit = settings.limit if request.limit is None else request.limit
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}, not {limit}.")
+    mode = request.mode or settings.mode
+    if mode not in get_args(Mode):
+        raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
+    if () in {request.collections, request.sources}:
+        raise InvalidRequestError("collections and sources must name at least one, or be left out for all.")
+    return Plan(
+        query=_checked_query(request.query),
+        mode=mode,
+        limit=limit,
+        candidates=max(settings.candidates, limit),
+        collections=settings.collections if request.collections is None else request.collections,
+        sources=request.sources,
+        exclude_sources=request.exclude_sources,
+    )
+
+
+def _checked_query(query: str) -> str:
+    query = query.strip()
+    if not query:
+        raise InvalidRequestError("query must not be empty: ask a question or give some words.")
+    if len(query) > MAX_QUERY_CHARS:
+        raise InvalidRequestError(
+            f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Ask for its core."
+        )
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError("query holds half a character (a lone surrogate).") from error
+    return query

@@ -1,0 +1,102 @@
+"""The lists that a search begins with, from every table at once, and their fusion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from rag.rank.fusion import best_scores, ranks, reciprocal_rank_fusion
+from rag.store.schema import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from rag.records import Mode
+    from rag.search.plan import Plan
+    from rag.store.reader import CollectionReader, StoredChunk
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A chunk that a list found, not yet known to be readable.
+
+    `versions` is how the lists saw it; two can differ while its source is being replaced.
+    """
+
+    id: str
+    score: float
+    table: CollectionReader
+    versions: tuple[StoredChunk, ...] = ()
+
+
+async def recall(
+    tables: Sequence[CollectionReader], plan: Plan, vector: npt.NDArray[np.float32]
+) -> list[Candidate]:
+    """What the mode's lists find in the tables, fused, best first.
+
+    Each list is one ranking over all tables: cosines compare between tables, and BM25 scores
+    nearly do.
+    """
+    scope = _scope(plan)
+    dense = [partial(table.dense, vector, plan.candidates, scope) for table in tables]
+    sparse = [partial(table.sparse, plan.query, plan.candidates, scope) for table in tables]
+    calls = (dense if plan.mode != "sparse" else []) + (sparse if plan.mode != "dense" else [])
+    rankings = await concurrently(calls)
+    lists = [rankings[: len(tables)], rankings[len(tables) :]] if plan.mode == "hybrid" else [rankings]
+    scored = [[(one.stored.id, one.score) for part in parts for one in part] for parts in lists]
+    seen: dict[str, tuple[CollectionReader, tuple[StoredChunk, ...]]] = {}
+    for table, ranking in zip([*tables, *tables], rankings, strict=False):
+        for stored in (one.stored for one in ranking):
+            _, versions = seen.get(stored.id, (table, ()))
+            seen[stored.id] = table, (*versions, stored)
+    return [Candidate(id_, score, *seen[id_]) for id_, score in fused(plan.mode, scored)]
+
+
+def fused(mode: Mode, lists: Sequence[Sequence[tuple[str, float]]]) -> Iterable[tuple[str, float]]:
+    """The lists of a mode as one ranking of ids with scores, best first, each once; higher is better.
+
+    A list can hold a chunk twice, once for each version, while its source is being replaced.
+
+    The score is the cosine in mode dense, the share of the best BM25 score in mode sparse
+    (the BM25 score itself tells of documents that one may not see), and that of the fused
+    ranks in mode hybrid.
+    """
+    if mode == "hybrid":
+        return reciprocal_rank_fusion([ranks(one) for one in lists]).items()
+    (ranking,) = lists
+    scores = best_scores(ranking)
+    best = max(scores.values(), default=1.0) if mode == "sparse" else 1.0
+    return [(id_, score / best) for id_, score in scores.items()]
+
+
+async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """The results of all calls, in order; the first failure cancels the others and is raised as it is."""
+    if len(calls) == 1:
+        return [await calls[0]()]
+    results: dict[int, T] = {}
+
+    async def run(place: int, call: Callable[[], Awaitable[T]]) -> None:
+        results[place] = await call()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for place, call in enumerate(calls):
+                tasks.start_soon(run, place, call)
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return [results[place] for place in range(len(calls))]
+
+
+def _scope(plan: Plan) -> str | None:
+    conditions = [one_of("source_id", plan.sources)] if plan.sources is not None else []
+    if plan.exclude_sources:
+        conditions.append(f"(NOT {one_of('source_id', plan.exclude_sources)})")
+    return " AND ".join(conditions) or None

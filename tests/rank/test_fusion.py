@@ -1,0 +1,156 @@
+"""Rankings into one ranking, and what decides between equals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.rank.fusion import TIE, best_scores, newer_first, ranks, reciprocal_rank_fusion
+from rag.records import Chunk, Hit, Source
+
+if TYPE_CHECKING:
+    from random import Random
+
+ITEMS = st.sampled_from("abcdefgh")
+SCORED = st.lists(st.tuples(ITEMS, st.floats(-1, 1).map(lambda score: round(score, 1))))
+RANKINGS = st.lists(SCORED.map(ranks), min_size=1, max_size=4)
+EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
+SOURCE = Source("s", "documents", "file:///s", "S", "text/plain", "d", 1, 1, EARLIEST)
+
+
+def _hit(name: str, score: float, *, similarity: float = 0.5, day: int | None = None) -> Hit:
+    date = None if day is None else EARLIEST + timedelta(days=day)
+    return Hit(Chunk(name, name, 0, 0, 1, "x"), replace(SOURCE, id=name, date=date), score, similarity)
+
+
+def _names(hits: list[Hit]) -> str:
+    return "".join(hit.chunk.id for hit in hits)
+
+
+DAYS = st.none() | st.integers(0, 5)
+SCORES = st.floats(0, 1)
+HITS = st.lists(st.tuples(SCORES, SCORES, DAYS), max_size=12).map(
+    lambda rows: [
+        _hit(f"{place}.", score, similarity=similarity, day=day)
+        for place, (score, similarity, day) in enumerate(sorted(rows, key=lambda row: -row[0]))
+    ]
+)
+
+
+def test_equal_scores_share_a_rank_and_the_next_rank_counts_them_all() -> None:
+    assert ranks([("a", 0.9), ("b", 0.5), ("c", 0.5), ("d", 0.1)]) == {"a": 1, "b": 2, "c": 2, "d": 4}
+
+
+@given(SCORED)
+def test_an_item_that_comes_twice_counts_once_at_its_best(scored: list[tuple[str, float]]) -> None:
+    best = best_scores(scored)
+    assert best == {item: max(score for one, score in scored if one == item) for item, _ in scored}
+    assert list(best.items()) == sorted(best.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+@given(SCORED)
+def test_a_rank_is_one_more_than_the_number_of_better_items(scored: list[tuple[str, float]]) -> None:
+    best = best_scores(scored)
+    assert ranks(scored) == {
+        item: 1 + sum(other > score for other in best.values()) for item, score in best.items()
+    }
+
+
+@given(SCORED, st.randoms())
+def test_the_order_in_which_items_were_found_does_not_matter(
+    scored: list[tuple[str, float]], random: Random
+) -> None:
+    shuffled = random.sample(scored, len(scored))
+    assert list(ranks(shuffled).items()) == list(ranks(scored).items())
+
+
+def test_fusion_gives_what_one_computes_by_hand() -> None:
+    fused = reciprocal_rank_fusion([{"a": 1, "b": 2}, {"b": 1}], k=60)
+    assert fused == {"b": pytest.approx((61 / 62 + 1) / 2), "a": pytest.approx(1 / 2)}
+    assert list(fused) == ["b", "a"]
+
+
+def test_of_items_with_equal_scores_the_smaller_id_comes_first() -> None:
+    assert list(reciprocal_rank_fusion([{"b": 1, "c": 2}, {"c": 1, "b": 2}, {"a": 1}])) == ["b", "c", "a"]
+    assert list(reciprocal_rank_fusion([{"z": 1}, {"y": 1}])) == ["y", "z"]
+
+
+@given(RANKINGS, st.permutations(range(4)))
+def test_the_order_of_the_rankings_does_not_matter(rankings: list[dict[str, int]], order: list[int]) -> None:
+    permuted = [rankings[place] for place in order if place < len(rankings)]
+    assert reciprocal_rank_fusion(permuted) == pytest.approx(reciprocal_rank_fusion(rankings))
+
+
+@given(RANKINGS)
+def test_fused_scores_lie_in_the_unit_interval_and_fall(rankings: list[dict[str, int]]) -> None:
+    scores = list(reciprocal_rank_fusion(rankings).values())
+    assert all(0 < score <= 1 + 1e-12 for score in scores)
+    assert scores == sorted(scores, reverse=True)
+
+
+@given(RANKINGS, st.data())
+def test_a_better_rank_never_lowers_a_score(rankings: list[dict[str, int]], data: st.DataObject) -> None:
+    choices = [(at, item) for at, ranking in enumerate(rankings) for item in ranking]
+    if not choices:
+        return
+    at, item = data.draw(st.sampled_from(choices))
+    better = data.draw(st.integers(1, rankings[at][item]))
+    raised = [*rankings[:at], rankings[at] | {item: better}, *rankings[at + 1 :]]
+    assert reciprocal_rank_fusion(raised)[item] >= reciprocal_rank_fusion(rankings)[item]
+
+
+def test_first_everywhere_is_the_score_one_and_nothing_fused_is_nothing() -> None:
+    assert reciprocal_rank_fusion([{"a": 1}, {"a": 1}, {"a": 1}])["a"] == pytest.approx(1)
+    assert reciprocal_rank_fusion([{}, {}]) == {}
+
+
+def test_of_equal_hits_the_newer_comes_first() -> None:
+    assert (
+        _names(newer_first([_hit("a", 0.51, day=1), _hit("b", 0.5, day=3), _hit("c", 0.495, day=2)])) == "bca"
+    )
+
+
+def test_undated_hits_keep_their_place_among_equals() -> None:
+    hits = [_hit("a", 0.5), _hit("b", 0.5, day=1), _hit("c", 0.5), _hit("d", 0.5, day=9), _hit("e", 0.5)]
+    assert _names(newer_first(hits)) == "adcbe"
+
+
+def test_hits_of_one_date_keep_their_order() -> None:
+    assert _names(newer_first([_hit(name, 0.5, day=4) for name in "cab"])) == "cab"
+
+
+def test_a_clearly_better_hit_stays_before_a_newer_one() -> None:
+    assert _names(newer_first([_hit("a", 0.55, day=1), _hit("b", 0.5, day=9)])) == "ab"
+
+
+def test_hits_of_near_rank_but_unlike_evidence_are_no_equals() -> None:
+    hits = [_hit("a", 0.99, similarity=0.8, day=1), _hit("b", 0.98, similarity=0.3, day=9)]
+    assert _names(newer_first(hits)) == "ab"
+
+
+def test_equality_is_measured_from_the_first_so_that_it_does_not_creep() -> None:
+    hits = [_hit("a", 0.50, day=1), _hit("b", 0.485, day=2), _hit("c", 0.47, day=3)]
+    assert _names(newer_first(hits)) == "bac"
+
+
+@given(HITS)
+def test_ordering_by_date_loses_no_hit_and_moves_none_past_a_better_one(hits: list[Hit]) -> None:
+    ordered = newer_first(hits)
+    assert Counter(hit.chunk.id for hit in ordered) == Counter(hit.chunk.id for hit in hits)
+    for before, after in pairwise(ordered):
+        assert after.score - before.score <= TIE + 1e-9
+
+
+@given(HITS)
+def test_ordering_by_date_leaves_undated_hits_in_place(hits: list[Hit]) -> None:
+    ordered = newer_first(hits)
+    assert [hit for hit in zip(range(12), ordered, strict=False) if hit[1].source.date is None] == [
+        hit for hit in zip(range(12), hits, strict=False) if hit[1].source.date is None
+    ]

@@ -1,0 +1,143 @@
+"""The last check before anything leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from rag.search.gate import SLACK, admit
+from rag.search.recall import Candidate, concurrently, fused
+from rag.store.reader import CollectionReader, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rag.store.reader import StoredSource
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+
+async def _table(shelf: Shelf) -> CollectionReader:
+    reader = Reader(shelf.data, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    return await reader.open(collection)
+
+
+def _candidates(table: CollectionReader, ids: Iterable[str]) -> list[Candidate]:
+    return [Candidate(id_, 1 - place / 1000, table) for place, id_ in enumerate(ids)]
+
+
+async def _admitted(shelf: Shelf, candidates: list[Candidate], limit: int) -> list[str]:
+    (vector,) = shelf.small.vectors(["pendulum"])
+    return [hit.chunk.text for hit in await admit(candidates, vector, limit)]
+
+
+async def test_what_has_no_source_or_another_version_than_its_source_is_left_out(shelf: Shelf) -> None:
+    gone = await shelf.put("gone", "removed meanwhile")
+    shrunk = await shelf.put("shrunk", "first", "second")
+    await shelf.put("shrunk", "first anew")
+    async with await shelf.small.writing(shelf.data) as writer:
+        await writer.remove([gone.id])
+    candidates = _candidates(
+        await _table(shelf), [f"{gone.id}/0", "unknown/0", f"{shrunk.id}/1", f"{shrunk.id}/0"]
+    )
+    assert await _admitted(shelf, candidates, 9) == ["first anew"]
+
+
+async def test_however_many_candidates_are_stale_the_readable_ones_behind_them_are_found(
+    shelf: Shelf,
+) -> None:
+    source = await shelf.put("a", *(f"text {n}" for n in range(5)))
+    stale = [f"stale/{number}" for number in range(10 * SLACK)]
+    candidates = _candidates(await _table(shelf), [*stale, *(f"{source.id}/{n}" for n in range(5))])
+    assert await _admitted(shelf, candidates, 3) == ["text 0", "text 1", "text 2"]
+    assert await _admitted(shelf, candidates, 50) == [f"text {n}" for n in range(5)]
+    assert await _admitted(shelf, [], 50) == []
+
+
+async def test_a_source_that_is_replaced_between_reading_chunks_and_source_is_not_lost(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await shelf.put("a", "pendulum one", "pendulum two")
+    sources = CollectionReader.sources
+    times: list[int] = []
+
+    async def overtaken(table: CollectionReader, ids: Iterable[str]) -> dict[str, StoredSource]:
+        if len(times) < 2:
+            times.append(len(times) + 1)
+            await shelf.put("a", f"version {len(times)}", f"also {len(times)}")
+        return await sources(table, ids)
+
+    candidates = _candidates(await _table(shelf), [f"{source.id}/0", f"{source.id}/1"])
+    monkeypatch.setattr(CollectionReader, "sources", overtaken)
+    assert await _admitted(shelf, candidates, 9) == ["version 2", "also 2"]
+
+
+async def test_a_source_replaced_between_two_fetches_is_shown_in_one_version(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await shelf.put("a", *(f"old {n}" for n in range(4)))
+    stale = [f"stale/{number}" for number in range(20)]
+    table = await _table(shelf)
+    candidates = _candidates(table, [f"{source.id}/0", f"{source.id}/1", *stale, f"{source.id}/2"])
+    chunks = CollectionReader.chunks
+    fetches: list[int] = []
+
+    async def overtaken(table: CollectionReader, ids: list[str]) -> object:
+        fetches.append(len(ids))
+        if len(fetches) == 2:
+            await shelf.put("a", *(f"new {n}" for n in range(4)))
+        return await chunks(table, ids)
+
+    monkeypatch.setattr(CollectionReader, "chunks", overtaken)
+    assert await _admitted(shelf, candidates, 4) == ["new 0", "new 1", "new 2"]
+
+
+def test_the_lists_of_a_mode_become_one_ranking_with_each_chunk_once() -> None:
+    dense = [("a", 0.9), ("b", 0.8), ("a", 0.1), ("c", -0.2)]
+    sparse = [("b", 12.0), ("c", 6.0), ("b", 3.0)]
+    assert list(fused("dense", [dense])) == [("a", 0.9), ("b", 0.8), ("c", -0.2)]
+    assert list(fused("sparse", [sparse])) == [("b", 1.0), ("c", 0.5)]
+    assert list(dict(fused("hybrid", [dense, sparse]))) == ["b", "c", "a"]
+    assert [
+        list(fused(mode, [[], []][: 1 + (mode == "hybrid")])) for mode in ("dense", "sparse", "hybrid")
+    ] == [
+        [],
+        [],
+        [],
+    ]
+
+
+async def test_results_of_concurrent_calls_keep_their_order() -> None:
+    turn = anyio.Event()
+
+    async def last() -> str:
+        await turn.wait()
+        return "a"
+
+    async def first() -> str:
+        turn.set()
+        return "b"
+
+    assert await concurrently([last, first]) == ["a", "b"]
+    assert await concurrently([]) == []
+
+
+async def test_the_first_failure_is_raised_as_it_is_and_the_others_are_cancelled() -> None:
+    ends: list[str] = []
+
+    async def waiting() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ends.append("cancelled")
+
+    async def failing() -> None:
+        raise KeyError("first")
+
+    with pytest.raises(KeyError, match="first"):
+        await concurrently([waiting, failing, waiting])
+    assert ends == ["cancelled"] * 2

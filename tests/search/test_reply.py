@@ -1,0 +1,196 @@
+"""Answers as records: complete, compact, and within their budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.records import MIN_REPLY_CHARS, Answer, Chunk, Extract, Heading, Hit, Source
+from rag.search.reply import MAX_OUTLINE, search_reply, source_reply
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+SOURCE = Source(
+    id="mfzq",
+    collection="documents",
+    uri="file:///home/me/secret/place.md",
+    title="The title",
+    mime_type="text/markdown",
+    digest="d",
+    chunk_count=3,
+    length=100,
+    ingested_at=MOMENT,
+)
+HOSTILE = ['"', "\n", "\\", "😀", "\x01", "\u2028", "a", " ", "![a](b)", "```\n", "<img src=x>", "é"]
+TEXTS = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=400).map("".join)
+
+
+def _hit(text: str = "the text", seq: int = 3, **details: Any) -> Hit:  # noqa: ANN401 a source's fields
+    chunk = Chunk(f"mfzq/{seq}", "mfzq", seq, 0, len(text), text, ("The title", "Part", "Sub"), 7)
+    return Hit(chunk, replace(SOURCE, **details), 0.98765432, 0.4321987)
+
+
+def _extract(text: str, *, start: int = 0, behind: int = 0, headings: int = 0) -> Extract:
+    length = start + len(text) + behind
+    outline = tuple(Heading(f"Heading {n}", 1 + n % 3, n) for n in range(headings))
+    step = 50
+    chunks = tuple(
+        Chunk(f"mfzq/{at // step}", "mfzq", at // step, at, at + step, "x", page=1)
+        for at in range(start - start % step, start + len(text), step)
+    )
+    return Extract(replace(SOURCE, length=length), outline, start, start + len(text), text, chunks)
+
+
+def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
+    hit = _hit(
+        date=datetime(2024, 5, 1, tzinfo=UTC), url="https://example.org/a", metadata={"author": "O'Neill"}
+    )
+    reply = search_reply(Answer((hit,), ("a note",)), None)
+    assert json.loads(reply.compact()) == {
+        "results": [
+            {
+                "id": "mfzq/3",
+                "uri": "refdesk://documents/mfzq/3",
+                "source_id": "mfzq",
+                "title": "The title",
+                "url": "https://example.org/a",
+                "collection": "documents",
+                "section": "Part > Sub",
+                "page": 7,
+                "date": "2024-05-01T00:00:00+00:00",
+                "indexed_at": "2026-01-02T03:04:05+00:00",
+                "text": "the text",
+                "score": 0.9877,
+                "similarity": 0.4322,
+                "metadata": {"author": "O'Neill"},
+                "citation": "[mfzq/3]",
+            }
+        ],
+        "notes": ["a note"],
+        "trust": "untrusted",
+    }
+
+
+def test_what_a_hit_does_not_have_is_left_out_and_where_its_file_lies_is_not_told() -> None:
+    (record,) = json.loads(search_reply(Answer((_hit(),)), None).compact())["results"]
+    assert not {"url", "date"} & record.keys()
+    assert "secret" not in json.dumps(record)
+
+
+def test_a_hits_words_are_made_safe() -> None:
+    hit = _hit("![a](http://x)", title="![t](u)\n", metadata={"k\n": "<img src=x>"})
+    hit = replace(hit, chunk=replace(hit.chunk, section=("A\nB", "![c](d)")))
+    (record,) = search_reply(Answer((hit,)), None).results
+    assert record.text == r"!\[a](http://x)"
+    assert (record.title, record.metadata, record.section) == (
+        r"!\[t](u)",
+        {"k": "&lt;img src=x>"},
+        r"A B > !\[c](d)",
+    )
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=12), st.integers(MIN_REPLY_CHARS, 6000))
+def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_left_out(
+    texts: list[str], max_chars: int
+) -> None:
+    hits = tuple(_hit(text, seq) for seq, text in enumerate(texts))
+    reply = search_reply(Answer(hits, ("kept",)), max_chars)
+    whole = search_reply(Answer(hits, ("kept",)), None)
+    assert len(reply.compact()) <= max_chars
+    notes = ["kept"]
+    if left := len(texts) - len(reply.results):
+        notes.append(f"{left} more hits; raise max_chars or narrow the query.")
+    if reply.results != whole.results[: len(reply.results)]:
+        (cut,) = reply.results
+        assert whole.results[0].text.startswith(cut.text)
+        notes.append("The passage is cut short; get_source opens it whole.")
+    assert reply.notes == notes
+    if len(whole.compact()) <= max_chars:
+        assert reply == whole
+
+
+def test_a_first_hit_longer_than_the_budget_is_cut_and_that_is_said() -> None:
+    reply = search_reply(Answer((_hit("x" * 5000), _hit("y", 4))), MIN_REPLY_CHARS)
+    (record,) = reply.results
+    assert record.text == "x" * len(record.text)
+    assert len(reply.compact()) == MIN_REPLY_CHARS
+    assert reply.notes == [
+        "1 more hits; raise max_chars or narrow the query.",
+        "The passage is cut short; get_source opens it whole.",
+    ]
+
+
+def test_an_empty_answer_is_its_notes() -> None:
+    reply = search_reply(Answer((), ("nothing",)), 1000)
+    assert reply.compact() == '{"results":[],"notes":["nothing"],"trust":"untrusted"}'
+
+
+@given(TEXTS, st.integers(1000, 4000), st.integers(0, 120), st.integers(0, 500), st.integers(0, 99))
+def test_a_source_reply_keeps_its_budget_and_says_where_to_go_on(
+    text: str, max_chars: int, headings: int, behind: int, start: int
+) -> None:
+    extract = _extract(text, start=start, behind=behind, headings=headings)
+    reply = source_reply(extract, max_chars)
+    assert len(reply.compact()) <= max_chars
+    assert reply.start == start
+    assert start < reply.end <= extract.end
+    assert reply.next_start == (None if reply.end == extract.source.length else reply.end)
+    assert all(chunk.start < reply.end for chunk in reply.chunks)
+    if reply.next_start:
+        rest = extract.source.length - reply.end
+        assert f"{rest} more characters; go on with start={reply.end}." in reply.notes
+    if len(reply.outline) < headings:
+        assert f"The outline shows {len(reply.outline)} of {headings} headings." in reply.notes
+
+
+@pytest.mark.parametrize("character", ["a", '"', "\n", "\x01", "😀"])
+def test_a_budget_is_not_wasted_on_a_text_that_must_be_cut(character: str) -> None:
+    reply = source_reply(_extract(character * 9000), 8000)
+    assert 0.8 * 8000 < len(reply.compact()) <= 8000
+
+
+def test_a_source_that_fits_is_replied_whole() -> None:
+    reply = source_reply(_extract("the text " * 20, headings=3), 3000)
+    assert json.loads(reply.compact()) == {
+        "id": "mfzq",
+        "uri": "refdesk://documents/mfzq",
+        "title": "The title",
+        "collection": "documents",
+        "mime_type": "text/markdown",
+        "indexed_at": "2026-01-02T03:04:05+00:00",
+        "metadata": {},
+        "length": 180,
+        "start": 0,
+        "end": 180,
+        "text": "the text " * 20,
+        "outline": [{"title": f"Heading {n}", "level": n + 1, "start": n} for n in range(3)],
+        "chunks": [
+            {"uri": f"refdesk://documents/mfzq/{n}", "start": 50 * n, "end": 50 * n + 50, "page": 1}
+            for n in range(4)
+        ],
+        "notes": [],
+        "trust": "untrusted",
+    }
+
+
+def test_the_outline_gives_way_before_the_text() -> None:
+    reply = source_reply(_extract("word " * 300, headings=MAX_OUTLINE + 20), 4000)
+    assert len(reply.text) == 1500
+    assert 0 < len(reply.outline) < MAX_OUTLINE
+    assert reply.notes == [f"The outline shows {len(reply.outline)} of {MAX_OUTLINE + 20} headings."]
+
+
+def test_endless_metadata_does_not_break_the_budget() -> None:
+    metadata = {"author": "O'Neill"} | {f"key {n}": "value " * 99 for n in range(200)}
+    hits = tuple(_hit("the text", seq, metadata=metadata, url="https://x/" + "y" * 9000) for seq in range(2))
+    reply = search_reply(Answer(hits), 5000)
+    assert len(reply.results) == 2
+    assert len(reply.compact()) <= 5000
+    assert reply.results[0].metadata["author"] == "O'Neill"
+    extract = replace(_extract("the text"), source=replace(SOURCE, metadata=metadata, length=8))
+    assert len(source_reply(extract, 2000).compact()) <= 2000

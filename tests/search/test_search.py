@@ -1,0 +1,306 @@
+"""One search, from the request to the answer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, get_args
+
+import anyio
+import numpy as np
+import pytest
+
+from rag.embed.open import open_embedder
+from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
+from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, EmbedderIdentity, Mode, Principal, SearchRequest
+from rag.search.desk import Desk, open_desk
+from rag.settings import EmbedderSettings, SearchSettings, Settings
+from rag.store import maintenance, schema
+from rag.store.connection import connect
+from rag.store.reader import MAX_TERMS, Reader
+from rag.store.writer import ensure_collection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+ME = Principal("default")
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def _names(answer: Any) -> list[str]:  # noqa: ANN401
+    return [hit.source.title for hit in answer.hits]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_passage_that_says_it_comes_first_with_where_it_stands(shelf: Shelf, mode: Mode) -> None:
+    await shelf.put("clocks", "Who made them", "the pendulum clock was invented in The Hague")
+    await shelf.put("dials", "Who made those", "shadows tell the hour on a dial")
+    best = (await shelf.search("pendulum invented", mode=mode)).hits[0]
+    assert best.chunk.text == "the pendulum clock was invented in The Hague"
+    assert (best.source.title, best.chunk.seq, best.chunk.page) == ("clocks", 1, 2)
+    assert best.chunk.section == ("Who made them",)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_similarity_is_the_cosine_in_every_mode(shelf: Shelf, mode: Mode) -> None:
+    await shelf.put("a", *(f"pendulum number{n} of {n % 3}" for n in range(12)))
+    answer = await shelf.search("pendulum number7", mode=mode, limit=12)
+    (query,) = shelf.small.vectors(["pendulum number7"])
+    assert len(answer.hits) == 12
+    for hit in answer.hits:
+        (vector,) = shelf.small.vectors([hit.chunk.text])
+        assert hit.similarity == pytest.approx(float(np.dot(vector, query)), abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("indexed", [False, True], ids=["exact", "indexed"])
+async def test_scores_fall_and_the_best_is_at_most_one(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, mode: Mode, *, indexed: bool
+) -> None:
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300 if indexed else 9999)
+    async with await shelf.small.writing(shelf.data) as writer:
+        texts = [f"pendulum word{n} word{n % 7}" for n in range(400)]
+        await writer.replace([shelf.small.new_source(writer, "a", *texts)])
+        await writer.finish()
+    hits = (await shelf.search("pendulum word5 word5", mode=mode, limit=30)).hits
+    scores = [hit.score for hit in hits]
+    assert len(hits) == 30
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] <= 1 + 1e-6
+    if mode == "dense":
+        assert scores == pytest.approx([hit.similarity for hit in hits], abs=1e-5)
+
+
+async def test_hybrid_finds_what_either_of_its_lists_finds(shelf: Shelf) -> None:
+    await shelf.put("words", "the code xk42 stands here among many other things that are said about nothing")
+    for number in range(30):
+        await shelf.put(f"near {number}", f"xk42x xk42y{number} reason")
+    request = {"limit": 5}
+    assert "words" in _names(await shelf.search("xk42", mode="sparse", **request))
+    assert "words" in _names(await shelf.search("xk42", mode="hybrid", **request))
+
+
+async def test_sparse_finds_only_passages_with_a_word_of_the_query(shelf: Shelf) -> None:
+    await shelf.put("a", "the pendulum", "the quartz")
+    assert [hit.chunk.text for hit in (await shelf.search("pendulum", mode="sparse")).hits] == [
+        "the pendulum"
+    ]
+    answer = await shelf.search("caesium", mode="sparse")
+    assert not answer.hits
+    assert "use other words" in answer.notes[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_chunk_is_no_hit_twice_while_its_source_is_half_replaced(shelf: Shelf, mode: Mode) -> None:
+    await shelf.put("a", "pendulum one", "pendulum two")
+    chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
+    rows = await chunks.query().to_arrow()
+    place = rows.schema.get_field_index("generation")
+    await chunks.add(rows.set_column(place, rows.schema.field(place), [["not yet counted"] * rows.num_rows]))
+    hits = (await shelf.search("pendulum", mode=mode)).hits
+    assert sorted(hit.chunk.text for hit in hits) == ["pendulum one", "pendulum two"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep_their_place(
+    shelf: Shelf, mode: Mode
+) -> None:
+    for name, year in (("old", 1990), ("none", None), ("new", 2020), ("middle", 2005)):
+        date = year and datetime(year, 1, 1, tzinfo=UTC)
+        await shelf.put(name, "pendulum clock", title=name, date=date)
+    undated = _names(await shelf.search("pendulum", mode=mode)).index("none")
+    names = _names(await shelf.search("pendulum", mode=mode))
+    assert [name for name in names if name != "none"] == ["new", "middle", "old"]
+    ids = sorted([hit.source.id for hit in (await shelf.search("pendulum", mode=mode)).hits])
+    by_id = {hit.source.id: hit.source.title for hit in (await shelf.search("pendulum", mode=mode)).hits}
+    assert [by_id[id_] for id_ in ids].index("none") == undated
+
+
+@pytest.mark.parametrize("limit", [1, 3, MAX_LIMIT])
+async def test_limit_is_how_many_hits_there_are(shelf: Shelf, limit: int) -> None:
+    await shelf.put("a", *(f"pendulum {n}" for n in range(MAX_LIMIT + 5)))
+    for mode in MODES:
+        assert len((await shelf.search("pendulum", mode=mode, limit=limit)).hits) == limit
+
+
+async def test_the_settings_say_what_a_request_leaves_open(shelf: Shelf) -> None:
+    await shelf.put("a", *(f"pendulum {n}" for n in range(5)))
+    await shelf.put("b", "pendulum", collection="more")
+    desk = shelf.desk(limit=3, mode="sparse", collections=["more"])
+    answer = await desk.search(ME, SearchRequest("pendulum clock"))
+    assert [(hit.source.collection, hit.score) for hit in answer.hits] == [("more", 1.0)]
+    assert len((await desk.search(ME, SearchRequest("pendulum", collections=("documents",)))).hits) == 3
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (SearchRequest(""), "empty"),
+        (SearchRequest(" \n\t "), "empty"),
+        (SearchRequest("x" * (MAX_QUERY_CHARS + 1)), f"at most {MAX_QUERY_CHARS} characters, not 4097"),
+        (SearchRequest("a \ud800 b"), "lone surrogate"),
+        (SearchRequest("x", limit=0), f"from 1 to {MAX_LIMIT}, not 0"),
+        (SearchRequest("x", limit=-1), f"from 1 to {MAX_LIMIT}, not -1"),
+        (SearchRequest("x", limit=10**9), f"from 1 to {MAX_LIMIT}, not 1000000000"),
+        (SearchRequest("x", mode="exact"), "one of dense, sparse, hybrid, not 'exact'"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_request_out_of_range_is_told_the_range(
+    shelf: Shelf, request_: SearchRequest, told: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=told):
+        await shelf.desk().search(ME, request_)
+
+
+async def test_a_query_of_the_greatest_length_is_answered_with_a_note_on_what_did_not_count(
+    shelf: Shelf,
+) -> None:
+    await shelf.put("a", "pendulum clock")
+    answer = await shelf.search(("pendulum " * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS], mode="hybrid")
+    assert len(answer.hits) == 1
+    assert answer.notes == (
+        f"Only the first {MAX_TERMS} words of the query were searched for as words.",
+        "Only the first 256 tokens of the query count for its meaning.",
+    )
+    short = " ".join(["pendulum"] * MAX_TERMS)
+    assert (await shelf.search(short, mode="hybrid")).notes == ()
+
+
+async def test_collections_that_can_not_be_read_are_named_with_those_that_can(shelf: Shelf) -> None:
+    with pytest.raises(NotFoundError, match=r"can't be read. Readable are: none"):
+        await shelf.search("x", collections=("papers",))
+    await shelf.put("a", "pendulum")
+    await shelf.put("b", "pendulum", collection="more")
+    with pytest.raises(NotFoundError, match=r"can't be read. Readable are: documents, more"):
+        await shelf.search("x", collections=("more", "it's"))
+
+
+async def test_a_search_without_collections_goes_over_all_of_the_tenant_and_no_others(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum of documents")
+    await shelf.put("b", "pendulum of more", collection="more")
+    async with await shelf.small.writing(shelf.data, "acme", "documents") as writer:
+        await writer.replace([shelf.small.new_source(writer, "c", "pendulum of another tenant")])
+    for mode in MODES:
+        answer = await shelf.search("pendulum", mode=mode)
+        assert {hit.source.collection for hit in answer.hits} == {"documents", "more"}
+        assert len(answer.hits) == 2
+        assert _names(await shelf.desk().search(Principal("acme"), SearchRequest("pendulum", mode=mode))) == [
+            "c"
+        ]
+        assert not (await shelf.desk().search(Principal("nobody"), SearchRequest("pendulum"))).hits
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_collection_named_twice_is_searched_once(shelf: Shelf, mode: Mode) -> None:
+    await shelf.put("a", "pendulum one", "pendulum two")
+    answer = await shelf.search("pendulum", mode=mode, collections=("documents", "documents"))
+    assert len(answer.hits) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_sources_narrow_a_search_and_exclude_sources_take_out(shelf: Shelf, mode: Mode) -> None:
+    one, two, three = [await shelf.put(name, f"pendulum {name}") for name in ("one", "two", "three")]
+
+    async def found(**request: object) -> set[str]:
+        return set(_names(await shelf.search("pendulum", mode=mode, **request)))
+
+    assert await found(sources=(one.id, two.id, "unknown")) == {"one", "two"}
+    assert await found(exclude_sources=(one.id, "it's")) == {"two", "three"}
+    assert await found(sources=(one.id, two.id), exclude_sources=(two.id,)) == {"one"}
+    assert await found() == {"one", "two", "three"}
+    for request in (
+        {"sources": ("x') OR (true",)},
+        {"exclude_sources": (one.id, two.id, three.id)},
+    ):
+        answer = await shelf.search("pendulum", mode=mode, **request)
+        assert not answer.hits
+        assert "without that restriction" in answer.notes[0]
+
+
+async def test_an_empty_list_is_refused_rather_than_taken_for_all(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum")
+    assert (await shelf.search("pendulum", collections=None, sources=None)).hits
+    with pytest.raises(InvalidRequestError, match="name at least one"):
+        await shelf.search("pendulum", collections=())
+    with pytest.raises(InvalidRequestError, match="name at least one"):
+        await shelf.search("pendulum", sources=())
+
+
+async def test_an_empty_answer_tells_why(shelf: Shelf) -> None:
+    empty = await shelf.search("pendulum")
+    assert empty.notes == ("The desk holds no documents yet; an operator ingests them.",)
+    await ensure_collection(shelf.data, "default", "documents", shelf.small.BagOfWords().identity)
+    assert (await shelf.search("pendulum")).notes == ("Nothing has been ingested into documents yet.",)
+
+
+async def test_a_collection_without_its_full_text_index_serves_dense_only_and_says_so(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum")
+    chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
+    await chunks.drop_index("body_idx")
+    assert len((await shelf.search("pendulum", mode="dense")).hits) == 1
+    for mode in ("sparse", "hybrid"):
+        with pytest.raises(NotReadyError, match="refdesk-admin ingest"):
+            await shelf.search("pendulum", mode=mode)
+
+
+async def test_a_collection_of_another_embedder_is_an_error_that_names_both(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum")
+    other = shelf.small.BagOfWords(EmbedderIdentity("tests", "other", 32))
+    desk = Desk(Reader(shelf.data, timeout_seconds=15), other, SearchSettings())
+    with pytest.raises(ConfigurationError, match=r"tests bag-of-words .* tests other .*refdesk-admin remove"):
+        await desk.search(ME, SearchRequest("pendulum"))
+
+
+async def test_listing_pages_over_all_collections_brings_every_source_once(shelf: Shelf) -> None:
+    expected = []
+    for name, count in (("a", 4), ("b", 1), ("c", 5)):
+        sources = [await shelf.put(f"{n}", "text", collection=name) for n in range(count)]
+        expected += sorted((name, source.id) for source in sources)
+    desk = shelf.desk()
+    for size in (1, 3, 4, 50):
+        after, listed = ("", ""), []
+        while page := await desk.sources(ME, after=after, limit=size):
+            assert len(page) <= size
+            listed += [(source.collection, source.id) for source in page]
+            after = listed[-1]
+        assert listed == expected
+    assert await desk.sources(ME, after=("b'; --", "' OR true"), limit=9) == await desk.sources(
+        ME, after=("b", "zzz"), limit=9
+    )
+
+
+async def test_a_desk_that_is_asked_many_things_at_once_answers_each(shelf: Shelf) -> None:
+    await shelf.put("a", *(f"pendulum number{n}" for n in range(20)))
+    desk, best = shelf.desk(), {}
+
+    async def ask(number: int) -> None:
+        answer = await desk.search(ME, SearchRequest(f"number{number}", mode="sparse"))
+        best[number] = answer.hits[0].chunk.seq
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(ask, number)
+    assert best == {number: number for number in range(20)}
+
+
+async def test_the_built_in_model_finds_what_is_meant_in_other_words(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "a.md").write_text("# Timekeeping\n\nHuygens built the first pendulum clock in 1656.\n")
+    (documents / "b.md").write_text("# Cooking\n\nBoil the pasta in salted water for nine minutes.\n")
+    settings = Settings(data=tmp_path / "data")
+    async with open_embedder(EmbedderSettings(), {}) as embedder:
+        await small_desk.ingested(settings.data, documents, embedder=embedder)
+    async with open_desk(settings, {}) as desk:
+        answer = await desk.search(
+            ME, SearchRequest("Who invented a device that tells the time?", mode="dense")
+        )
+    first, second = answer.hits
+    assert first.source.title == "Timekeeping"
+    assert first.similarity > second.similarity + 0.1
