@@ -1,0 +1,247 @@
+"""Which files the given paths mean, and what is refused before it is read."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.errors import ParseError
+from rag.ingest.discover import Discovery, Found, discover, printable, read
+from rag.settings import IngestSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TREE = ["a.md", "b.txt", "sub/c.md", "sub/deep/d.rst", "drafts/e.md", "notes.draft.md"]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    for name in TREE:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"text of {name}", encoding="utf-8")
+    return folder
+
+
+def _discovered(*paths: Path, **settings: object) -> Discovery:
+    return discover(paths, IngestSettings.model_validate(settings))
+
+
+def _names(discovery: Discovery) -> list[str]:
+    return [found.name for found in discovery.found.values()]
+
+
+def _outcomes(discovery: Discovery, folder: Path) -> dict[str, tuple[str, str]]:
+    return {os.path.relpath(one.path, folder): (one.outcome, one.reason) for one in discovery.outcomes}
+
+
+def test_a_folder_means_every_document_in_it_by_its_path_below_the_folder(tree: Path) -> None:
+    discovery = _discovered(tree)
+    assert sorted(_names(discovery)) == sorted(TREE)
+    assert discovery.folders == [tree]
+    assert not discovery.outcomes
+    assert {found.uri for found in discovery.found.values()} == {(tree / name).as_uri() for name in TREE}
+
+
+def test_files_come_in_the_order_of_names_and_a_folder_where_its_name_stands(tree: Path) -> None:
+    assert _names(_discovered(tree)) == [
+        "a.md",
+        "b.txt",
+        "drafts/e.md",
+        "notes.draft.md",
+        "sub/c.md",
+        "sub/deep/d.rst",
+    ]
+
+
+def test_a_file_that_is_given_in_several_ways_is_met_once(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    (tree.parent / "link.md").symlink_to(tree / "a.md")
+    discovery = _discovered(
+        Path("a.md"), tree / "a.md", tree / "sub" / ".." / "a.md", tree.parent / "link.md", tree
+    )
+    assert sorted(_names(discovery)) == sorted(TREE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"include": ["*.md"]}, ["a.md", "drafts/e.md", "notes.draft.md", "sub/c.md"]),
+        ({"include": ["sub/*"]}, ["sub/c.md", "sub/deep/d.rst"]),
+        ({"include": ["*.rst", "b.txt"]}, ["b.txt", "sub/deep/d.rst"]),
+        ({"exclude": ["*.md"]}, ["b.txt", "sub/deep/d.rst"]),
+        ({"exclude": ["drafts", "deep"]}, ["a.md", "b.txt", "notes.draft.md", "sub/c.md"]),
+        ({"exclude": ["sub/deep/*"]}, ["a.md", "b.txt", "drafts/e.md", "notes.draft.md", "sub/c.md"]),
+        ({"exclude": ["*draft*"]}, ["a.md", "b.txt", "sub/c.md", "sub/deep/d.rst"]),
+        ({"include": ["*.md"], "exclude": ["sub"]}, ["a.md", "drafts/e.md", "notes.draft.md"]),
+        ({"include": ["*.MD"]}, []),
+    ],
+)
+def test_patterns_are_held_against_the_path_and_the_name(
+    tree: Path, settings: dict[str, list[str]], left: list[str]
+) -> None:
+    discovery = _discovered(tree, **settings)
+    assert _names(discovery) == left
+    assert not discovery.outcomes
+
+
+def test_hidden_and_version_control_folders_are_passed_over_unless_asked_for(tree: Path) -> None:
+    for name in (".git/config.ini", ".hidden.md", ".cache/x.md", "CVS/y.md", "node_modules/p/z.md"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("x", encoding="utf-8")
+    assert sorted(_names(_discovered(tree))) == sorted(TREE)
+    hidden = set(_names(_discovered(tree, hidden=True))) - set(TREE)
+    assert {".hidden.md", ".cache/x.md"} <= hidden
+    assert not {"CVS/y.md", "node_modules/p/z.md"} & hidden
+
+
+def test_what_is_given_by_name_is_taken_though_a_folder_would_not_bring_it(tree: Path) -> None:
+    (tree / ".secret").mkdir()
+    (tree / ".secret" / "x.md").write_text("x", encoding="utf-8")
+    settings = {"include": ["*.txt"], "exclude": ["a.md"]}
+    assert _names(_discovered(tree / "a.md", tree / ".secret" / "x.md", **settings)) == ["a.md", "x.md"]
+
+
+def test_what_is_no_document_is_ignored_in_a_folder_and_skipped_where_it_was_named(tree: Path) -> None:
+    for name in ("photo.jpg", "Makefile.bak", "noend"):
+        (tree / name).write_bytes(b"\xff\xd8")
+    reason = "no kind of document that refdesk reads"
+    assert _outcomes(_discovered(tree), tree) == {
+        "photo.jpg": ("ignored", f"{reason} (.jpg)"),
+        "Makefile.bak": ("ignored", f"{reason} (.bak)"),
+        "noend": ("ignored", f"{reason} (no suffix)"),
+    }
+    assert _outcomes(_discovered(tree / "photo.jpg"), tree) == {"photo.jpg": ("skipped", f"{reason} (.jpg)")}
+
+
+def test_a_path_that_is_not_there_is_said_and_stops_nothing(tree: Path) -> None:
+    (tree / "broken.md").symlink_to(tree / "nowhere.md")
+    discovery = _discovered(tree / "missing", tree / "broken.md", tree / "a.md")
+    assert _names(discovery) == ["a.md"]
+    assert _outcomes(discovery, tree) == {
+        "missing": ("skipped", "there is no such file or folder"),
+        "broken.md": ("skipped", "there is no such file or folder"),
+    }
+
+
+def test_links_in_a_folder_are_not_followed_and_those_that_lead_out_are_skipped(
+    tree: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "outside.md").write_text("secret", encoding="utf-8")
+    (tmp_path / "documents-2").mkdir()
+    for name, target in {
+        "out.md": tmp_path / "outside.md",
+        "beside.md": tmp_path / "documents-2",  # its path begins like the folder's
+        "up": tmp_path,
+        "in.md": tree / "a.md",
+        "loop": tree,
+        "self.md": tree / "self.md",
+    }.items():
+        (tree / name).symlink_to(target)
+    discovery = _discovered(tree)
+    assert sorted(_names(discovery)) == sorted(TREE)
+    within, out = (
+        ("ignored", "a link to another place in the folder"),
+        ("skipped", "a link that leads out of the folder"),
+    )
+    assert _outcomes(discovery, tree) == {
+        "out.md": out,
+        "beside.md": out,
+        "up": out,
+        "in.md": within,
+        "loop": within,
+        "self.md": within,
+    }
+
+
+def test_a_folder_that_is_itself_given_through_a_link_is_walked(tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tree)
+    assert _discovered(tmp_path / "link").found.keys() == _discovered(tree).found.keys()
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A folder that holds a document 1,100 folders down."""
+    at = os.open(tmp_path, os.O_RDONLY)
+    for name in ["deep", *["d"] * 1100]:
+        os.mkdir(name, dir_fd=at)
+        inner = os.open(name, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(os.open("x.md", os.O_CREAT, dir_fd=at))
+    os.close(at)
+    yield tmp_path / "deep"
+    while (tmp_path / "deep" / "d").exists():  # too deep for shutil.rmtree
+        (tmp_path / "deep" / "d").rename(tmp_path / "inner")
+        (tmp_path / "deep").rmdir()
+        (tmp_path / "inner").rename(tmp_path / "deep")
+
+
+def test_a_folder_however_deep_is_walked(deep: Path) -> None:
+    discovery = _discovered(deep)
+    assert _names(discovery) == ["d/" * 1100 + "x.md"]
+    assert not discovery.outcomes
+
+
+def test_names_of_any_bytes_are_found_and_shown_on_one_printable_line(tmp_path: Path) -> None:
+    names = [
+        b'it\'s "quoted".md',
+        b"new\nline.md",
+        "emoji 😀.md".encode(),
+        b"latin-\xe9.md",
+        b"tab\t%41#?.md",
+    ]
+    for name in names:
+        with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:  # noqa: PTH118, PTH123 bytes
+            file.write(b"text of " + name)
+    discovery = _discovered(tmp_path)
+    assert {os.fsencode(found.path.name) for found in discovery.found.values()} == set(names)
+    for uri, found in discovery.found.items():
+        assert uri.isascii()
+        assert read(found, 1000) == b"text of " + os.fsencode(found.path.name)
+        assert printable(found.path).isprintable()
+        printable(found.path).encode()
+
+
+@given(st.binary(min_size=1))
+def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: bytes) -> None:
+    shown = printable(os.fsdecode(name))
+    shown.encode()
+    assert shown.isprintable()
+
+
+def _found(path: Path) -> Found:
+    return Found(path, path.name)
+
+
+def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_bytes(b"x" * 1_500_000)
+    assert read(_found(path), 1_500_000) == b"x" * 1_500_000
+    with pytest.raises(
+        ParseError, match=r"^1\.5 MB is over the limit of 1\.0 MB \(ingest\.max_file_bytes\)$"
+    ):
+        read(_found(path), 1_000_000)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.md")
+    (tmp_path / "folder.md").mkdir()
+    (tmp_path / "secret").write_text("secret", encoding="utf-8")
+    (tmp_path / "link.md").symlink_to(tmp_path / "secret")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.md"))
+        for name in ("pipe.md", "folder.md", "socket.md", "link.md"):
+            with pytest.raises(ParseError, match=r"no regular file|can't be read"):
+                read(_found(tmp_path / name), 1000)
+    with pytest.raises(ParseError, match="No such file"):
+        read(_found(tmp_path / "gone.md"), 1000)

@@ -1,0 +1,523 @@
+"""An ingestion run: what becomes of every file, and what a second run finds changed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from pypdf import PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+import rag.ingest.run
+from rag.errors import BusyError, ProviderError, StoreError
+from rag.settings import IngestSettings
+from rag.store.connection import database_folder
+from rag.store.reader import Reader
+from rag.store.writer import CollectionWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from rag.embed import Embedder, TextKind
+    from rag.ingest.report import Outcome, Report
+    from rag.records import EmbedderIdentity, Source, Vectors
+    from rag.store.reader import CollectionReader
+
+pytestmark = pytest.mark.anyio
+
+LONG = "\n\n".join(f"Paragraph {n}: " + f"word{n} and more words of it. " * 20 for n in range(12))
+
+
+@dataclass(slots=True)
+class Watched:
+    """An embedder that counts what it embeds, and fails from some text on; 0 means never."""
+
+    embedder: Embedder
+    texts: list[str] = field(default_factory=list)
+    fails_from: int = 0
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return self.embedder.identity
+
+    @property
+    def window(self) -> int:
+        return self.embedder.window
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        return self.embedder.token_spans(text)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        self.texts += texts
+        if self.fails_from and len(self.texts) >= self.fails_from:
+            raise ProviderError("The provider failed after 5 attempts.")
+        return await self.embedder.embed(texts, kind)
+
+
+@dataclass(slots=True)
+class Noted:
+    """Watches a run and remembers."""
+
+    files: list[int] = field(default_factory=list)
+    chunks: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def started(self, files: int) -> None:
+        self.files.append(files)
+
+    def embedded(self, chunks: int) -> None:
+        self.chunks += chunks
+
+    def finished(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A folder of documents and the data folder that they are ingested into."""
+
+    small: ModuleType
+    folder: Path
+    data: Path
+    embedder: Watched
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    async def ingest(self, *paths: Path, progress: Noted | None = None, **settings: object) -> Report:
+        report: Report = await self.small.ingested(
+            self.data,
+            *(paths or [self.folder]),
+            embedder=self.embedder,
+            settings=IngestSettings.model_validate(settings),
+            progress=progress,
+        )
+        return report
+
+    async def table(self) -> CollectionReader:
+        reader = Reader(self.data, timeout_seconds=15)
+        (collection,) = await reader.collections("default")
+        return await reader.open(collection)
+
+    async def sources(self) -> dict[str, Source]:
+        return {source.metadata["path"]: source for source in await (await self.table()).listing()}
+
+    async def texts(self, name: str) -> list[str]:
+        """The chunks of a source."""
+        table, source = await self.table(), (await self.sources())[name]
+        stored = (await table.sources([source.id]))[source.id]
+        return [chunk.text for chunk in await table.between(stored, 0, 9999)]
+
+
+@pytest.fixture
+def library(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
+    (tmp_path / "documents").mkdir()
+    return Library(small_desk, tmp_path / "documents", tmp_path / "data", Watched(small_desk.BagOfWords()))
+
+
+def _pdf(content: bytes = b"", *, locked_with: str = "") -> bytes:
+    """A PDF of one page."""
+    writer, file = PdfWriter(), BytesIO()
+    page, stream = writer.add_blank_page(9, 9), DecodedStreamObject()
+    stream.set_data(content)
+    page[NameObject("/Contents")] = stream.flate_encode()
+    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): DictionaryObject()})
+    if locked_with:
+        writer.encrypt(locked_with)
+    writer.write(file)
+    return file.getvalue()
+
+
+def _by_name(report: Report) -> dict[str, tuple[str, str]]:
+    return {Path(one.path).name: (one.outcome, one.reason) for one in report.outcomes}
+
+
+def _counts(report: Report) -> dict[str, int]:
+    return {kind: count for kind, count in report.counts.items() if count}
+
+
+async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(library: Library) -> None:
+    for name in ("same.md", "changes.md", "vanishes.md", "breaks.json"):
+        library.write(name, f'["{name}"]')
+    library.write("photo.jpg", b"\xff\xd8")
+    library.write("empty.txt", b"")
+    first = await library.ingest()
+    assert _counts(first) == {"added": 4, "skipped": 1, "ignored": 1}
+    assert (first.complete, first.fruitless) == (False, False)
+    second = await library.ingest()
+    assert _counts(second) == {"unchanged": 4, "skipped": 1, "ignored": 1}
+    library.write("changes.md", "changed")
+    library.write("breaks.json", "[")
+    library.write("new.md", "new")
+    (library.folder / "vanishes.md").unlink()
+    assert _by_name(await library.ingest()) == {
+        "same.md": ("unchanged", ""),
+        "changes.md": ("replaced", ""),
+        "new.md": ("added", ""),
+        "vanishes.md": ("removed", "the file is gone"),
+        "breaks.json": (
+            "skipped",
+            "line 1: no valid JSON (Expecting value, column 2); the earlier version stays",
+        ),
+        "empty.txt": ("skipped", "empty"),
+        "photo.jpg": ("ignored", "no kind of document that refdesk reads (.jpg)"),
+    }
+    assert set(await library.sources()) == {"same.md", "changes.md", "new.md", "breaks.json"}
+    assert await library.texts("changes.md") == ["changed"]
+    assert await library.texts("breaks.json") == ['["breaks.json"]']
+
+
+async def test_an_outcome_names_the_source_and_its_chunks(library: Library) -> None:
+    library.write("a.md", LONG)
+    (added,) = (await library.ingest()).outcomes
+    (unchanged,) = (await library.ingest()).outcomes
+    (source,) = (await library.sources()).values()
+    assert added.path == unchanged.path == str(library.folder / "a.md")
+    assert added.source_id == unchanged.source_id == source.id
+    assert added.chunks == unchanged.chunks == source.chunk_count > 3
+
+
+async def test_a_run_on_nothing_new_embeds_nothing_and_writes_nothing(library: Library) -> None:
+    for number in range(20):
+        library.write(f"{number}.md", f"text {number}")
+    await library.ingest()
+    before = {path: path.stat().st_mtime_ns for path in database_folder(library.data).rglob("*")}
+    library.embedder.texts.clear()
+    assert _counts(await library.ingest()) == {"unchanged": 20}
+    assert library.embedder.texts == []
+    assert {path: path.stat().st_mtime_ns for path in database_folder(library.data).rglob("*")} == before
+
+
+async def test_only_what_changed_is_embedded_again(library: Library) -> None:
+    library.write("a.md", "first a")
+    library.write("b.md", "first b")
+    await library.ingest()
+    library.embedder.texts.clear()
+    library.write("b.md", "second b")
+    await library.ingest()
+    assert library.embedder.texts == ["b.md\n\nsecond b"]
+
+
+async def test_a_changed_file_keeps_its_id_and_so_do_its_chunks(library: Library) -> None:
+    library.write("a.md", LONG)
+    await library.ingest()
+    before = (await library.sources())["a.md"]
+    library.write("a.md", LONG + "\n\nOne more paragraph, long enough to be more. " * 30)
+    await library.ingest()
+    after = (await library.sources())["a.md"]
+    assert before.id == after.id
+    assert after.chunk_count > before.chunk_count
+    ids = [f"{before.id}/{seq}" for seq in range(before.chunk_count)]
+    assert {stored.chunk.id for stored in await (await library.table()).chunks(ids)} == set(ids)
+
+
+async def test_a_shorter_version_leaves_no_chunk_of_the_longer_one(library: Library) -> None:
+    library.write("a.md", LONG)
+    await library.ingest()
+    library.write("a.md", "short")
+    await library.ingest()
+    assert (await (await library.table()).statistics()).chunks == 1
+
+
+async def test_a_chunk_is_the_text_of_its_source_at_its_place(library: Library) -> None:
+    library.write("a.md", f"# Title\n\n{LONG}\n\n## More 😀\n\n- one\n- two\n")
+    await library.ingest()
+    table, (source,) = await library.table(), (await library.sources()).values()
+    found = await table.text(source.id)
+    assert found
+    stored, outline, text = found
+    chunks = await table.between(stored, 0, 9999)
+    assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+    assert [(heading.title, heading.level) for heading in outline] == [("Title", 1), ("More 😀", 2)]
+    assert all(text[heading.start :].startswith("#") for heading in outline)
+    assert (source.title, source.length, source.mime_type) == ("Title", len(text), "text/markdown")
+
+
+async def test_a_file_that_is_excluded_now_or_not_in_the_run_stays(library: Library) -> None:
+    library.write("a.md", "a")
+    library.write("sub/b.md", "b")
+    library.write("caf\udce9.md", "c")  # a byte that is no UTF-8
+    await library.ingest()
+    assert _counts(await library.ingest(exclude=["*.md"])) == {}
+    assert _counts(await library.ingest(include=["*.txt"])) == {}
+    assert _counts(await library.ingest(library.folder / "sub")) == {"unchanged": 1}
+    assert _counts(await library.ingest(library.folder / "a.md")) == {"unchanged": 1}
+    assert len(await library.sources()) == 3
+
+
+async def test_a_file_that_vanished_is_removed_by_a_run_over_its_folder_only(library: Library) -> None:
+    library.write("sub/a.md", "a")
+    library.write("sub-2/b.md", "b")
+    library.write("other/c.md", "c")
+    await library.ingest()
+    for name in ("sub/a.md", "sub-2/b.md"):
+        (library.folder / name).unlink()
+    assert _counts(await library.ingest(library.folder / "other")) == {"unchanged": 1}
+    assert _counts(await library.ingest(library.folder / "sub")) == {"removed": 1}
+    assert set(await library.sources()) == {"sub-2/b.md", "other/c.md"}
+    (library.folder / "other" / "c.md").unlink()
+    (library.folder / "other").rmdir()
+    assert _counts(await library.ingest()) == {"removed": 2}
+    assert await library.sources() == {}
+
+
+async def test_a_folder_that_is_gone_altogether_is_said_and_takes_no_source_with_it(library: Library) -> None:
+    library.write("a.md", "a")
+    await library.ingest()
+    library.folder.rename(library.folder.with_name("elsewhere"))
+    report = await library.ingest()
+    assert _by_name(report) == {"documents": ("skipped", "there is no such file or folder")}
+    assert report.fruitless
+    assert set(await library.sources()) == {"a.md"}
+
+
+async def test_files_in_a_folder_that_can_not_be_read_are_not_taken_for_vanished(
+    small_desk: ModuleType, plain_folder: Path
+) -> None:
+    library = Library(
+        small_desk, plain_folder / "docs", plain_folder / "data", Watched(small_desk.BagOfWords())
+    )
+    library.write("a.md", "a")
+    library.write("closed/b.md", "b")
+    secret = library.write("secret.md", "c")
+    await library.ingest()
+    secret.chmod(0)
+    (library.folder / "closed").chmod(0)
+    try:
+        report = await library.ingest()
+    finally:
+        (library.folder / "closed").chmod(0o700)
+    assert _by_name(report) == {
+        "a.md": ("unchanged", ""),
+        "closed": ("skipped", "the folder can't be read: Permission denied"),
+        "secret.md": ("skipped", "it can't be read: Permission denied; the earlier version stays"),
+    }
+    assert set(await library.sources()) == {"a.md", "closed/b.md", "secret.md"}
+
+
+async def test_files_of_one_content_are_all_kept_and_named(library: Library) -> None:
+    for name in ("b.md", "a.md", "c.txt"):
+        library.write(name, "the same")
+    reason = f"same content as {library.folder / 'a.md'}"
+    assert _by_name(await library.ingest()) == {
+        "a.md": ("added", ""),
+        "b.md": ("added", reason),
+        "c.txt": ("added", reason),
+    }
+    assert _by_name(await library.ingest())["b.md"] == ("unchanged", reason)
+    assert len(await library.sources()) == 3
+
+
+async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_other(
+    library: Library, tmp_path: Path
+) -> None:
+    library.write("good.md", "good")
+    for name, content in {
+        "binary.txt": b"\x00\x01\x02 PK binary",
+        "blank.md": b" \n\t\n",
+        "broken.json": b'{"a": ',
+        "empty.pdf": b"",
+        "huge.txt": b"x" * 3001,
+        "truncated.pdf": b"%PDF-1.4\n1 0 obj<</Type/Catalog",
+        "pictures.pdf": _pdf(),
+        "secret.pdf": _pdf(locked_with="x"),
+        "undecodable.txt": b"caf\x81\x8d\xff",
+    }.items():
+        library.write(name, content)
+    os.mkfifo(library.folder / "pipe.txt")
+    (library.folder / "out.md").symlink_to(tmp_path)
+    (library.folder / "folder.md").mkdir()
+    progress = Noted()
+    report = await library.ingest(
+        library.folder, library.folder / "missing", max_file_bytes=3000, progress=progress
+    )
+    assert _by_name(report) == {
+        "good.md": ("added", ""),
+        "binary.txt": ("skipped", "binary data, not text"),
+        "blank.md": ("skipped", "empty"),
+        "broken.json": ("skipped", "line 1: no valid JSON (Expecting value, column 7)"),
+        "empty.pdf": ("skipped", "a damaged PDF"),
+        "huge.txt": ("skipped", "0.0 MB is over the limit of 0.0 MB (ingest.max_file_bytes)"),
+        "truncated.pdf": ("skipped", "a damaged PDF"),
+        "pictures.pdf": ("skipped", "no text in this PDF, only pictures; run OCR on it first"),
+        "secret.pdf": ("skipped", "encrypted: it opens with a password only"),
+        "undecodable.txt": ("skipped", "neither UTF-8 nor Windows-1252 text"),
+        "pipe.txt": ("skipped", "no regular file"),
+        "out.md": ("skipped", "a link that leads out of the folder"),
+        "missing": ("skipped", "there is no such file or folder"),
+    }
+    assert (report.complete, report.fruitless) == (False, False)
+    assert progress.outcomes == list(report.outcomes)
+    assert await library.texts("good.md") == ["good"]
+
+
+async def test_a_file_that_is_parsed_for_too_long_is_given_up_and_harms_no_other(library: Library) -> None:
+    library.write("endless.pdf", _pdf(b"BT (Hello) Tj ET\n" * 1_000_000))
+    library.write("good.md", "good")
+    assert _by_name(await library.ingest(parse_timeout_seconds=1)) == {
+        "endless.pdf": ("skipped", "parsing took over 1 s (ingest.parse_timeout_seconds)"),
+        "good.md": ("added", ""),
+    }
+
+
+async def test_a_run_that_brings_nothing_but_failures_is_fruitless(library: Library) -> None:
+    library.write("empty.txt", "")
+    library.write("photo.jpg", "")
+    assert (await library.ingest()).fruitless
+    assert not (await library.ingest(library.folder / "empty.txt", exclude=["empty.txt"])).complete
+
+
+async def test_names_of_any_bytes_are_ingested_found_again_and_removed(library: Library) -> None:
+    names = [b"it's.md", b'quo"te.md', b"new\nline.md", "😀.md".encode(), b"latin-\xe9.md", b"a?b#c%41.md"]
+    for number, name in enumerate(names):
+        library.write(os.fsdecode(name), f"text {number}")
+    assert _counts(await library.ingest()) == {"added": len(names)}
+    assert _counts(await library.ingest()) == {"unchanged": len(names)}
+    for source in (await library.sources()).values():
+        assert source.title.isprintable()
+        assert source.metadata["path"].isprintable()
+    (library.folder / os.fsdecode(names[4])).unlink()
+    removed = [one for one in (await library.ingest()).outcomes if one.outcome == "removed"]
+    assert [one.path for one in removed] == [str(library.folder / "latin-�.md")]
+    assert len(await library.sources()) == len(names) - 1
+
+
+async def test_a_document_can_hold_any_characters(library: Library) -> None:
+    library.write("a.json", '[{"k\\ud800": "lone \\udfff", "nul": "\\u0000"}]')
+    library.write("b.md", "---\ntitle: \"it's\"\nk: '\u202e'\n---\n'; DROP TABLE chunks; --")
+    library.write("c.txt", "tag\U000e0041 zero\u200bwidth \x1b[31mred " + "\u0301" * 50)
+    report = await library.ingest()
+    assert _counts(report) == {"added": 3}
+    assert len(await library.sources()) == 3
+
+
+async def test_the_progress_adds_up(library: Library) -> None:
+    for number in range(7):
+        library.write(f"{number}.md", f"{number} {LONG}")
+    library.write("empty.md", "")
+    library.write("photo.jpg", "")
+    first = Noted()
+    report = await library.ingest(progress=first)
+    assert first.files == [9]
+    assert len(first.outcomes) == 9
+    assert first.chunks == sum(one.chunks for one in report.outcomes) == len(library.embedder.texts)
+    (library.folder / "0.md").unlink()
+    library.write("1.md", "changed")
+    second = Noted()
+    report = await library.ingest(progress=second)
+    assert second.files == [8]
+    assert Counter(one.outcome for one in second.outcomes) == Counter(_counts(report))
+    assert len(second.outcomes) == 8 + report.counts["removed"]
+    assert second.chunks == 1
+
+
+@pytest.mark.parametrize("fails_from", [1, 3, 6])
+async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
+    library: Library, monkeypatch: pytest.MonkeyPatch, fails_from: int
+) -> None:
+    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 1)
+    for number in range(6):
+        library.write(f"{number}.md", f"text {number}")
+    library.embedder.fails_from = fails_from
+    with pytest.raises(ProviderError, match="after 5 attempts"):
+        await library.ingest()
+    written = await library.sources()
+    assert len(written) < fails_from
+    assert all([await library.texts(name) == [f"text {name[0]}"] for name in written])
+    library.embedder.fails_from = 0
+    assert _counts(await library.ingest()) == {
+        kind: count for kind, count in (("unchanged", len(written)), ("added", 6 - len(written))) if count
+    }
+    assert (await (await library.table()).statistics()).chunks == 6
+    assert (await (await library.table()).statistics()).unindexed == 0
+
+
+async def test_a_failing_embedder_leaves_the_earlier_versions(library: Library) -> None:
+    library.write("a.md", "first")
+    await library.ingest()
+    library.write("a.md", "second")
+    library.embedder.fails_from = 1
+    with pytest.raises(ProviderError):
+        await library.ingest()
+    assert await library.texts("a.md") == ["first"]
+
+
+async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 1)
+    for number in range(9):
+        library.write(f"{number}.md", f"text {number}")
+
+    async def full(*_: object) -> None:
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(CollectionWriter, "replace", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        await library.ingest()
+
+
+async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 1)
+    for number in range(9):
+        library.write(f"{number}.md", f"text {number}")
+    scope = anyio.CancelScope()
+
+    class Impatient(Noted):
+        def embedded(self, chunks: int) -> None:
+            self.chunks += chunks
+            if self.chunks == 5:
+                scope.cancel()
+
+    with scope:
+        await library.ingest(progress=Impatient())
+    assert scope.cancelled_caught
+    report = await library.ingest()
+    assert report.counts["added"] + report.counts["unchanged"] == 9
+    assert (await (await library.table()).statistics()).chunks == 9
+
+
+async def test_a_collection_that_is_being_written_turns_a_run_away(library: Library) -> None:
+    library.write("a.md", "a")
+    async with await library.small.writing(library.data):
+        with pytest.raises(BusyError):
+            await library.ingest()
+    assert _counts(await library.ingest()) == {"added": 1}
+
+
+async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> None:
+    library.write("a.md", LONG)
+    await library.ingest()
+    many = library.small.BagOfWords(window=64)
+    assert (await library.sources())["a.md"].chunk_count < 15
+    library.embedder.embedder = many
+    assert _counts(await library.ingest()) == {"replaced": 1}
+    assert (await library.sources())["a.md"].chunk_count > 15
+
+
+async def test_waves_of_any_size_give_the_same_collection(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        library.write(f"{number}.md", f"{number} {LONG[: 500 * number]}")
+    await library.ingest()
+    whole = {name: await library.texts(name) for name in await library.sources()}
+    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 2)
+    monkeypatch.setattr(rag.ingest.run, "EMBED_AT_ONCE", 3)
+    for number in range(12):
+        library.write(f"{number}.md", f"{number}. {LONG[: 500 * number]}")
+    assert _counts(await library.ingest()) == {"replaced": 12}
+    assert {name: len(await library.texts(name)) for name in whole} == {
+        name: len(texts) for name, texts in whole.items()
+    }
