@@ -1,0 +1,6 @@
+"""The MCP face of refdesk. Reads only."""
+
+import os
+
+PARENT = os.getppid()
+"""Who started this process: asked for before the imports of most of a second, in which it may die."""

@@ -1,0 +1,197 @@
+"""The protocol's methods, each from its parameters to its result. Nothing here depends on a transport."""
+
+from __future__ import annotations
+
+import logging
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from mcp import MCPError, types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from pydantic import BaseModel, ValidationError
+
+from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
+from rag.records import SearchRequest
+from rag.search.reply import SearchReply, SourceReply, search_reply, source_reply
+from rag.search.untrusted import without_images
+from rag.search.uris import NOT_FOUND, parse_id, resource_uri
+from server import resources, surface
+from server.guard import Guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rag.records import Principal
+    from rag.settings import Settings
+    from server.opening import OpeningDesk
+
+log = logging.getLogger(__name__)
+
+PAGE = 50  # sources in one page of resources/list
+MAX_COMPLETIONS = 100  # the protocol's own limit
+MAX_RESOURCE_CHARS = 200_000
+TEXT_SHARE = 0.75  # of a get_source reply; the rest is for the outline and what names the source
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Arguments = TypeVar("Arguments", bound=BaseModel)
+
+
+def create_server(
+    opening: OpeningDesk, settings: Settings, principal_of: Callable[[Context], Principal]
+) -> Server[Any]:
+    """A protocol server around a desk; `principal_of` tells who asks, for each request anew."""
+    app = App(opening, settings, principal_of)
+    server: Server[Any] = Server(
+        "refdesk",
+        title="Reference desk",
+        version=version("refdesk"),
+        instructions=surface.INSTRUCTIONS,
+        on_list_tools=app.list_tools,
+        on_call_tool=app.call_tool,
+        on_list_resources=app.list_resources,
+        on_list_resource_templates=app.list_resource_templates,
+        on_read_resource=app.read_resource,
+        on_list_prompts=app.list_prompts,
+        on_get_prompt=app.get_prompt,
+        on_completion=app.complete,
+    )
+    server.middleware.append(Guard(opening))
+    return server
+
+
+class App:
+    """The handlers, with what they share."""
+
+    def __init__(
+        self, opening: OpeningDesk, settings: Settings, principal_of: Callable[[Context], Principal]
+    ) -> None:
+        self._opening = opening
+        self._max_chars = settings.server.max_chars
+        self._principal_of = principal_of
+        self._tools = surface.tools(settings)
+
+    async def list_tools(self, _context: Context, _params: object) -> types.ListToolsResult:
+        """tools/list."""
+        return types.ListToolsResult(tools=self._tools)
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """tools/call. What goes wrong in a tool is a tool error, so that the model reads it."""
+        call = {"search": self._search, "get_source": self._get_source}.get(params.name)
+        if call is None:
+            raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:64]!r}.")
+        try:
+            reply = await call(self._principal_of(context), params.arguments or {})
+        except RefdeskError as error:
+            if not isinstance(error, InvalidRequestError | NotFoundError):
+                log.warning("The tool %s failed: %s", params.name, error)
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        text = reply.compact()
+        return types.CallToolResult(
+            content=[types.TextContent(text=text)],
+            structured_content=reply.model_dump(exclude_none=True),
+        )
+
+    async def _search(self, principal: Principal, given: dict[str, Any]) -> SearchReply:
+        arguments = _arguments(surface.SearchArguments, given)
+        request = SearchRequest(
+            query=arguments.query,
+            limit=arguments.limit,
+            mode=arguments.mode,
+            collections=None if arguments.collections is None else tuple(arguments.collections),
+            sources=None if arguments.sources is None else tuple(arguments.sources),
+            exclude_sources=tuple(arguments.exclude_sources or ()),
+        )
+        desk = await self._opening.desk()
+        return search_reply(await desk.search(principal, request), arguments.max_chars or self._max_chars)
+
+    async def _get_source(self, principal: Principal, given: dict[str, Any]) -> SourceReply:
+        arguments = _arguments(surface.GetSourceArguments, given)
+        id_ = parse_id(arguments.id)
+        desk = await self._opening.desk()
+        max_chars = arguments.max_chars or self._max_chars
+        extract = await desk.extract(
+            principal,
+            id_,
+            start=arguments.start,
+            max_chars=int(max_chars * TEXT_SHARE),
+            around=arguments.around,
+        )
+        if arguments.id not in {id_, resource_uri(extract.source.collection, id_)}:
+            raise NotFoundError(NOT_FOUND)
+        return source_reply(extract, max_chars)
+
+    async def list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """resources/list: the readable sources, in pages ordered by collection and id."""
+        after = resources.read_cursor(params.cursor if params else None)
+        desk = await self._opening.desk()
+        page = await desk.sources(self._principal_of(context), after=after, limit=PAGE)
+        full = len(page) == PAGE
+        return types.ListResourcesResult(
+            resources=[resources.resource(source) for source in page],
+            next_cursor=resources.cursor(page[-1]) if full else None,
+        )
+
+    async def list_resource_templates(
+        self, _context: Context, _params: object
+    ) -> types.ListResourceTemplatesResult:
+        """resources/templates/list."""
+        return types.ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """resources/read: a source's text, or a chunk's."""
+        id_ = parse_id(params.uri)
+        is_chunk = "/" in id_
+        desk = await self._opening.desk()
+        extract = await desk.extract(
+            self._principal_of(context), id_, max_chars=MAX_RESOURCE_CHARS, around=0 if is_chunk else None
+        )
+        if params.uri != resource_uri(extract.source.collection, id_):
+            raise NotFoundError(NOT_FOUND)
+        text = without_images(extract.text)
+        if not is_chunk and (rest := extract.source.length - extract.end):
+            text += f"\n\n[{rest} more characters: call get_source with start={extract.end}]"
+        contents = types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)
+        return types.ReadResourceResult(contents=[contents])
+
+    async def list_prompts(self, _context: Context, _params: object) -> types.ListPromptsResult:
+        """prompts/list."""
+        return types.ListPromptsResult(prompts=[surface.PROMPT])
+
+    async def get_prompt(
+        self, _context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        """prompts/get."""
+        if params.name != surface.PROMPT.name:
+            raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:64]!r}.")
+        question = (params.arguments or {}).get("question", "").strip()
+        if not question:
+            raise InvalidRequestError("The prompt answer needs the argument question.")
+        content = types.TextContent(text=surface.ANSWER_PROMPT.format(question=question))
+        message = types.PromptMessage(role="user", content=content)
+        return types.GetPromptResult(description=surface.PROMPT.description, messages=[message])
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        """completion/complete: names of readable collections, nothing else."""
+        values: list[str] = []
+        ref = params.ref
+        ours = isinstance(ref, types.ResourceTemplateReference) and ref.uri in resources.URI_TEMPLATES
+        if ours and params.argument.name == "collection":
+            desk = await self._opening.desk()
+            readable = await desk.collections(self._principal_of(context))
+            values = [one.name for one in readable if one.name.startswith(params.argument.value)]
+        shown = values[:MAX_COMPLETIONS]
+        return types.CompleteResult(
+            completion=types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
+        )
+
+
+def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise surface.explained(error, model) from None

@@ -1,0 +1,62 @@
+"""Sources as protocol resources: how they are listed, paged and named."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from mcp import MCPError, types
+
+from rag.search.untrusted import label
+from rag.search.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
+
+if TYPE_CHECKING:
+    from rag.records import Source
+
+TEMPLATES = [
+    types.ResourceTemplate(
+        name="source",
+        title="Document",
+        uri_template=SOURCE_TEMPLATE,
+        description="The text of an ingested document.",
+        mime_type="text/plain",
+    ),
+    types.ResourceTemplate(
+        name="chunk",
+        title="Passage",
+        uri_template=CHUNK_TEMPLATE,
+        description="One passage of a document, as search finds it and one cites it.",
+        mime_type="text/plain",
+    ),
+]
+URI_TEMPLATES = frozenset(template.uri_template for template in TEMPLATES)
+
+
+def resource(source: Source) -> types.Resource:
+    """A source as resources/list names it."""
+    return types.Resource(
+        name=label(source.metadata.get("path", source.title)),
+        title=label(source.title),
+        uri=resource_uri(source.collection, source.id),
+        mime_type="text/plain",
+    )
+
+
+def cursor(last: Source) -> str:
+    """Where the page after `last` begins. Names nothing that the page didn't."""
+    return base64.urlsafe_b64encode(f"{last.collection}/{last.id}".encode()).decode()
+
+
+def read_cursor(value: str | None) -> tuple[str, str]:
+    """The (collection, source id) after which a page begins; ("", "") for the first.
+
+    Raises:
+        MCPError: it is no cursor of ours.
+    """
+    if value is None:
+        return "", ""
+    try:
+        collection, id_ = base64.b64decode(value, altchars=b"-_", validate=True).decode("ascii").split("/")
+    except ValueError as error:
+        raise MCPError(types.INVALID_PARAMS, "Invalid cursor") from error
+    return collection, id_

@@ -1,0 +1,220 @@
+"""A host that speaks raw JSON-RPC to the installed server, and the SDK's own client, in both eras."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+
+Era: TypeAlias = Literal["legacy", "modern"]
+Message: TypeAlias = "dict[str, Any]"
+
+ANSWER_SECONDS = 20  # far more than any answer takes; a test fails instead of hanging
+LEAVE_SECONDS = 2  # what hosts allow before they kill
+IMPLEMENTATION = {"name": "test", "version": "0"}
+HANDSHAKE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": IMPLEMENTATION}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": IMPLEMENTATION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Wire:
+    """A server process and the raw ends of its pipes. Every line that it writes must be JSON-RPC."""
+
+    def __init__(
+        self, command: list[str | Path], env: Mapping[str, str], *, era: Era, pass_fds: tuple[int, ...] = ()
+    ) -> None:
+        self.era = era
+        self.process = subprocess.Popen(
+            command,
+            env=dict(env),
+            pass_fds=pass_fds,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.noise = b""
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=target) for target in (self._read_lines, self._read_noise)]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_lines(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _read_noise(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.noise += line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        assert self.process.stderr
+        self.process.stdin.close()  # ends a server whose parent this process is not
+        self.process.kill()
+        self.process.wait()
+        for thread in self._threads:
+            thread.join(timeout=ANSWER_SECONDS)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+    def write(self, line: str | bytes) -> None:
+        assert self.process.stdin
+        self.process.stdin.write((line.encode() if isinstance(line, str) else line) + b"\n")
+        self.process.stdin.flush()
+
+    def send(self, id_: int | str | None, method: str, params: Message | None = None) -> None:
+        """A request; without an id, a notification."""
+        envelope = {"_meta": ENVELOPE} if self.era == "modern" and id_ is not None else {}
+        message = {"jsonrpc": "2.0", "method": method, "params": envelope | (params or {})}
+        self.write(json.dumps(message if id_ is None else message | {"id": id_}))
+
+    def line(self) -> bytes:
+        line = self._lines.get(timeout=ANSWER_SECONDS)
+        assert line is not None, "the server is gone"
+        return line
+
+    def read(self) -> Message:
+        message = json.loads(self.line())
+        assert message["jsonrpc"] == "2.0"
+        return dict(message)
+
+    def request(self, method: str, params: Message | None = None, *, id_: int | str = 1) -> Message:
+        """The whole answer, which must be the next thing that the server says."""
+        self.send(id_, method, params)
+        answer = self.read()
+        assert answer["id"] == id_
+        return answer
+
+    def result(self, method: str, params: Message | None = None) -> Message:
+        return dict(self.request(method, params)["result"])
+
+    def error(self, method: str, params: Message | None = None) -> Message:
+        return dict(self.request(method, params)["error"])
+
+    def tool(self, name: str, arguments: Message) -> Message:
+        return self.result("tools/call", {"name": name, "arguments": arguments})
+
+    def tool_error(self, name: str, arguments: Message) -> str:
+        """The words of a failed call, as the model reads them."""
+        result = self.tool(name, arguments)
+        assert result["isError"] is True
+        assert "structuredContent" not in result
+        (block,) = result["content"]
+        return str(block["text"])
+
+    def begin(self) -> Message:
+        """What a host says first, and the answer."""
+        if self.era == "modern":
+            return self.result("server/discover")
+        greeting = self.result("initialize", HANDSHAKE)
+        self.send(None, "notifications/initialized")
+        return greeting
+
+    def gone(self, *, within: float = LEAVE_SECONDS) -> bool:
+        """Whether standard output is closed, without another word on it."""
+        return self._lines.get(timeout=within) is None
+
+    def leave(self, *, within: float = LEAVE_SECONDS) -> int:
+        """Close standard input, as hosts do; the exit code."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        return self.exit_code(within=within)
+
+    def exit_code(self, *, within: float = LEAVE_SECONDS) -> int:
+        return self.process.wait(timeout=within)
+
+    def stderr(self) -> str:
+        """Everything that it wrote there, once it is gone."""
+        for thread in self._threads:
+            thread.join(timeout=ANSWER_SECONDS)
+        return self.noise.decode()
+
+
+Start: TypeAlias = "Callable[..., Wire]"
+
+
+@pytest.fixture(scope="session")
+def lasting_start(scripts: Scripts) -> Iterator[Start]:
+    """Start servers that many tests share: each costs a second or two."""
+    with ExitStack() as stack:
+        yield _start(scripts, stack)
+
+
+@pytest.fixture
+def start(scripts: Scripts) -> Iterator[Start]:
+    """Start servers on a data folder; they end with the test."""
+    with ExitStack() as stack:
+        yield _start(scripts, stack)
+
+
+def _start(scripts: Scripts, stack: ExitStack) -> Start:
+    def begin(
+        data: Path,
+        *,
+        era: Era = "legacy",
+        env: Mapping[str, str] | None = None,
+        pass_fds: tuple[int, ...] = (),
+        before: Sequence[str] = (),
+    ) -> Wire:
+        command: list[str | Path] = [*before, scripts.server, "--data", data]
+        return stack.enter_context(
+            Wire(command, scripts.environment | dict(env or {}), era=era, pass_fds=pass_fds)
+        )
+
+    return begin
+
+
+@pytest.fixture(scope="session", params=["legacy", "modern"])
+def wire(request: pytest.FixtureRequest, lasting_start: Start, clock_room: Path) -> Wire:
+    """A server on the demo corpus, shared by many tests, after the first exchange."""
+    opened = lasting_start(clock_room, era=request.param)
+    opened.begin()
+    return opened
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """As in the folder above, but wide enough for a client that many tests share."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", params=["legacy", "auto"])
+async def client(
+    request: pytest.FixtureRequest,
+    scripts: Scripts,
+    clock_room: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Client]:
+    """The SDK's client to a server on the demo corpus, which at the end has said nothing on stderr."""
+    server = StdioServerParameters(
+        command=scripts.server, args=["--data", str(clock_room)], env=scripts.environment
+    )
+    noise = tmp_path_factory.mktemp("stderr") / "noise"
+    with noise.open("w") as errlog:
+        transport = stdio_client(server, errlog)
+        async with Client(transport, mode=request.param, read_timeout_seconds=ANSWER_SECONDS) as client:
+            yield client
+    assert noise.read_text() == ""

@@ -1,0 +1,206 @@
+"""The two tools through the SDK's own client, in both eras."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp import MCPError
+from mcp.types import TextContent, TextResourceContents
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+pytestmark = pytest.mark.anyio
+
+QUESTIONS = ["Who invented the pendulum clock?", "leap second", "How was longitude found at sea?"]
+BUDGETS = [2_000, 4_000, 8_000]
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> tuple[str, dict[str, Any]]:  # noqa: ANN401 any JSON
+    """A call's one text block and its structured content, which say the same."""
+    result = await client.call_tool(tool, arguments)
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert not result.is_error, block.text
+    structured: dict[str, Any] = result.structured_content
+    assert json.loads(block.text) == structured
+    return block.text, structured
+
+
+async def search(client: Client, query: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
+    return (await call(client, "search", query=query, **arguments))[1]
+
+
+async def opened(client: Client, id_: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
+    return (await call(client, "get_source", id=id_, **arguments))[1]
+
+
+async def read(client: Client, uri: str) -> str:
+    (contents,) = (await client.read_resource(uri)).contents
+    assert isinstance(contents, TextResourceContents)
+    assert contents.uri == uri
+    assert contents.mime_type == "text/plain"
+    return contents.text
+
+
+async def test_a_question_finds_the_passage_that_answers_it_and_how_to_cite_it(client: Client) -> None:
+    hits = (await search(client, "Who invented the pendulum clock?"))["results"]
+    hit = next(hit for hit in hits if "Huygens" in hit["text"])
+    assert hit["title"] == "The pendulum and the escapement"
+    assert hit["citation"] == f"[{hit['id']}]"
+    assert hit["uri"] == f"refdesk://documents/{hit['id']}"
+    assert hit["source_id"] == hit["id"].partition("/")[0]
+    assert 0.3 < hit["similarity"] <= 1
+    assert 0 < hit["score"] <= 1
+
+
+async def test_what_is_found_is_marked_as_untrusted(client: Client) -> None:
+    found = await search(client, "clock", limit=1)
+    assert found["trust"] == "untrusted"
+    assert (await opened(client, found["results"][0]["id"]))["trust"] == "untrusted"
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "sparse"])
+async def test_hits_come_best_first_in_every_mode(client: Client, mode: str) -> None:
+    hits = (await search(client, "caesium", mode=mode, limit=5, max_chars=50_000))["results"]
+    assert len(hits) == 5
+    assert "caesium" in hits[0]["text"].lower()
+    assert hits[0]["score"] >= hits[-1]["score"] > 0
+
+
+async def test_sparse_finds_only_passages_with_a_word_of_the_query(client: Client) -> None:
+    found = await search(client, "xyzzyplugh", mode="sparse")
+    assert found["results"] == []
+    assert any("use other words" in note for note in found["notes"])
+    assert (await search(client, "xyzzyplugh", mode="dense"))["results"]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_every_citation_leads_back_to_its_passage(client: Client, question: str) -> None:
+    hits = (await search(client, question, limit=4, max_chars=50_000))["results"]
+    assert len(hits) == 4
+    for hit in hits:
+        for name in (hit["id"], hit["uri"]):
+            around = await opened(client, name)
+            assert hit["text"] in around["text"]
+            assert around["id"] == hit["source_id"]
+            assert hit["uri"] in [chunk["uri"] for chunk in around["chunks"]]
+        alone = await opened(client, hit["id"], around=0)
+        assert alone["text"] == await read(client, hit["uri"]) == hit["text"]
+        source = await opened(client, hit["source_id"], max_chars=100_000)
+        assert source["title"] == hit["title"]
+        assert await read(client, source["uri"]) == source["text"]
+        assert source["text"][alone["start"] : alone["end"]] == hit["text"]
+
+
+async def test_the_limit_is_kept(client: Client) -> None:
+    for limit in (1, 3, 50):
+        assert len((await search(client, "time", limit=limit, max_chars=100_000))["results"]) == limit
+
+
+async def test_a_null_stands_for_an_argument_not_given(client: Client) -> None:
+    nothing = dict.fromkeys(["limit", "mode", "collections", "sources", "exclude_sources", "max_chars"])
+    assert await search(client, "time", **nothing) == await search(client, "time")
+
+
+async def test_sources_and_exclude_sources_part_the_hits(client: Client) -> None:
+    everything = (await search(client, "second", limit=20, max_chars=100_000))["results"]
+    some = sorted({hit["source_id"] for hit in everything})[:2]
+    within = (await search(client, "second", sources=some, limit=20, max_chars=100_000))["results"]
+    assert {hit["source_id"] for hit in within} == set(some)
+    without = (await search(client, "second", exclude_sources=some, limit=20, max_chars=100_000))["results"]
+    assert without
+    assert not {hit["source_id"] for hit in without} & set(some)
+
+
+async def test_a_search_among_unknown_sources_says_why_it_finds_nothing(client: Client) -> None:
+    found = await search(client, "second", sources=["nosuchsource"])
+    assert found["results"] == []
+    assert any("search without that restriction" in note for note in found["notes"])
+
+
+async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(client: Client) -> None:
+    assert (await search(client, "second", collections=["documents"])) == await search(client, "second")
+    result = await client.call_tool("search", {"query": "second", "collections": ["documents", "secrets"]})
+    assert result.is_error
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert "Readable are: documents." in block.text
+
+
+@pytest.mark.parametrize("max_chars", BUDGETS)
+async def test_a_search_stays_in_its_budget_and_says_what_it_left_out(client: Client, max_chars: int) -> None:
+    for question in QUESTIONS:
+        text, found = await call(client, "search", query=question, limit=50, max_chars=max_chars)
+        assert len(text) <= max_chars
+        assert 0 < len(found["results"]) < 50
+        assert (
+            f"{50 - len(found['results'])} more hits; raise max_chars or narrow the query." in found["notes"]
+        )
+
+
+async def test_the_usual_budget_is_the_operators(client: Client) -> None:
+    text, found = await call(client, "search", query="time", limit=50)
+    assert len(text) <= 8_000
+    assert any("more hits" in note for note in found["notes"])
+    text, window = await call(client, "get_source", id=found["results"][0]["source_id"])
+    assert len(text) <= 8_000
+    assert window["text"]
+
+
+@pytest.mark.parametrize("max_chars", [2_000, 2_777])
+async def test_windows_stay_in_their_budget_and_together_are_the_whole_document(
+    client: Client, max_chars: int
+) -> None:
+    for resource in (await client.list_resources()).resources[::4]:
+        whole = await opened(client, resource.uri, max_chars=100_000)
+        assert (whole["start"], whole["end"]) == (0, whole["length"])
+        assert "next_start" not in whole
+        parts: list[str] = []
+        start: int | None = 0
+        while start is not None:
+            text, window = await call(client, "get_source", id=resource.uri, start=start, max_chars=max_chars)
+            assert len(text) <= max_chars
+            assert window["start"] == start
+            parts.append(window["text"])
+            start = window.get("next_start")
+            rest = window["length"] - window["end"]
+            assert (f"{rest} more characters; go on with start={start}." in window["notes"]) == bool(rest)
+        assert "".join(parts) == whole["text"]
+
+
+async def test_the_outline_says_where_each_heading_stands(client: Client) -> None:
+    hit = (await search(client, "Who built the first pendulum clock?"))["results"][0]
+    source = await opened(client, hit["source_id"], max_chars=100_000)
+    assert len(source["outline"]) > 3
+    for heading in source["outline"]:
+        assert heading["title"] in source["text"][heading["start"] :].partition("\n")[0]
+
+
+async def test_a_page_of_a_pdf_is_cited_by_its_number(client: Client) -> None:
+    hits = (await search(client, "Harrison's marine chronometer H4", limit=5))["results"]
+    (pdf,) = {hit["source_id"] for hit in hits if "page" in hit}
+    chunks = (await opened(client, pdf, max_chars=100_000))["chunks"]
+    pages = [chunk["page"] for chunk in chunks]
+    assert pages == sorted(pages)
+    assert pages[0] == 1 < pages[-1]
+
+
+async def test_around_takes_just_so_many_neighbours(client: Client) -> None:
+    hit = (await search(client, "Who built the first pendulum clock?"))["results"][0]
+    source = await opened(client, hit["source_id"], max_chars=100_000)
+    at = [chunk["uri"] for chunk in source["chunks"]].index(hit["uri"])
+    near = await opened(client, hit["uri"], around=1, max_chars=100_000)
+    assert near["chunks"] == source["chunks"][max(0, at - 1) : at + 2]
+    assert hit["text"] in near["text"]
+
+
+async def test_a_uri_of_another_collection_leads_nowhere(client: Client) -> None:
+    hit = (await search(client, "clock", limit=1))["results"][0]
+    foreign = hit["uri"].replace("/documents/", "/other/")
+    with pytest.raises(MCPError, match="Nothing readable"):
+        await client.read_resource(foreign)
+    result = await client.call_tool("get_source", {"id": foreign})
+    assert result.is_error

@@ -1,0 +1,263 @@
+"""What hosts and models get wrong: each mistake is told with what would be right, and never quoted."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Wire
+
+MARK = "zebrafish"
+NOT_FOUND = "Nothing readable has this id. Use an id or a uri from a search result."
+QUERY = "query must be a string of 1 to 4096 characters."
+LIMIT = "limit must be an integer from 1 to 50."
+BUDGET = "max_chars must be an integer from 2000 to 100000."
+ID = "id must be a string of 1 to 200 characters."
+
+
+@pytest.fixture
+def hit(wire: Wire) -> dict[str, Any]:
+    first = wire.tool("search", {"query": "pendulum", "limit": 1})["structuredContent"]["results"][0]
+    return dict(first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "The argument query is missing: give a string of 1 to 4096 characters."),
+        ({"query": 5}, QUERY),
+        ({"query": None}, QUERY),
+        ({"query": [MARK]}, QUERY),
+        ({"query": ""}, QUERY),
+        ({"query": " \n\t"}, "query must not be empty: ask a question or give some words."),
+        ({"query": MARK * 11_112}, QUERY),
+        ({"query": MARK, "limit": 0}, LIMIT),
+        ({"query": MARK, "limit": -1}, LIMIT),
+        ({"query": MARK, "limit": 51}, LIMIT),
+        ({"query": MARK, "limit": 10**9}, LIMIT),
+        ({"query": MARK, "limit": 10**300}, LIMIT),
+        ({"query": MARK, "limit": "5"}, LIMIT),
+        ({"query": MARK, "limit": 5.5}, LIMIT),
+        ({"query": MARK, "limit": True}, LIMIT),
+        ({"query": MARK, "mode": "fuzzy"}, "mode must be one of dense, sparse, hybrid."),
+        ({"query": MARK, "collections": "documents"}, "collections must be a list of 1 to 50 strings."),
+        ({"query": MARK, "collections": [5]}, "collections must be a list of 1 to 50 strings."),
+        ({"query": MARK, "sources": {}}, "sources must be a list of 1 to 100 strings."),
+        ({"query": MARK, "sources": [MARK] * 101}, "sources must be a list of 1 to 100 strings."),
+        (
+            {"query": MARK, "exclude_sources": [None]},
+            "exclude_sources must be a list of at most 100 strings.",
+        ),
+        ({"query": MARK, "max_chars": 999}, BUDGET),
+        ({"query": MARK, "max_chars": 100_001}, BUDGET),
+        ({"query": MARK, "max_chars": "many"}, BUDGET),
+        (
+            {"query": MARK, "top_k": MARK},
+            (
+                "There is no argument 'top_k'; there are query, limit, mode, collections, sources, "
+                "exclude_sources, max_chars."
+            ),
+        ),
+        ({"query": "", "limit": 0}, f"{QUERY} {LIMIT}"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_wrong_argument_of_search_is_told_what_is_allowed(
+    wire: Wire, arguments: dict[str, Any], words: str
+) -> None:
+    assert wire.tool_error("search", arguments) == words
+    assert MARK not in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "The argument id is missing: give a string of 1 to 200 characters."),
+        ({"id": 5}, ID),
+        ({"id": ""}, ID),
+        ({"id": MARK * 23}, ID),
+        ({"id": MARK}, NOT_FOUND),
+        ({"id": MARK, "start": -1}, "start must be an integer of at least 0."),
+        ({"id": MARK, "start": 0.5}, "start must be an integer of at least 0."),
+        ({"id": MARK, "around": 51}, "around must be an integer from 0 to 50."),
+        ({"id": MARK, "around": -1}, "around must be an integer from 0 to 50."),
+        ({"id": MARK, "max_chars": 0}, BUDGET),
+        ({"id": MARK, "end": 5}, "There is no argument 'end'; there are id, start, around, max_chars."),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_wrong_argument_of_get_source_is_told_what_is_allowed(
+    wire: Wire, arguments: dict[str, Any], words: str
+) -> None:
+    assert wire.tool_error("get_source", arguments) == words
+
+
+def test_where_to_begin_is_told_the_end_of_that_source(wire: Wire, hit: dict[str, Any]) -> None:
+    source = wire.tool("get_source", {"id": hit["source_id"]})["structuredContent"]
+    for start in (source["length"], 10**9, 10**300):
+        words = wire.tool_error("get_source", {"id": hit["source_id"], "start": start})
+        assert words == f"start must be from 0 to {source['length'] - 1} in this source."
+    last = wire.tool("get_source", {"id": hit["source_id"], "start": source["length"] - 1})
+    assert len(last["structuredContent"]["text"]) == 1
+
+
+def test_around_without_a_passage_is_told_what_it_goes_with(wire: Wire, hit: dict[str, Any]) -> None:
+    words = "around goes with the id of a chunk (source_id/seq), and without start."
+    assert wire.tool_error("get_source", {"id": hit["source_id"], "around": 1}) == words
+    assert wire.tool_error("get_source", {"id": hit["id"], "around": 1, "start": 0}) == words
+
+
+def wrong_names(hit: dict[str, Any]) -> list[str]:
+    """Names of nothing, most of them near the name of something."""
+    id_, uri, source_id = hit["id"], hit["uri"], hit["source_id"]
+    return [
+        MARK,
+        "a" * 16,
+        "a" * 32 + "/0",
+        f"{source_id}/9999",
+        f"{source_id}/999999999",
+        f"{source_id}/99999999999999999999",
+        f"{source_id}/-1",
+        f"{source_id}/00",
+        f"{source_id}/²",
+        f"{source_id}/",
+        f"{id_}/0",
+        f"{id_}\n",
+        f" {id_}",
+        f"{id_}\0",
+        f"{id_}' OR '1'='1",
+        id_.replace("/", "%2F"),
+        id_.upper(),
+        uri.upper(),
+        uri.replace("refdesk:", "file:"),
+        uri.replace("documents", "other"),
+        uri.replace("documents", ".."),
+        uri.replace("documents", ""),
+        uri.replace("documents/", "documents/../documents/"),
+        f"{uri}?x=1",
+        f"{uri}#x",
+        "../../etc/passwd",
+        "refdesk://documents/../../etc/passwd",
+        "file:///etc/passwd",
+        "refdesk://",
+        "refdesk://documents",
+        "refdesk://documents/",
+        "\N{SNOWMAN}",
+    ]
+
+
+def test_every_wrong_name_has_one_and_the_same_answer_from_get_source(
+    wire: Wire, hit: dict[str, Any]
+) -> None:
+    for name in wrong_names(hit):
+        assert wire.tool_error("get_source", {"id": name}) == NOT_FOUND
+
+
+def test_every_wrong_uri_has_one_and_the_same_answer_from_resources_read(
+    wire: Wire, hit: dict[str, Any]
+) -> None:
+    for uri in ["", hit["id"], hit["source_id"], "x" * 10_000, *wrong_names(hit)]:
+        error = wire.error("resources/read", {"uri": uri})
+        assert error == {"code": -32602, "message": NOT_FOUND, "data": {"uri": uri}}
+
+
+def test_a_read_without_a_uri_is_refused(wire: Wire) -> None:
+    assert wire.error("resources/read")["code"] == -32602
+    assert wire.error("resources/read", {"uri": 5})["code"] == -32602
+
+
+def test_a_nul_in_a_query_is_no_more_than_a_blank(wire: Wire) -> None:
+    found = wire.tool("search", {"query": "pendulum\0clock", "mode": "sparse"})
+    assert found["structuredContent"]["results"]
+    found = wire.tool("search", {"query": "pendulum", "sources": ["\0", "' OR 1=1 --"]})
+    assert found["structuredContent"]["results"] == []
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "sparse"])
+def test_a_query_is_words_and_never_syntax(wire: Wire, mode: str) -> None:
+    odd = [
+        "\0",
+        "' OR 1=1 --",
+        '"clock',
+        "clock AND",
+        "+-*?~^",
+        "(",
+        "body:clock",
+        "\\",
+        "\x1b[31m",
+        "\u202e",
+    ]
+    for query in [*odd, "\U0001f552" * 2_000, "a " * 2_048, "\u0301" * 4_096, "時計"]:
+        result = wire.tool("search", {"query": query, "mode": mode, "limit": 1})
+        assert not result.get("isError"), query
+
+
+@pytest.mark.parametrize(
+    "escaped", [r"\ud83d", r"\ude00", r"clock \ude00\ud83d clock"], ids=["high", "low", "swapped"]
+)
+def test_half_a_character_is_answered_as_unreadable(wire: Wire, escaped: str) -> None:
+    request = json.dumps({"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": {"x": "HERE"}})
+    wire.write(request.replace("HERE", escaped))
+    answer = wire.read()
+    assert answer["id"] == 77
+    assert answer["error"]["code"] == -32700
+
+
+def test_there_is_no_other_tool(wire: Wire) -> None:
+    for name in ("Search", "fetch", "", "search\n", MARK * 20):
+        error = wire.error("tools/call", {"name": name, "arguments": {}})
+        assert error["code"] == -32602
+        assert len(error["message"]) < 100
+    assert wire.error("tools/call")["code"] == -32602
+    assert wire.error("tools/call", {"name": 5})["code"] == -32602
+
+
+def test_arguments_that_are_no_object_are_refused(wire: Wire) -> None:
+    for wrong in ("[]", '"query"', "5"):
+        params = {"name": "search", "arguments": json.loads(wrong)}
+        assert wire.error("tools/call", params)["code"] == -32602
+
+
+def test_no_arguments_at_all_are_missing_arguments(wire: Wire) -> None:
+    for params in ({"name": "search"}, {"name": "search", "arguments": None}):
+        (block,) = wire.result("tools/call", params)["content"]
+        assert block["text"].startswith("The argument query is missing")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "x", "é", "=", "AAAA", base64.b64encode(b"[]").decode(), base64.b64encode(b"a/b/c").decode()],
+)
+def test_a_cursor_that_is_none_of_ours_is_refused(wire: Wire, cursor: str) -> None:
+    assert wire.error("resources/list", {"cursor": cursor}) == {"code": -32602, "message": "Invalid cursor"}
+
+
+def test_a_forged_cursor_reaches_no_further_than_the_list(wire: Wire) -> None:
+    forged = base64.b64encode(b"documents/' OR 1=1 --").decode()
+    everything = wire.result("resources/list")["resources"]
+    assert all(one in everything for one in wire.result("resources/list", {"cursor": forged})["resources"])
+
+
+@pytest.mark.parametrize(
+    ("ref", "argument"),
+    [
+        ({"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}"}, "source_id"),
+        ({"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}/{seq}"}, "seq"),
+        ({"type": "ref/resource", "uri": "file:///{collection}"}, "collection"),
+        ({"type": "ref/prompt", "name": "answer"}, "question"),
+        ({"type": "ref/prompt", "name": "answer"}, "collection"),
+        ({"type": "ref/prompt", "name": "nope"}, "collection"),
+    ],
+    ids=str,
+)
+def test_nothing_completes_what_is_no_collection(wire: Wire, ref: dict[str, str], argument: str) -> None:
+    params = {"ref": ref, "argument": {"name": argument, "value": ""}}
+    assert wire.result("completion/complete", params)["completion"]["values"] == []
+
+
+def test_after_all_of_this_the_server_still_answers(wire: Wire) -> None:
+    assert wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]

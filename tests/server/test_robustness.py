@@ -1,0 +1,204 @@
+"""What no proper host sends, and what careless libraries print: the connection stays whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.server.conftest import Start, Wire
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+MARK = "zebrafish"
+
+
+def ping(**changes: Any) -> str:  # noqa: ANN401 any JSON
+    return json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {}} | changes)
+
+
+def nested(depth: int) -> str:
+    return ping(params={"x": "HERE"}).replace('"HERE"', "[" * depth + "]" * depth)
+
+
+def expect_alive(wire: Wire) -> None:
+    assert wire.result("tools/list")["tools"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("{", PARSE_ERROR),
+        ("hello", PARSE_ERROR),
+        ("Content-Length: 5", PARSE_ERROR),
+        (b"\xff\xfe\x00", PARSE_ERROR),
+        ("[" * 100_000, PARSE_ERROR),
+        (nested(100_000), PARSE_ERROR),
+        (ping(params={"x": "HERE"}).replace('"HERE"', "9" * 5_000), PARSE_ERROR),
+        ("null", INVALID_REQUEST),
+        ("5", INVALID_REQUEST),
+        ("[]", INVALID_REQUEST),
+        (f"[{ping()}]", INVALID_REQUEST),
+        (f"[{ping()},{ping(id=8)}]", INVALID_REQUEST),
+        ("{}", INVALID_REQUEST),
+        (ping(jsonrpc="1.0"), INVALID_REQUEST),
+        (ping(method=5), INVALID_REQUEST),
+        (ping(params=[1]), INVALID_REQUEST),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_line_that_is_no_message_is_answered_as_such(wire: Wire, line: str | bytes, code: int) -> None:
+    wire.write(line)
+    answer = wire.read()
+    assert answer["id"] is None
+    assert answer["error"]["code"] == code
+    expect_alive(wire)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        " \t\r",
+        '{"jsonrpc":"2.0","id":99,"result":{}}',
+        '{"jsonrpc":"2.0","id":99,"error":{"code":1,"message":"x"}}',
+        '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}',
+        '{"jsonrpc":"2.0","method":"notifications/nonsense"}',
+        '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}',
+        '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+        '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"search","arguments":{"query":"x"}}}',
+    ],
+)
+def test_what_asks_for_nothing_is_not_answered(wire: Wire, line: str) -> None:
+    wire.write(line)
+    expect_alive(wire)
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["nonsense", "", "tools/nonsense", "resources/subscribe", "logging/setLevel", "sampling/createMessage"],
+)
+def test_an_unknown_method_is_refused(wire: Wire, method: str) -> None:
+    assert wire.error(method, {"uri": "x", "level": "debug"})["code"] in {-32601, -32602}
+    expect_alive(wire)
+
+
+def test_deep_arguments_are_only_wrong(wire: Wire) -> None:
+    deep: list[Any] = []
+    for _ in range(150):
+        deep = [deep]
+    assert wire.tool_error("search", {"query": "x", "sources": deep}).startswith("sources must be a list")
+
+
+def test_an_id_may_be_used_again_even_at_once(wire: Wire) -> None:
+    for _ in range(3):
+        wire.send("again", "tools/call", {"name": "search", "arguments": {"query": "clock"}})
+    for _ in range(3):
+        answer = wire.read()
+        assert answer["id"] == "again"
+        assert answer["result"]["structuredContent"]["results"]
+
+
+def test_two_hundred_calls_at_once_are_each_answered_under_their_own_id(wire: Wire) -> None:
+    words = ["pendulum", "caesium", "longitude", "calendar"]
+    for number in range(200):
+        arguments = {"query": words[number % 4], "mode": "sparse", "limit": 1}
+        wire.send(number, "tools/call", {"name": "search", "arguments": arguments})
+    answers = {answer["id"]: answer for answer in (wire.read() for _ in range(200))}
+    assert sorted(answers) == list(range(200))
+    for number, answer in answers.items():
+        (hit,) = answer["result"]["structuredContent"]["results"]
+        assert words[number % 4] in hit["text"].lower()
+
+
+def test_a_cancelled_call_leaves_the_others_alone(wire: Wire) -> None:
+    for id_ in (1, 2):
+        wire.send(id_, "tools/call", {"name": "search", "arguments": {"query": "clock"}})
+    wire.send(None, "notifications/cancelled", {"requestId": 1})
+    answer = wire.read()
+    if answer["id"] == 1:  # it was answered before the cancellation came
+        answer = wire.read()
+    assert answer["id"] == 2
+    assert answer["result"]["structuredContent"]["results"]
+
+
+def test_the_other_era_is_refused_on_an_open_connection(wire: Wire) -> None:
+    other = "modern" if wire.era == "legacy" else "legacy"
+    request = {"modern": ("tools/list", {}), "legacy": ("initialize", {"protocolVersion": "2025-11-25"})}
+    envelope = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
+    method, params = request[other]
+    message = {"id": 5, "jsonrpc": "2.0", "method": method, "params": params | envelope}
+    wire.write(json.dumps(message))
+    answer = wire.read()
+    assert answer["id"] == 5
+    assert answer["error"]["code"] < 0
+    expect_alive(wire)
+
+
+NOISY = """
+import os, subprocess, sys
+
+print("noise: a library that greets")
+
+class Noisy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lancedb":
+            print("noise: printed", flush=True)
+            sys.__stdout__.write("noise: written\\n")
+            os.write(1, b"noise: from C\\n")
+            subprocess.run(["echo", "noise: from a child"])
+            print("noise: read", repr(sys.stdin.read()))
+        return None
+
+sys.meta_path.insert(0, Noisy())
+"""
+
+
+def test_what_libraries_print_goes_to_standard_error(start: Start, clock_room: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NOISY)
+    wire = start(clock_room, env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""})
+    wire.begin()
+    assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
+    assert wire.leave() == 0
+    noise = wire.stderr()
+    assert "noise: printed" in noise
+    assert "noise: from C" in noise
+    assert "noise: from a child" in noise
+
+
+def test_normal_use_leaves_standard_error_empty(start: Start, clock_room: Path) -> None:
+    wire = start(clock_room)
+    wire.begin()
+    uri = wire.tool("search", {"query": MARK})["structuredContent"]["results"][0]["uri"]
+    wire.tool_error("search", {"query": MARK, "limit": 0})
+    wire.tool_error("get_source", {"id": MARK})
+    wire.result("resources/read", {"uri": uri})
+    wire.error("resources/read", {"uri": MARK})
+    wire.result("resources/list")
+    wire.error("prompts/get", {"name": "answer"})
+    assert wire.leave() == 0
+    assert wire.stderr() == ""
+
+
+def test_a_broken_store_is_told_without_its_words_or_those_of_the_query(
+    start: Start, clock_room: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(clock_room, data)
+    for part in data.glob("tables/*documents.lance/data/*"):
+        part.write_bytes(b"\0" * part.stat().st_size)
+    wire = start(data)
+    wire.begin()
+    replies = [wire.tool_error("search", {"query": MARK, "mode": mode}) for mode in ("dense", "hybrid")]
+    replies.append(wire.tool_error("get_source", {"id": "a" * 16}))
+    replies.append(wire.error("resources/list")["message"])
+    for reply in replies:
+        assert "storage engine failed" in reply
+        assert len(reply) < 200
+    assert wire.leave() == 0
+    assert MARK not in wire.stderr()
+    assert str(data) not in wire.stderr()

@@ -1,0 +1,117 @@
+"""What hosts see before anything is asked: names, instructions, capabilities, tools."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+    from tests.server.conftest import Start, Wire
+
+GOLDEN = Path(__file__).parent / "data" / "tools_list.json"
+MAX_TOOLS_BYTES = 5_000
+MAX_TEXT_CHARS = 1_500  # hosts cut at 2,048 without a word
+
+
+@pytest.mark.anyio
+async def test_each_era_is_spoken_with_the_host_that_asks_for_it(
+    client: Client, request: pytest.FixtureRequest
+) -> None:
+    expected = {"legacy": "2025-11-25", "auto": "2026-07-28"}
+    assert client.protocol_version == expected[request.node.callspec.params["client"]]
+
+
+@pytest.mark.anyio
+async def test_the_server_says_who_it_is_and_how_it_is_used(client: Client) -> None:
+    assert client.server_info is not None
+    assert (client.server_info.name, client.server_info.version) == ("refdesk", version("refdesk"))
+    assert client.server_info.title == "Reference desk"
+    assert client.instructions is not None
+    assert "search" in client.instructions
+    assert "get_source" in client.instructions
+    assert len(client.instructions) < MAX_TEXT_CHARS
+
+
+@pytest.mark.anyio
+async def test_exactly_the_capabilities_that_it_has_are_announced(client: Client) -> None:
+    assert client.server_capabilities.model_dump(by_alias=True, exclude_none=True) == {
+        "tools": {"listChanged": False},
+        "resources": {"listChanged": False, "subscribe": False},
+        "prompts": {"listChanged": False},
+        "completions": {},
+    }
+
+
+def test_an_older_host_gets_the_protocol_version_it_asks_for(start: Start, tmp_path: Path) -> None:
+    wire = start(tmp_path)
+    greeting = wire.result(
+        "initialize",
+        {
+            "protocolVersion": "2024-11-05",
+            "capabilities": {},
+            "clientInfo": {"name": "old", "version": "1"},
+        },
+    )
+    assert greeting["protocolVersion"] == "2024-11-05"
+
+
+def test_the_list_of_tools_is_the_golden_one(wire: Wire) -> None:
+    assert wire.result("tools/list")["tools"] == json.loads(GOLDEN.read_text())
+
+
+def test_the_list_of_tools_is_small_on_the_wire(wire: Wire) -> None:
+    wire.send(1, "tools/list")
+    assert len(wire.line()) < MAX_TOOLS_BYTES
+
+
+def test_the_tools_are_described_within_what_hosts_keep_and_read_only(wire: Wire) -> None:
+    tools = wire.result("tools/list")["tools"]
+    assert [tool["name"] for tool in tools] == ["search", "get_source"]
+    for tool in tools:
+        assert 0 < len(tool["description"]) < MAX_TEXT_CHARS
+        assert tool["annotations"] == {
+            "readOnlyHint": True,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": False,
+        }
+        assert tool["inputSchema"]["additionalProperties"] is False
+
+
+def test_the_tools_tell_the_operators_own_defaults(start: Start, tmp_path: Path) -> None:
+    env = {"REFDESK_SEARCH_LIMIT": "3", "REFDESK_SEARCH_MODE": "dense", "REFDESK_SERVER_MAX_CHARS": "5000"}
+    wire = start(tmp_path, env=env)
+    wire.begin()
+    search, get_source = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
+    assert search["limit"]["default"] == 3
+    assert search["mode"]["default"] == "dense"
+    assert search["max_chars"]["default"] == get_source["max_chars"]["default"] == 5000
+
+
+def test_the_prompt_puts_the_question_into_instructions_to_search_and_cite(wire: Wire) -> None:
+    (listed,) = wire.result("prompts/list")["prompts"]
+    assert listed["name"] == "answer"
+    assert [(one["name"], one["required"]) for one in listed["arguments"]] == [("question", True)]
+    question = "Why {braces} and {question}?"
+    prompt = wire.result("prompts/get", {"name": "answer", "arguments": {"question": question}})
+    (message,) = prompt["messages"]
+    assert message["role"] == "user"
+    assert message["content"]["text"].endswith(f"Question: {question}")
+    assert "search" in message["content"]["text"]
+    assert "[source_id/seq]" in message["content"]["text"]
+
+
+def test_the_prompt_cant_be_had_without_its_question_or_under_another_name(wire: Wire) -> None:
+    for arguments in ({}, {"question": ""}, {"question": " \n"}):
+        error = wire.error("prompts/get", {"name": "answer", "arguments": arguments})
+        assert error["code"] == -32602
+        assert "question" in error["message"]
+    assert wire.error("prompts/get", {"name": "answer"})["code"] == -32602
+    assert wire.error("prompts/get", {"name": "nope", "arguments": {"question": "x"}})["code"] == -32602
+    assert wire.error("prompts/get", {"name": "answer", "arguments": {"question": 5}})["code"] == -32602
