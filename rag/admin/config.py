@@ -1,0 +1,53 @@
+"""`refdesk-admin config`: whether the settings are right, and where they come from."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.console import command, print_json, settings_file
+from rag.configuration import environment_name, setting_keys
+
+if TYPE_CHECKING:
+    from rag.settings import Settings
+
+
+@click.group("config")
+def config_command() -> None:
+    """Look at the settings."""
+
+
+@command("check")
+async def check_command(settings: Settings, *, as_json: bool) -> None:
+    """Check the settings, and print those in force.
+
+    They come from the settings file, then the environment, then the flags. An unknown key or a wrong value
+    is named with its place, and the exit code is 2.
+    """
+    values = settings.model_dump(mode="json")
+    if as_json:
+        print_json(values)
+        return
+    path = settings_file()
+    click.echo(f"Settings file: {path}{'' if path.exists() else ' (not there)'}")
+    for keys in setting_keys():
+        value = functools.reduce(operator.getitem, keys, values)
+        shown = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+        click.echo(f"{'.'.join(keys)} = {shown}{_origin(keys)}")
+    click.echo("The settings are right.")
+
+
+def _origin(keys: tuple[str, ...]) -> str:
+    """Where a setting comes from, if not from the file."""
+    if keys == ("data",) and click.get_current_context().params["data"]:
+        return "  (from --data)"
+    name = environment_name(keys)
+    return f"  (from {name})" if name in os.environ else ""
+
+
+config_command.add_command(check_command)

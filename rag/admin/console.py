@@ -1,0 +1,88 @@
+"""What the commands share: their common options, and how they speak."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import click
+
+from rag.configuration import config_path, load_settings
+from rag.records import Principal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rag.settings import Settings
+
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object to standard output."),
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="The data folder (or REFDESK_DATA, or data in the settings).",
+    ),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The settings file (or REFDESK_CONFIG).",
+    ),
+)
+
+
+def command(name: str) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
+    """Make a coroutine a command with --json, --data and --config.
+
+    It is called with the settings, `as_json` and its own options; what it returns is the exit code.
+    """
+
+    def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
+        @functools.wraps(function)
+        def run(config: Path | None, data: Path | None, **options: Any) -> int:  # noqa: ANN401 click's
+            settings = load_settings(config, os.environ, {"data": data})
+            return anyio.run(functools.partial(function, settings, **options)) or 0
+
+        return click.command(name)(functools.reduce(lambda made, option: option(made), _OPTIONS, run))
+
+    return wrap
+
+
+def collection_option(default: str | None) -> Callable[[Any], Any]:
+    """--collection; None as the default means all."""
+    usual = f"{default} by default" if default else "all by default"
+    return click.option("--collection", default=default, metavar="NAME", help=f"The collection; {usual}.")
+
+
+def settings_file() -> Path:
+    """The settings file of the command that runs, whether it is there or not."""
+    path, _ = config_path(click.get_current_context().params["config"], os.environ)
+    return path.absolute()
+
+
+def principal(settings: Settings) -> Principal:
+    """Who asks on the command line: whoever the settings name."""
+    return Principal(tenant=settings.principal.tenant)
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things: (1, "file") -> "1 file"; (2, "file") -> "2 files"."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def print_json(value: object) -> None:
+    """One JSON object on standard output, in UTF-8 on every platform."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str).encode())
+
+
+def print_table(rows: list[tuple[object, ...]]) -> None:
+    """Rows in columns, the first row their headings."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    for row in cells:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,153 @@
+"""`refdesk-admin demo`: the whole way once, from files to an assistant's answer and its configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult, TextContent
+
+from rag.admin.console import command, print_json, settings_file
+from rag.admin.ingest import run_ingest
+from rag.admin.search import print_results
+from rag.admin.sources import open_collections
+from rag.errors import ConfigurationError, RefdeskError
+from rag.search.reply import SearchReply
+from rag.settings import DEFAULT_COLLECTION, DEFAULT_DATA
+from rag.store.writer import open_writer
+
+if TYPE_CHECKING:
+    from rag.ingest.report import Report
+    from rag.settings import Settings
+
+CORPUS = Path(__file__).parent / "demo_corpus"
+QUESTIONS = (
+    "Did anybody ever earn a living just by telling other people what time it was?",
+    "How slow was Harrison's watch when it reached Jamaica?",
+    "Why does a public clock in Bristol have an extra hand?",
+    "What does _TIME_BITS=64 do?",
+)
+"""In words unlike the text's, from a page of a PDF, from a web page, and by an exact term."""
+RESULTS = 2  # passages printed per question
+
+
+@command("demo")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--ask", "questions", multiple=True, metavar="QUESTION", help="What to ask; may be repeated.")
+async def demo_command(
+    settings: Settings, *, paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool
+) -> int:
+    """Show the whole way once, from files to an assistant's answers.
+
+    It ingests, starts the server, asks it as an assistant would, and prints the passages found.
+
+    Without PATHS it uses a small collection about the measuring of time, in a data folder of its own.
+    With PATHS it ingests these files and folders into your data folder, and asks what you give with --ask.
+    At the end it prints the configuration for Claude Desktop and VS Code.
+    """
+    if paths and not questions:
+        raise click.UsageError('Say what to ask about these files: --ask "…"')
+    own_folder = not paths and settings.data == DEFAULT_DATA
+    if own_folder:
+        settings = settings.model_copy(update={"data": DEFAULT_DATA.with_name("refdesk-demo")})
+    click.echo(f"Ingesting into {settings.data}", err=True)
+    report = await run_ingest(settings, paths or (CORPUS,), DEFAULT_COLLECTION, quiet=True)
+    if report.fruitless:
+        return 1
+    if own_folder:
+        await _keep_only(settings, report)
+    server = _server(settings)
+    answers = await _ask(server, questions or QUESTIONS)
+    if as_json:
+        replies = [
+            {"question": question} | reply.model_dump(exclude_none=True) for question, reply in answers
+        ]
+        print_json({"counts": report.counts, "answers": replies, "configuration": snippets(server)})
+        return 0
+    for question, reply in answers:
+        click.secho(f"\n? {question}\n", fg="cyan", bold=True)
+        print_results(reply)
+    _print_snippets(server, settings)
+    return 0
+
+
+async def _keep_only(settings: Settings, report: Report) -> None:
+    """Remove what the demo of another installation left: the same documents, from its own folder."""
+    kept = {one.source_id for one in report.outcomes}
+    (table,) = await open_collections(settings, DEFAULT_COLLECTION)
+    others = [source.id for source in await table.listing() if source.id not in kept]
+    if others:
+        async with open_writer(settings.data, table.collection) as writer:
+            await writer.remove(others)
+            await writer.finish()
+
+
+async def _ask(server: StdioServerParameters, questions: tuple[str, ...]) -> list[tuple[str, SearchReply]]:
+    """Each question's reply from a server process of its own, spoken to over stdio."""
+    async with Client(server) as client:
+        click.echo(f"Started {server.command}, which speaks MCP {client.protocol_version}", err=True)
+        usual = {"limit": RESULTS, "collections": [DEFAULT_COLLECTION]}
+        results = [await client.call_tool("search", {"query": question} | usual) for question in questions]
+    return [(question, _reply(question, result)) for question, result in zip(questions, results, strict=True)]
+
+
+def _reply(question: str, result: CallToolResult) -> SearchReply:
+    if result.is_error:
+        words = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+        raise RefdeskError(f"The server answered {question!r} with: {words}")
+    return SearchReply.model_validate(result.structured_content)
+
+
+def _server(settings: Settings) -> StdioServerParameters:
+    """How a host starts this installation's server on this data, from whatever folder."""
+    scripts = sysconfig.get_path("scripts")
+    command = shutil.which("refdesk", path=scripts)
+    if command is None:
+        raise ConfigurationError(f"There is no refdesk in {scripts}; install it as a whole.")
+    file = settings_file()
+    config = ["--config", str(file)] if file.exists() else []
+    return StdioServerParameters(
+        command=command,
+        args=[*config, "--data", str(settings.data)],
+        env=_environment() | _key(settings),
+    )
+
+
+def _environment() -> dict[str, str]:
+    """The settings in the environment, but for the two that are arguments. None of them is a key."""
+    told = {"REFDESK_CONFIG", "REFDESK_DATA"}
+    given = {name: value for name, value in os.environ.items() if name.startswith("REFDESK_")}
+    return {name: value for name, value in given.items() if name not in told}
+
+
+def _key(settings: Settings) -> dict[str, str]:
+    name = settings.embedder.api_key_env
+    return {name: os.environ[name]} if name in os.environ else {}
+
+
+def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
+    """The configuration of each host, by the file that it goes into; holds no key."""
+    environment = _environment()
+    entry = {"command": server.command, "args": server.args} | ({"env": environment} if environment else {})
+    return {
+        "claude_desktop_config.json": {"mcpServers": {"refdesk": entry}},
+        ".vscode/mcp.json": {"servers": {"refdesk": {"type": "stdio", **entry}}},
+    }
+
+
+def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:
+    click.secho("\nTo use this desk from an assistant, put this into its configuration.", bold=True)
+    hosts = {
+        "claude_desktop_config.json": "Claude Desktop (Settings, Developer, Edit Config)",
+        ".vscode/mcp.json": "VS Code",
+    }
+    for file, content in snippets(server).items():
+        click.echo(f"\n{hosts[file]}: {file}\n{json.dumps(content, indent=2, ensure_ascii=False)}")
+    if settings.embedder.provider == "openai":
+        click.echo(f"\nThe host must also set {settings.embedder.api_key_env} for the server.")

@@ -1,0 +1,68 @@
+"""`refdesk-admin`: the commands, and what they have in common."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from io import TextIOWrapper
+from typing import cast
+
+import click
+
+from rag.errors import ConfigurationError, InvalidRequestError, RefdeskError
+
+FAILED = 1
+MISUSE = 2
+INTERRUPTED = 130
+
+COMMANDS = {
+    "demo": "demo",
+    "ingest": "ingest",
+    "search": "search",
+    "sources": "sources",
+    "source": "sources",
+    "remove": "remove",
+    "status": "status",
+    "config": "config",
+}
+"""Each command and the module that holds it. A module is imported when its command is asked for."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 the same
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"rag.admin.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="refdesk", message="refdesk %(version)s")
+def commands() -> None:
+    """Run a reference desk: bring documents in, look at what is there, try a search.
+
+    The desk itself, which assistants ask, is the command refdesk.
+    """
+
+
+def main() -> None:
+    """Run a command; errors end in one message and an exit code of those above."""
+    cast(TextIOWrapper, sys.stdout).reconfigure(errors="replace")  # a pipe on Windows can't take every letter
+    try:
+        sys.exit(commands(standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo("Interrupted. What was written stays; run the same command again to go on.", err=True)
+        sys.exit(INTERRUPTED)
+    except (ConfigurationError, InvalidRequestError) as error:
+        click.echo(f"refdesk-admin: {error}", err=True)
+        sys.exit(MISUSE)
+    except RefdeskError as error:
+        click.echo(f"refdesk-admin: {error}", err=True)
+        sys.exit(FAILED)

@@ -1,0 +1,88 @@
+"""How a run's progress looks: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+from tqdm import tqdm
+
+from rag.admin.console import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rag.ingest.report import Outcome
+    from rag.ingest.run import Progress
+
+
+@contextmanager
+def shown_progress() -> Iterator[Progress]:
+    """What shows a run's progress on standard error; a bar is gone at the end."""
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    bar = Bar()
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+class Lines:
+    """A line per file that isn't unchanged."""
+
+    def started(self, files: int) -> None:
+        """Say how many files there are."""
+        click.echo(counted(files, "file"), err=True)
+
+    def embedded(self, chunks: int) -> None:
+        """Say nothing: the file's own line follows."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Say what became of a file."""
+        if outcome.outcome != "unchanged":
+            click.echo(outcome_line(outcome), err=True)
+
+
+class Bar:
+    """A bar over the files, with the chunks embedded so far; above it the files that need a look."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[NoReturn] = tqdm(
+            total=0,
+            file=sys.stderr,
+            leave=False,
+            bar_format="{percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} files{postfix}",
+        )
+        self._chunks = 0
+
+    def started(self, files: int) -> None:
+        """Set the bar's length."""
+        self._bar.reset(total=files)
+
+    def embedded(self, chunks: int) -> None:
+        """Show that a large file moves, too."""
+        self._chunks += chunks
+        self._bar.set_postfix_str(counted(self._chunks, "chunk"))
+
+    def finished(self, outcome: Outcome) -> None:
+        """Move on by a file."""
+        if outcome.outcome not in {"added", "replaced", "unchanged"}:
+            self._bar.write(outcome_line(outcome), file=sys.stderr)
+        if outcome.outcome != "removed":  # not counted at the start either
+            self._bar.update()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.close()
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """What became of a file, on one line."""
+    stored = outcome.outcome in {"added", "replaced"}
+    chunks = f" ({counted(outcome.chunks, 'chunk')})" if stored else ""
+    reason = f": {outcome.reason}" if outcome.reason else ""
+    return f"{outcome.outcome:9} {outcome.path}{chunks}{reason}"

@@ -1,0 +1,65 @@
+"""`refdesk-admin search`: what an assistant would find, as a person reads it."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from rag.admin.console import collection_option, command, principal, print_json
+from rag.records import MAX_LIMIT, Mode, SearchRequest
+from rag.search.desk import open_desk
+from rag.search.reply import search_reply
+
+if TYPE_CHECKING:
+    from rag.search.reply import HitRecord, SearchReply
+    from rag.settings import Settings
+
+WIDTH = 100  # of passages; longer lines are hard to read
+
+
+@command("search")
+@click.argument("query")
+@click.option("--mode", type=click.Choice(get_args(Mode)), help="How to search.")
+@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Most results.")
+@collection_option(None)
+async def search_command(
+    settings: Settings,
+    *,
+    query: str,
+    mode: Mode | None,
+    limit: int | None,
+    collection: str | None,
+    as_json: bool,
+) -> None:
+    """Search as an assistant would, and print the passages found.
+
+    Mode and limit are as in the settings by default.
+    """
+    request = SearchRequest(query, limit=limit, mode=mode, collections=(collection,) if collection else None)
+    async with open_desk(settings, os.environ) as desk:
+        reply = search_reply(await desk.search(principal(settings), request), max_chars=None)
+    if as_json:
+        print_json(reply.model_dump(exclude_none=True))
+    else:
+        print_results(reply)
+
+
+def print_results(reply: SearchReply) -> None:
+    """A reply for people: each passage under where it stands."""
+    for number, result in enumerate(reply.results, 1):
+        click.echo(click.style(f"{number}. {_place(result)}", bold=True))
+        click.echo(f"   {result.citation}  score {result.score:.3f}  similarity {result.similarity:.3f}")
+        for line in result.text.splitlines():
+            wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
+            click.echo(wrapped if line.strip() else "")
+        click.echo()
+    for note in reply.notes:
+        click.echo(f"Note: {note}")
+
+
+def _place(result: HitRecord) -> str:
+    page = f"p. {result.page}" if result.page else None
+    return ", ".join(part for part in (result.title, result.section, page) if part)

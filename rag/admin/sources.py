@@ -1,0 +1,106 @@
+"""`refdesk-admin sources` and `source`: what is on the shelves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rag.admin.console import collection_option, command, principal, print_json, print_table
+from rag.errors import NotFoundError
+from rag.search.uris import NOT_FOUND, parse_id
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from rag.records import Source
+    from rag.settings import Settings
+    from rag.store.reader import CollectionReader
+
+PREVIEW_CHARS = 500
+
+
+@command("sources")
+@collection_option(None)
+async def sources_command(settings: Settings, *, collection: str | None, as_json: bool) -> None:
+    """List the sources of all collections, or of one."""
+    tables = await open_collections(settings, collection)
+    sources = [source for table in tables for source in await table.listing()]
+    sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
+    if as_json:
+        print_json({"sources": [source_json(source) for source in sources]})
+    elif sources:
+        print_table([("ID", "COLLECTION", "CHUNKS", "PATH", "TITLE"), *map(_row, sources)])
+    else:
+        click.echo("There are no sources yet; bring some in with refdesk-admin ingest PATH.")
+
+
+@command("source")
+@click.argument("name", metavar="ID")
+@click.option("--text", is_flag=True, help="Print the whole text instead of its beginning.")
+async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:
+    """Show a source: what is known of it, its outline and its text.
+
+    ID is the source's, a chunk's, or the URI of either.
+    """
+    source_id = parse_id(name).partition("/")[0]
+    found = [await table.text(source_id) for table in await open_collections(settings, None)]
+    for stored, outline, content in filter(None, found):
+        details = source_json(stored.source) | {"outline": [asdict(heading) for heading in outline]}
+        if as_json:
+            print_json(details | {"text": content})
+        else:
+            _print_source(details, content if text else content[:PREVIEW_CHARS])
+        return
+    raise NotFoundError(NOT_FOUND)
+
+
+async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
+    """The tenant's collections, or the one of that name.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    collections = await reader.collections(principal(settings).tenant)
+    chosen = [one for one in collections if name in {None, one.name}]
+    if name and not chosen:
+        names = ", ".join(one.name for one in collections) or "none"
+        raise NotFoundError(f"There is no collection {name!r} in {settings.data}; there are: {names}.")
+    return [await reader.open(one) for one in chosen]
+
+
+def source_json(source: Source) -> dict[str, Any]:
+    """A source as `--json` prints it."""
+    return {
+        "id": source.id,
+        "collection": source.collection,
+        "uri": source.uri,
+        "url": source.url,
+        "title": source.title,
+        "mime_type": source.mime_type,
+        "date": source.date and source.date.isoformat(),
+        "ingested_at": source.ingested_at.isoformat(timespec="seconds"),
+        "chunks": source.chunk_count,
+        "length": source.length,
+        "digest": source.digest,
+        "metadata": dict(source.metadata),
+    }
+
+
+def _row(source: Source) -> tuple[object, ...]:
+    path = source.metadata.get("path", "")
+    return source.id, source.collection, source.chunk_count, path, source.title
+
+
+def _print_source(details: dict[str, Any], shown: str) -> None:
+    outline, metadata = details.pop("outline"), details.pop("metadata")
+    named = [*details.items(), *(("metadata", f"{key}: {value}") for key, value in metadata.items())]
+    for key, value in named:
+        if value:
+            click.echo(f"{key:12} {value}")
+    for heading in outline:
+        click.echo(f"{'  ' * heading['level']}{heading['title']}")
+    click.echo(f"\n{shown}")
+    if rest := details["length"] - len(shown):
+        click.echo(f"[{rest} more characters; --text prints all]")

@@ -1,0 +1,48 @@
+"""`refdesk-admin status`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.console import command, print_json, print_table
+from rag.admin.sources import open_collections
+
+if TYPE_CHECKING:
+    from rag.settings import Settings
+
+
+@command("status")
+async def status_command(settings: Settings, *, as_json: bool) -> None:
+    """Show where the data is and how much each collection holds."""
+    collections = [
+        {"name": table.collection.name, "embedder": asdict(table.collection.embedder)}
+        | asdict(await table.statistics())
+        for table in await open_collections(settings, None)
+    ]
+    disk = _bytes(settings.data)
+    if as_json:
+        print_json({"data": str(settings.data), "bytes": disk, "collections": collections})
+        return
+    click.echo(f"Data folder  {settings.data} ({disk / 1e6:.1f} MB)")
+    click.echo(f"Tenant       {settings.principal.tenant}")
+    click.echo(f"Embedder     {settings.embedder.provider} {settings.embedder.model}".rstrip())
+    if not collections:
+        click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+        return
+    click.echo()
+    columns = ("name", "sources", "chunks", "unindexed")
+    rows = [
+        (*(one[column] for column in columns), one["embedder"]["model"], ", ".join(one["indexes"]))
+        for one in collections
+    ]
+    print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "EMBEDDER", "INDEXES"), *rows])
+
+
+def _bytes(folder: Path) -> int:
+    files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return sum(path.stat().st_size for path in files if path.exists())

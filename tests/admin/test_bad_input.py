@@ -1,0 +1,192 @@
+"""Everything that a folder can hold besides good documents, in one run beside good ones."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import socket
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pypdf import PdfWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk, Run
+
+ODD_NAMES = {
+    "'single' \"double\".md": "quokka",
+    "two\nlines.md": "axolotl",
+    "🦔 emoji.md": "hedgehog",
+    "-rf.md": "wombat",
+}
+if sys.platform == "linux":  # elsewhere names are text
+    ODD_NAMES[os.fsdecode(b"\xff\xfe.md")] = "pangolin"
+SHOWN = {"two\nlines.md": "two�lines.md", os.fsdecode(b"\xff\xfe.md"): "��.md"}
+
+SKIPPED = {
+    "missing.md": "there is no such file or folder",
+    "empty.md": "empty",
+    "blank.md": "empty",
+    "binary.txt": "binary data, not text",
+    "undecodable.txt": "neither UTF-8 nor Windows-1252 text",
+    "encrypted.pdf": "encrypted: it opens with a password only",
+    "truncated.pdf": "a damaged PDF",
+    "picture.pdf": "no text in this PDF, only pictures; run OCR on it first",
+    "no.pdf": "a damaged PDF",
+    "huge.txt": "50.0 MB is over the limit of 20.0 MB (ingest.max_file_bytes)",
+    "out.md": "a link that leads out of the folder",
+    "dangling.md": "a link that leads out of the folder",
+    "pipe.md": "no regular file",
+    "socket.md": f"it can't be read: {os.strerror(errno.ENXIO)}",
+}
+
+
+READS_EVERYTHING = os.geteuid() == 0  # modes don't hold root off
+if not READS_EVERYTHING:
+    SKIPPED |= {
+        "locked.md": "it can't be read: Permission denied",
+        "shut": "the folder can't be read: Permission denied",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The one run, as people saw it and as a script does."""
+
+    desk: Desk
+    folder: Path
+    run: Run
+    files: dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def outcome(
+    desk_at: Callable[[Path], Desk], corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Outcome:
+    top = tmp_path_factory.mktemp("bad-input")
+    folder, desk = top / "folder", desk_at(top / "data")
+    folder.mkdir()
+    for file, animal in ODD_NAMES.items():
+        (folder / file).write_text(f"# Notes\n\nA {animal} was seen.\n")
+    _write_bad(folder, corpus)
+    with _unreadable(folder):
+        run = desk.run("ingest", folder, folder / "missing.md", "--json", code=3)
+    entries = json.loads(run.stdout)["files"]
+    files = {entry["path"].removeprefix(f"{folder}/"): entry for entry in entries}
+    assert len(files) == len(entries)
+    return Outcome(desk, folder, run, files)
+
+
+@pytest.mark.parametrize("file", SKIPPED)
+def test_a_file_that_can_t_be_read_is_skipped_with_its_reason(outcome: Outcome, file: str) -> None:
+    assert outcome.files[file] == {
+        "path": f"{outcome.folder}/{file}",
+        "outcome": "skipped",
+        "reason": SKIPPED[file],
+        "source_id": None,
+        "chunks": 0,
+    }
+    assert f"\nskipped   {outcome.folder}/{file}: {SKIPPED[file]}\n" in outcome.run.stderr
+
+
+@pytest.mark.parametrize("file", ODD_NAMES)
+def test_a_good_file_beside_them_is_brought_in_whatever_its_name(outcome: Outcome, file: str) -> None:
+    entry = outcome.files[SHOWN.get(file, file)]
+    assert (entry["outcome"], entry["chunks"]) == ("added", 1)
+    assert f"\nadded     {entry['path']} (1 chunk)" in outcome.run.stderr
+
+
+def test_the_good_files_are_found_afterwards_and_nothing_else(outcome: Outcome) -> None:
+    words = " ".join([*ODD_NAMES.values(), "ocelot", "work", "longitude"])
+    results = outcome.desk.json("search", words, "--mode", "sparse", "--limit", "50")["results"]
+    found = {(result["metadata"]["path"], result["text"].split()[-3]) for result in results}
+    assert found == {(SHOWN.get(file, file), animal) for file, animal in ODD_NAMES.items()} | {
+        ("twin.md", ODD_NAMES["🦔 emoji.md"])
+    }
+
+
+def test_a_duplicate_is_brought_in_and_said(outcome: Outcome) -> None:
+    twins = ["twin.md", "🦔 emoji.md"]
+    first, second = (outcome.files[name] for name in sorted(twins))
+    assert (first["outcome"], first["reason"]) == ("added", "")
+    assert (second["outcome"], second["reason"]) == ("added", f"same content as {first['path']}")
+    assert first["source_id"] != second["source_id"]
+
+
+def test_a_link_to_a_document_of_the_folder_is_ignored(outcome: Outcome) -> None:
+    assert outcome.files["in.md"]["outcome"] == "ignored"
+    assert outcome.files["in.md"]["reason"] == "a link to another place in the folder"
+
+
+def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
+    good = len(ODD_NAMES) + 1
+    counts = json.loads(outcome.run.stdout)["counts"]
+    assert counts == {
+        "added": good,
+        "replaced": 0,
+        "unchanged": 0,
+        "removed": 0,
+        "skipped": len(SKIPPED),
+        "ignored": 1,
+    }
+    first, *lines, last = outcome.run.stderr.splitlines()
+    assert first == f"{good + len(SKIPPED) + 1} files"
+    assert len(lines) == good + len(SKIPPED) + 1
+    assert last.startswith(f"{good} added, ")
+
+
+@contextmanager
+def _unreadable(folder: Path) -> Iterator[None]:
+    """Files and folders that nobody can open, for a while."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(folder / "socket.md"))  # a socket's name must be short
+        if not READS_EVERYTHING:
+            (folder / "locked.md").touch(mode=0)
+            (folder / "shut").mkdir(mode=0)
+        yield
+        if not READS_EVERYTHING:
+            (folder / "shut").chmod(0o700)
+
+
+def _write_bad(folder: Path, corpus: Path) -> None:
+    (folder / "empty.md").touch()
+    (folder / "blank.md").write_text(" \n\n\t\n")
+    (folder / "binary.txt").write_bytes(bytes(range(256)) * 40)
+    (folder / "undecodable.txt").write_bytes(b"caf\xe9 \x81\x8d\x8f\n" * 20)
+    (folder / "encrypted.pdf").write_bytes(_encrypted(corpus))
+    (folder / "truncated.pdf").write_bytes((corpus / "the-longitude-problem.pdf").read_bytes()[:10_000])
+    (folder / "picture.pdf").write_bytes(_without_text())
+    (folder / "no.pdf").write_text("This is no PDF.\n")
+    (folder / "huge.txt").write_bytes(b"All work and no play makes a dull desk.\n" * 1_250_000)
+    (folder.parent / "outside.md").write_text("# Outside\n\nA secret ocelot.\n")
+    (folder / "out.md").symlink_to(folder.parent / "outside.md")
+    (folder / "dangling.md").symlink_to(folder.parent / "nothing.md")
+    (folder / "in.md").symlink_to(folder / "🦔 emoji.md")
+    (folder / "twin.md").write_bytes((folder / "🦔 emoji.md").read_bytes())
+    os.mkfifo(folder / "pipe.md")
+
+
+def _encrypted(corpus: Path) -> bytes:
+    writer = PdfWriter(clone_from=corpus / "the-longitude-problem.pdf")
+    writer.encrypt("a password", algorithm="RC4-128")
+    return _bytes(writer)
+
+
+def _without_text() -> bytes:
+    writer = PdfWriter()
+    writer.add_blank_page(width=200, height=200)
+    return _bytes(writer)
+
+
+def _bytes(writer: PdfWriter) -> bytes:
+    file = io.BytesIO()
+    writer.write(file)
+    return file.getvalue()

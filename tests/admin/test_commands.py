@@ -1,0 +1,136 @@
+"""What all commands have in common: help, errors, exit codes, where output goes."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from rag.admin.main import COMMANDS, commands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk, Screen
+    from tests.conftest import Scripts
+
+CONTEXT = click.Context(commands)
+
+
+def every_command(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(CONTEXT):
+        command = group.get_command(CONTEXT, name)
+        assert command
+        yield f"{above}{name}", command
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{above}{name} ")
+
+
+EVERY_COMMAND = dict(every_command(commands))
+LEAVES = {name: command for name, command in EVERY_COMMAND.items() if not isinstance(command, click.Group)}
+
+
+def test_the_help_lists_every_command_with_a_whole_sentence(scripts: Scripts) -> None:
+    run = scripts.admin("--help")
+    assert run.returncode == 0
+    listed = [line.split(maxsplit=1) for line in run.stdout.partition("Commands:\n")[2].splitlines()]
+    assert [name for name, _ in listed] == list(COMMANDS)
+    assert all(what.endswith(".") and not what.endswith("...") for _, what in listed)
+
+
+@pytest.mark.parametrize("name", EVERY_COMMAND)
+def test_a_command_says_what_it_does_and_what_each_option_means(name: str) -> None:
+    command = EVERY_COMMAND[name]
+    assert command.help
+    assert command.get_short_help_str(65).endswith((".", "”"))
+    assert "..." not in command.get_short_help_str(65)
+    for option in command.params:
+        assert not isinstance(option, click.Option) or option.help, option.name
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_command_takes_the_common_options(name: str) -> None:
+    options = {option for parameter in LEAVES[name].params for option in parameter.opts}
+    assert {"--json", "--data", "--config"} <= options
+
+
+def test_a_command_s_help_is_printed_to_standard_output(scripts: Scripts) -> None:
+    run = scripts.admin("ingest", "-h")
+    assert run.returncode == 0
+    assert run.stdout.startswith("Usage: refdesk-admin ingest [OPTIONS] PATHS...")
+    assert run.stderr == ""
+
+
+def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
+    assert scripts.admin("--version").stdout == f"refdesk {version('refdesk')}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["serch"], "No such command 'serch'"),
+        (["search", "a", "--modus", "dense"], "No such option '--modus'"),
+        (["search", "a", "--mode", "fast"], "'fast' is not one of 'dense', 'sparse', 'hybrid'"),
+        (["search", "a", "--limit", "0"], "0 is not in the range 1<=x<=50"),
+        (["search", " "], "query must not be empty"),
+        (["ingest", "x.md", "--collection", "My Notes"], "'My Notes' can't be a name: use up to 48"),
+        (["remove"], "Name the sources to remove, or give --all."),
+        (["demo", "notes"], "Say what to ask about these files"),
+        (["status", "--config", "nowhere.toml"], "There is no settings file nowhere.toml"),
+    ],
+)
+def test_misuse_is_said_on_standard_error_and_exits_with_2(
+    scripts: Scripts, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    run = scripts.admin(*arguments, env={"REFDESK_DATA": str(tmp_path / "data")})
+    assert run.returncode == 2
+    assert words in run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["source", "aaaaaaaaaaaaaaaa"], "Nothing readable has this id."),
+        (["sources", "--collection", "handbook"], "There is no collection 'handbook'"),
+        (["search", "a", "--collection", "handbook"], "documents."),
+        (["remove", "leap.md"], "No source in documents has the id or path 'leap.md'"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line_and_exits_with_1(
+    clock_desk: Desk, arguments: list[str], words: str
+) -> None:
+    run = clock_desk.run(*arguments, code=1)
+    assert run.stderr.startswith("refdesk-admin: ")
+    assert words in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert run.stdout == ""
+
+
+def test_a_pipe_that_lacks_a_letter_gets_a_question_mark_and_json_is_always_utf_8(
+    desk: Desk, tmp_path: Path
+) -> None:
+    (tmp_path / "smile.md").write_text("# A smile 😀\n")
+    desk.run("ingest", tmp_path / "smile.md")
+    as_on_windows = {"PYTHONIOENCODING": "cp1252", "REFDESK_DATA": str(desk.data)}
+    assert desk.scripts.admin("sources", env=as_on_windows).stdout.endswith("A smile ?\n")
+    assert "A smile 😀" in desk.scripts.admin("sources", "--json", env=as_on_windows).stdout
+
+
+def test_a_document_can_t_move_the_cursor_of_a_terminal(desk: Desk, screen: Screen, tmp_path: Path) -> None:
+    (tmp_path / "trap.md").write_text(
+        "---\nauthor: \x1b[31mNobody\n---\n# A \x1b]0;trap\x07 title\n\nA \x1b[31mred\x1b[0m herring.\n"
+    )
+    desk.run("ingest", tmp_path / "trap.md")
+    (source,) = desk.json("sources")["sources"]
+    code, shown = screen("source", source["id"], "--text", "--data", desk.data)
+    assert code == 0
+    assert "trap" in shown
+    assert "Nobody" in shown
+    assert "\x07" not in shown
+    assert "\x1b" not in shown

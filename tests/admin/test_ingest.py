@@ -1,0 +1,120 @@
+"""refdesk-admin ingest: what becomes of every file, and what the run's exit code says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder with documents, a picture, and what is left out by default."""
+    folder = tmp_path / "notes"
+    for name, text in {
+        "leave.md": "# Leave\n\nEverybody has thirty days of leave.\n",
+        "trips/rail.txt": "Second class, unless it takes longer than four hours.\n",
+        "drafts/desks.md": "# Desks\n\nDesks are shared on Fridays.\n",
+        "logo.png": "no text",
+        ".secret/plans.md": "# Plans\n\nA second office.\n",
+        ".git/config": "[core]\n",
+        "node_modules/readme.md": "# Somebody else's\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, notes: Path) -> None:
+    first = desk.json("ingest", notes)
+    assert first["counts"] == counts(added=3, ignored=1)
+    added = {name(notes, entry): entry for entry in first["files"]}
+    assert set(added) == {"leave.md", "trips/rail.txt", "drafts/desks.md", "logo.png"}
+    for entry in first["files"]:
+        assert set(entry) == {"path", "outcome", "reason", "source_id", "chunks"}
+    assert added["leave.md"]["outcome"] == "added"
+    assert added["leave.md"]["chunks"] == 1
+    assert added["logo.png"] == {
+        "path": str(notes / "logo.png"),
+        "outcome": "ignored",
+        "reason": "no kind of document that refdesk reads (.png)",
+        "source_id": None,
+        "chunks": 0,
+    }
+
+    again = desk.json("ingest", notes)
+    assert again["counts"] == counts(unchanged=3, ignored=1)
+    assert ids(again) == ids(first)
+
+    (notes / "leave.md").write_text("# Leave\n\nEverybody has thirty-one days of leave.\n")
+    (notes / "trips" / "rail.txt").unlink()
+    (notes / "new.md").write_text("# New\n\nA new note.\n")
+    changed = desk.json("ingest", notes)
+    assert changed["counts"] == counts(added=1, replaced=1, unchanged=1, removed=1, ignored=1)
+    outcomes = {name(notes, entry): entry for entry in changed["files"]}
+    assert outcomes["leave.md"]["outcome"] == "replaced"
+    assert outcomes["leave.md"]["source_id"] == added["leave.md"]["source_id"]
+    assert outcomes["trips/rail.txt"] == {
+        "path": str(notes / "trips" / "rail.txt"),
+        "outcome": "removed",
+        "reason": "the file is gone",
+        "source_id": added["trips/rail.txt"]["source_id"],
+        "chunks": 0,
+    }
+    texts = [hit["text"] for hit in desk.json("search", "days of leave", "--limit", "50")["results"]]
+    assert len(texts) == 3
+    assert "thirty-one" in texts[0]
+
+
+def test_patterns_and_hidden_files_say_what_is_brought_in(desk: Desk, notes: Path) -> None:
+    options = ["--include", "*.md", "--exclude", "drafts", "--hidden", "--collection", "handbook"]
+    report = desk.json("ingest", notes, *options)
+    assert {name(notes, entry) for entry in report["files"]} == {"leave.md", ".secret/plans.md"}
+    assert report["counts"] == counts(added=2)
+    assert {source["collection"] for source in desk.json("sources")["sources"]} == {"handbook"}
+
+
+def test_a_run_in_which_nothing_worked_exits_with_1(desk: Desk, notes: Path) -> None:
+    report = desk.json("ingest", notes / "logo.png", notes / "leave.mdx", code=1)
+    assert report["counts"] == counts(skipped=2)
+    assert [entry["reason"] for entry in report["files"]] == [
+        "no kind of document that refdesk reads (.png)",
+        "there is no such file or folder",
+    ]
+
+
+def test_two_runs_don_t_write_to_one_collection_at_a_time(desk: Desk, notes: Path) -> None:
+    (desk.data / "locks").mkdir(parents=True)
+    with FileLock(desk.data / "locks" / "default.documents.lock"):
+        run = desk.run("ingest", notes, "--json", code=1)
+    assert run.stdout == ""
+    assert run.stderr == (
+        f"refdesk-admin: Another process is writing to 'default.documents' in {desk.data}. "
+        "Try again when it has finished.\n"
+    )
+
+
+def test_a_folder_that_holds_the_data_folder_is_brought_in_without_it(
+    desk_at: Callable[[Path], Desk], notes: Path
+) -> None:
+    desk = desk_at(notes / "desk")
+    assert desk.json("ingest", notes)["counts"] == counts(added=3, ignored=1)
+
+
+def counts(**some: int) -> dict[str, int]:
+    return dict.fromkeys(["added", "replaced", "unchanged", "removed", "skipped", "ignored"], 0) | some
+
+
+def name(folder: Path, entry: dict[str, str]) -> str:
+    return entry["path"].removeprefix(f"{folder}/")
+
+
+def ids(report: dict[str, list[dict[str, str]]]) -> set[tuple[str, str]]:
+    return {(entry["path"], entry["source_id"]) for entry in report["files"]}

@@ -1,0 +1,111 @@
+"""What is on the shelves, and taking it off: sources, source, status, remove."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tests.admin.conftest import Desk
+
+ARTICLE = "unix-time-and-2038.md"
+DETAILS = {
+    "id",
+    "collection",
+    "uri",
+    "url",
+    "title",
+    "mime_type",
+    "date",
+    "ingested_at",
+    "chunks",
+    "length",
+    "digest",
+    "metadata",
+}
+
+
+def test_sources_lists_every_document_by_its_path(clock_desk: Desk, corpus: Path) -> None:
+    sources = clock_desk.json("sources")["sources"]
+    names = [source["metadata"]["path"] for source in sources]
+    assert names == sorted(path.name for path in corpus.iterdir())
+    assert all(set(source) == DETAILS for source in sources)
+    assert sources[names.index(ARTICLE)]["uri"] == (corpus / ARTICLE).as_uri()
+
+    head, *rows = clock_desk.run("sources", "--collection", "documents").stdout.splitlines()
+    assert head.split() == ["ID", "COLLECTION", "CHUNKS", "PATH", "TITLE"]
+    assert [row.split()[0] for row in rows] == [source["id"] for source in sources]
+    (row,) = (row for row in rows if ARTICLE in row)
+    assert row.index(ARTICLE) == head.index("PATH")
+    assert row.endswith("  Unix time and the year 2038")
+
+
+def test_a_source_is_shown_by_its_id_by_a_chunk_s_and_by_uri(clock_desk: Desk) -> None:
+    (found,) = clock_desk.json("search", "What does _TIME_BITS=64 do?", "--limit", "1")["results"]
+    shown = clock_desk.json("source", found["source_id"])
+    assert set(shown) == DETAILS | {"outline", "text"}
+    assert shown["title"] == "Unix time and the year 2038"
+    assert shown["length"] == len(shown["text"])
+    assert found["text"] in shown["text"]
+    for heading in shown["outline"]:
+        assert shown["text"][heading["start"] :].startswith(f"{'#' * heading['level']} {heading['title']}\n")
+    assert clock_desk.json("source", found["uri"]) == shown
+
+    beginning = clock_desk.run("source", found["id"]).stdout
+    assert f"id           {found['source_id']}\n" in beginning
+    assert "metadata     path: unix-time-and-2038.md\n" in beginning
+    assert "\n    The year 2038 problem\n      What happens\n" in beginning
+    assert beginning.endswith(f"\n[{shown['length'] - 500} more characters; --text prints all]\n")
+    whole = clock_desk.run("source", found["id"], "--text").stdout
+    assert whole.endswith(f"\n{shown['text']}\n")
+
+
+def test_status_says_where_and_how_much(clock_desk: Desk) -> None:
+    status = clock_desk.json("status")
+    (collection,) = status["collections"]
+    assert status["data"] == str(clock_desk.data)
+    assert status["bytes"] > 100_000
+    assert (collection["name"], collection["sources"], collection["unindexed"]) == ("documents", 17, 0)
+    assert collection["chunks"] > 100
+    assert collection["embedder"]["model"] == "all-MiniLM-L6-v2"
+
+    lines = clock_desk.run("status").stdout.splitlines()
+    assert lines[0].startswith(f"Data folder  {clock_desk.data} (")
+    assert lines[-2].split() == ["COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "EMBEDDER", "INDEXES"]
+    assert lines[-1].split()[:5] == ["documents", "17", str(collection["chunks"]), "0", "all-MiniLM-L6-v2"]
+
+
+def test_an_empty_desk_says_how_to_begin_and_is_left_as_it_is(desk: Desk) -> None:
+    assert "refdesk-admin ingest PATH" in desk.run("sources").stdout
+    assert "refdesk-admin ingest PATH" in desk.run("status").stdout
+    assert not desk.data.exists()
+
+
+def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = tmp_path / "shelf"
+    for name in ("a.md", "b.md", "c/d.md", "c/e/f.md", "cc/g.md", "h.md"):
+        (shelf / name).parent.mkdir(parents=True, exist_ok=True)
+        (shelf / name).write_text(f"# {name}\n\nA document.\n")
+    (tmp_path / "link").symlink_to(shelf)
+    monkeypatch.chdir(shelf / "c")
+    ingested = {entry["path"]: entry["source_id"] for entry in desk.json("ingest", shelf)["files"]}
+    (shelf / "b.md").unlink()
+
+    known, by_id = ingested[f"{shelf}/h.md"], ingested[f"{shelf}/a.md"]
+    run = desk.run("remove", known, "nothing.md", code=1)
+    assert run.stderr == (
+        "refdesk-admin: No source in documents has the id or path 'nothing.md'; "
+        "refdesk-admin sources lists them all.\n"
+    )
+    removed = desk.json("remove", by_id, "../b.md", f"{tmp_path}/link/c", by_id)["removed"]
+    assert removed == [by_id, *(ingested[f"{shelf}/{name}"] for name in ("b.md", "c/d.md", "c/e/f.md"))]
+    assert desk.paths() == ["cc/g.md", "h.md"]
+
+    assert desk.run("remove", known).stdout == "1 source removed from documents.\n"
+    assert desk.json("remove", "--all")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
+    assert desk.json("status")["collections"] == []
