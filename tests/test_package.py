@@ -1,0 +1,168 @@
+"""What is installed: the wheel's content, its dependencies, and what an import costs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from email import message_from_bytes
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import ZipFile
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = (ROOT / "pyproject.toml").read_text()
+METADATA = tomllib.loads(PROJECT)["project"]
+UNWANTED = {"torch", "sentence-transformers", "transformers", "tensorflow"}
+HEAVY = {"torch", "lancedb", "onnxruntime", "pyarrow", "tokenizers", "openai"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZipFile]:
+    """The wheel, built from this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.iterdir()
+    with ZipFile(path) as wheel:
+        yield wheel
+
+
+def test_the_wheel_holds_the_two_packages_and_nothing_else_at_the_top(wheel: ZipFile) -> None:
+    assert {name.partition("/")[0] for name in wheel.namelist()} == {
+        "rag",
+        "server",
+        f"refdesk-{METADATA['version']}.dist-info",
+    }
+
+
+def test_the_wheel_holds_every_module_but_those_that_only_build_it(wheel: ZipFile) -> None:
+    modules = {
+        path.relative_to(ROOT).as_posix() for top in ("rag", "server") for path in (ROOT / top).rglob("*.py")
+    }
+    packed = {name for name in wheel.namelist() if name.endswith(".py")}
+    assert modules - packed == {"rag/embed/build_hook.py", "rag/embed/convert.py"}
+    assert packed <= modules
+
+
+def test_the_wheel_holds_no_tests_and_nothing_that_a_file_of_the_workspace_could_replace(
+    wheel: ZipFile,
+) -> None:
+    assert not [name for name in wheel.namelist() if "test" in name or "__pycache__" in name]
+    assert not [name for name in wheel.namelist() if name.endswith("__main__.py")]
+
+
+def test_the_wheel_holds_the_model_and_the_demo_s_documents(wheel: ZipFile, corpus: Path) -> None:
+    sizes = {info.filename: info.file_size for info in wheel.infolist()}
+    assert sizes["rag/embed/model/model.onnx"] > 20_000_000
+    assert sizes["rag/embed/model/tokenizer.json"] > 400_000
+    documents = [name for name in sizes if name.startswith("rag/admin/demo_corpus/")]
+    assert len(documents) == 17
+    for name in documents:
+        assert wheel.read(name) == (corpus / Path(name).name).read_bytes()
+
+
+def test_the_wheel_holds_the_licence_and_the_notice_of_the_model(wheel: ZipFile) -> None:
+    folder = f"refdesk-{METADATA['version']}.dist-info"
+    metadata = message_from_bytes(wheel.read(f"{folder}/METADATA"))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["LICENSE", "rag/embed/NOTICE"]
+    for name in ("LICENSE", "rag/embed/NOTICE"):
+        assert wheel.read(f"{folder}/licenses/{name}") == (ROOT / name).read_bytes()
+
+
+def test_the_wheel_brings_the_two_commands(wheel: ZipFile) -> None:
+    entries = wheel.read(f"refdesk-{METADATA['version']}.dist-info/entry_points.txt").decode()
+    assert entries.split() == [
+        "[console_scripts]",
+        "refdesk",
+        "=",
+        "server.main:main",
+        "refdesk-admin",
+        "=",
+        "rag.admin.main:main",
+    ]
+
+
+@pytest.mark.parametrize("package", ["rag", "server"])
+def test_no_other_distribution_provides_our_packages(package: str) -> None:
+    assert set(packages_distributions().get(package, [])) <= {"refdesk"}
+
+
+UNEXPLAINED = pytest.mark.xfail(reason="pyproject.toml doesn't say why there is no upper bound", strict=True)
+
+
+@pytest.mark.parametrize(
+    "dependency",
+    [
+        pytest.param(line, marks=[UNEXPLAINED] if line == "pyarrow>=20" else [])
+        for line in METADATA["dependencies"]
+    ],
+)
+def test_a_dependency_has_bounds_or_a_reason_for_having_none(dependency: str) -> None:
+    (line,) = (line for line in PROJECT.splitlines() if line.startswith(f'  "{dependency}",'))
+    assert ">=" in dependency
+    assert "<" in dependency or "  # no upper bound: " in line
+
+
+def test_nothing_that_is_installed_for_us_brings_a_machine_learning_framework() -> None:
+    assert installed_for("refdesk") >= {"mcp", "lancedb", "onnxruntime", "tokenizers"}
+    assert not installed_for("refdesk") & UNWANTED
+
+
+def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
+    metadata = message_from_bytes(wheel.read(f"refdesk-{METADATA['version']}.dist-info/METADATA"))
+    asked = {name_of(line) for line in metadata.get_all("Requires-Dist") or []}
+    assert asked > {"mcp", "pytest"}
+    assert not asked & UNWANTED
+
+
+@pytest.mark.parametrize(
+    "module", ["rag.records", "rag.errors", "rag.settings", "rag.search.reply", "server.main"]
+)
+def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no_model(module: str) -> None:
+    program = f"import sys, {module}; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert module in run.stdout.split()
+    assert not HEAVY & set(run.stdout.split())
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
+def test_no_file_names_a_place_on_a_machine_of_its_authors() -> None:
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    paths = [ROOT / name for name in names if name and (ROOT / name).is_file()]
+    assert ROOT / "README.md" in paths
+    private = re.compile(rb"(?<![\w$}])/(?:work|tmp/dev)/")
+    assert not [path for path in paths if private.search(path.read_bytes())]
+
+
+def installed_for(distribution: str) -> set[str]:
+    """What is installed because a distribution needs it, directly or not, extras left out."""
+    found: set[str] = set()
+    waiting = [distribution]
+    while waiting:
+        needed = {name_of(line) for line in _required(waiting.pop()) if "extra ==" not in line} - found
+        found |= needed
+        waiting += needed
+    return found
+
+
+def _required(distribution: str) -> list[str]:
+    try:
+        return requires(distribution) or []
+    except PackageNotFoundError:  # for another platform
+        return []
+
+
+def name_of(requirement: str) -> str:
+    """The distribution that a requirement names: "Foo_bar[x]>=1; y" -> "foo-bar"."""
+    (name,) = re.findall(r"^[\w.-]+", requirement)
+    return re.sub(r"[-_.]+", "-", name).lower()
