@@ -17,9 +17,9 @@ TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile o
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
 _INVISIBLE = re.compile(
-    r"\x1b\[[0-9;]*[A-Za-z]"  # terminal colors
-    r"|[\x01-\x08\x0e-\x1f\x7f-\x9f"  # control characters
+    r"[\x01-\x08\x0e-\x1f\x7f-\x9f"  # control characters
     r"\u00ad\u200b\u2060-\u2064\ufeff"  # of no width
     r"\u202a-\u202e\u2066-\u2069"  # changes of direction
     r"\U000e0000-\U000e007f\U000e0100-\U000e01ef]"  # tags, selectors of variants
@@ -81,6 +81,8 @@ def one_line(words: str) -> str:
 def clean(text: str) -> str:
     """What can be seen of a text: NUL and lone surrogates become U+FFFD, line ends LF; nothing invisible."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\x1b" in text:
+        text = _COLORS.sub("", text)
     return _INVISIBLE.sub("", _UNFIT.sub("\ufffd", text))
 
 
