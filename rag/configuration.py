@@ -16,7 +16,7 @@ import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rag.errors import ConfigurationError
-from rag.settings import Settings
+from rag.settings import ProfileSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,7 +78,7 @@ def setting_keys() -> dict[tuple[str, ...], Any]:
         for name, info in model.model_fields.items():
             if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
                 yield from leaves(info.annotation, (*above, name))
-            else:
+            elif get_origin(info.annotation) is not dict:  # its keys are the operator's
                 yield (*above, name), info.annotation
 
     return dict(leaves(Settings, ()))
@@ -127,25 +127,27 @@ def _validated(values: dict[str, Any], place: str, text: str) -> Settings:
 
 
 def _explained(details: ErrorDetails, place: str, text: str) -> str:
-    keys = tuple(str(part) for part in details["loc"] if isinstance(part, str))
+    keys = tuple(str(part) for part in details["loc"] if isinstance(part, str) and part != "[key]")
     line = _line_of(keys, text)
     where = f"{place}, line {line}" if line else place
     name = ".".join(keys)
     if details["type"] == "extra_forbidden":
         known = {".".join(key): None for key in setting_keys()} | dict.fromkeys(Settings.model_fields)
+        if keys[:-2] == ("search", "profiles"):
+            known = {".".join((*keys[:-1], field)): None for field in ProfileSettings.model_fields}
         return f"{where}: there is no setting {name}{_nearest(name, known)}"
     return f"{where}: {name}: {details['msg'].removeprefix('Value error, ')}."
 
 
 def _line_of(keys: tuple[str, ...], text: str) -> int | None:
-    """The 1-based line of a key in a TOML text, if it is written there in the usual form."""
-    section = ""
+    """The 1-based line where a key or a section begins in a TOML text, if it is written in the usual form."""
+    section: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*\[([^\[\]]+)\]", line):
-            section = header[1].strip()
+            section = tuple(part.strip() for part in header[1].split("."))
         name = re.match(r"\s*([\w-]+)\s*=", line)
-        here = (section, name[1]) if name and section else (name[1],) if name else (section,)
-        if here == keys:
+        here = (*section, name[1]) if name else section
+        if here[: len(keys)] == keys:
             return number
     return None
 

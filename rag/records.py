@@ -16,9 +16,31 @@ Vectors: TypeAlias = "npt.NDArray[np.float32]"
 """Embeddings, shape (texts, dimension), float32, every row of unit length."""
 
 Mode = Literal["dense", "sparse", "hybrid"]
-MAX_LIMIT = 50  # hits of one search
+MAX_LIMIT = 100  # hits of one search
 MAX_QUERY_CHARS = 4096
 MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
+Language = Literal[
+    "Arabic",
+    "Danish",
+    "Dutch",
+    "English",
+    "Finnish",
+    "French",
+    "German",
+    "Greek",
+    "Hungarian",
+    "Italian",
+    "Norwegian",
+    "Portuguese",
+    "Romanian",
+    "Russian",
+    "Spanish",
+    "Swedish",
+    "Tamil",
+    "Turkish",
+    "none",
+]
+"""Whose rules cut words to their stems in the full-text index; `none` leaves words as they are."""
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
 
 
@@ -140,11 +162,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A tenant's named body of sources, with what its vectors were made by."""
+    """A tenant's named body of sources, with what its indexes were made by."""
 
     tenant: str
     name: str
     embedder: EmbedderIdentity
+    language: Language
     distance: str
     created_at: datetime
 
@@ -164,9 +187,10 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One question to the desk. None means: as the settings say."""
+    """One question to the desk. None means: as the profile, or else the settings say."""
 
     query: str
+    profile: str | None = None
     limit: int | None = None
     mode: Mode | None = None
     collections: tuple[str, ...] | None = None

@@ -15,6 +15,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    field_validator,
     model_validator,
 )
 
@@ -26,6 +27,7 @@ NAME_PATTERN = r"^[a-z0-9]+(?:[-_][a-z0-9]+)*$"
 """Tenants and collections. Their names are joined by `__` into table names, so none holds one."""
 NAME_LENGTH = 48
 DEFAULT_COLLECTION = "documents"
+DEFAULT_PROFILE = "default"
 
 
 def _absolute(path: Path) -> Path:
@@ -89,6 +91,13 @@ class IngestSettings(_Section):
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
 
+class ProfileSettings(_Section):
+    """A named retrieval plan: what it leaves out is as [search] says."""
+
+    mode: Mode | None = None
+    candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
+
+
 class SearchSettings(_Section):
     """How a search runs when it doesn't say otherwise."""
 
@@ -97,6 +106,14 @@ class SearchSettings(_Section):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 8
     candidates: Annotated[int, Field(ge=10, le=1000)] = 50
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+    profiles: dict[Name, ProfileSettings] = {}
+
+    @field_validator("profiles")
+    @classmethod
+    def _free_names(cls, profiles: dict[str, ProfileSettings]) -> dict[str, ProfileSettings]:
+        if DEFAULT_PROFILE in profiles:
+            raise ValueError(f"{DEFAULT_PROFILE} is what [search] itself says; give the profile another name")
+        return profiles
 
 
 class ServerSettings(_Section):

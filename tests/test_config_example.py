@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from rag.configuration import load_settings, setting_keys
-from rag.settings import Settings
+from rag.settings import ProfileSettings, Settings
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "config.example.toml"
 
@@ -17,8 +18,15 @@ def test_the_example_equals_the_defaults() -> None:
 
 
 def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
-    text = re.sub(r"^# (\w+ = )", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
-    assert _keys(tomllib.loads(text)) == list(setting_keys())
+    keys = [keys for keys in _keys(_uncommented()) if "profiles" not in keys]
+    assert keys == list(setting_keys())
+
+
+def test_the_examples_of_profiles_are_complete_and_valid() -> None:
+    profiles = _uncommented()["search"]["profiles"]
+    assert profiles
+    for profile in profiles.values():
+        assert set(ProfileSettings.model_validate(profile).model_dump()) == set(profile)
 
 
 def test_every_setting_is_explained_by_a_comment_above_it() -> None:
@@ -35,8 +43,12 @@ def test_every_setting_is_explained_by_a_comment_above_it() -> None:
         assert above[-1].startswith("#"), keys
 
 
+def _uncommented() -> dict[str, Any]:
+    return tomllib.loads(re.sub(r"^# (\w+ = |\[)", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE))
+
+
 def _section(lines: list[str], at: int) -> tuple[str, ...]:
-    headers = [line.strip("[]") for line in lines[:at] if line.startswith("[")]
+    headers = [line.strip("#[] ") for line in lines[:at] if line.startswith(("[", "# ["))]
     return tuple(headers[-1:])
 
 

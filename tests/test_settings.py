@@ -145,7 +145,13 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
             "line 4: search.limit: Input should be a valid integer.",
         ),
         ("[search]\nlimit = 0\n", "line 2: search.limit: Input should be greater than or equal to 1."),
-        ("[search]\nlimit = 51\n", "line 2: search.limit: Input should be less than or equal to 50."),
+        ("[search.profiles.default]\nmode = 'dense'\n", "line 1: search.profiles: default is what"),
+        ("[search.profiles.Wide]\n", "line 1: search.profiles.Wide: String should"),
+        (
+            "[search.profiles.wide]\nmod = 'dense'\n",
+            "line 2: there is no setting search.profiles.wide.mod; did you mean search.profiles.wide.mode?",
+        ),
+        ("[search]\nlimit = 101\n", "line 2: search.limit: Input should be less than or equal to 100."),
         ("[search]\nlimit = 3.5\n", "line 2: search.limit: Input should be a valid integer"),
         ("[search]\nlimit = true\n", "line 2: search.limit: Input should be a valid integer."),
         ("[search]\nmode = 'exact'\n", "line 2: search.mode: Input should be 'dense', 'sparse' or 'hybrid'."),
@@ -189,7 +195,7 @@ def test_every_mistake_is_told_at_once(write: Write) -> None:
         ),
         ("REFDESK_XYZZY", "3", "The environment variable REFDESK_XYZZY is no setting."),
         ("REFDESK_SEARCH_LIMIT", "three", "The environment variable REFDESK_SEARCH_LIMIT: Input should be"),
-        ("REFDESK_SEARCH_LIMIT", "51", "the environment or flags: search.limit: Input should be less than"),
+        ("REFDESK_SEARCH_LIMIT", "101", "the environment or flags: search.limit: Input should be less than"),
         (
             "REFDESK_SEARCH_MODE",
             "exact",

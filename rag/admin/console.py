@@ -6,13 +6,13 @@ import functools
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 import click
 
 from rag.configuration import config_path, load_settings
-from rag.records import Principal
+from rag.records import Language, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,6 +57,16 @@ def collection_option(default: str | None) -> Callable[[Any], Any]:
     """--collection; None as the default means all."""
     usual = f"{default} by default" if default else "all by default"
     return click.option("--collection", default=default, metavar="NAME", help=f"The collection; {usual}.")
+
+
+def language_option(whose: str) -> Callable[[Any], Any]:
+    """--language; None where it is not given."""
+    return click.option(
+        "--language",
+        type=click.Choice(get_args(Language), case_sensitive=False),
+        metavar="NAME",
+        help=f"Whose rules find the stems of words in {whose}: German, French, …, none. English by default.",
+    )
 
 
 def settings_file() -> Path:

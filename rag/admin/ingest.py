@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rag.admin.console import collection_option, command, print_json
+from rag.admin.console import collection_option, command, language_option, print_json
 from rag.admin.progress import shown_progress
 from rag.embed.open import open_embedder
 from rag.ingest.run import ingest
@@ -18,6 +18,7 @@ from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from rag.ingest.report import Report
+    from rag.records import Language
     from rag.settings import Settings
 
 PARTLY_FAILED = 3
@@ -29,6 +30,7 @@ PARTLY_FAILED = 3
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not matching files and folders; repeatable.")
 @click.option("--hidden", is_flag=True, help="Hidden files and folders, too.")
 @collection_option(DEFAULT_COLLECTION)
+@language_option("a new collection")
 async def ingest_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -37,6 +39,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     exclude: tuple[str, ...],
     hidden: bool,
     collection: str,
+    language: Language | None,
     as_json: bool,
 ) -> int:
     """Bring files and folders into a collection.
@@ -50,18 +53,27 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
     report = await run_ingest(
-        settings.model_copy(update={"ingest": options}), paths, collection, quiet=as_json
+        settings.model_copy(update={"ingest": options}), paths, collection, language=language, quiet=as_json
     )
     if as_json:
         print_json({"counts": report.counts, "files": [asdict(one) for one in report.outcomes]})
     return _exit_code(report)
 
 
-async def run_ingest(settings: Settings, paths: tuple[Path, ...], collection: str, *, quiet: bool) -> Report:
+async def run_ingest(
+    settings: Settings,
+    paths: tuple[Path, ...],
+    collection: str,
+    *,
+    language: Language | None = None,
+    quiet: bool,
+) -> Report:
     """An ingestion run as the settings say, with what people see of it; `quiet` on standard output."""
     name = valid_name(collection)
     async with open_embedder(settings.embedder, os.environ) as embedder:
-        made = await ensure_collection(settings.data, settings.principal.tenant, name, embedder.identity)
+        made = await ensure_collection(
+            settings.data, settings.principal.tenant, name, embedder.identity, language=language
+        )
         async with open_writer(settings.data, made) as writer:
             with shown_progress() as progress:
                 report = await ingest(

@@ -23,13 +23,15 @@ WIDTH = 100  # of passages; longer lines are hard to read
 @command("search")
 @click.argument("query")
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="How to search.")
+@click.option("--profile", metavar="NAME", help="The retrieval plan: a profile of the settings.")
 @click.option("--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Most results.")
 @collection_option(None)
-async def search_command(
+async def search_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
     query: str,
     mode: Mode | None,
+    profile: str | None,
     limit: int | None,
     collection: str | None,
     as_json: bool,
@@ -38,7 +40,13 @@ async def search_command(
 
     Mode and limit are as in the settings by default.
     """
-    request = SearchRequest(query, limit=limit, mode=mode, collections=(collection,) if collection else None)
+    request = SearchRequest(
+        query,
+        profile=profile,
+        limit=limit,
+        mode=mode,
+        collections=(collection,) if collection else None,
+    )
     async with open_desk(settings, os.environ) as desk:
         reply = search_reply(await desk.search(principal(settings), request), max_chars=None)
     if as_json:

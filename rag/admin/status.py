@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 async def status_command(settings: Settings, *, as_json: bool) -> None:
     """Show where the data is and how much each collection holds."""
     collections = [
-        {"name": table.collection.name, "embedder": asdict(table.collection.embedder)}
+        {
+            "name": table.collection.name,
+            "language": table.collection.language,
+            "embedder": asdict(table.collection.embedder),
+        }
         | asdict(await table.statistics())
         for table in await open_collections(settings, None)
     ]
@@ -35,12 +39,12 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
         return
     click.echo()
-    columns = ("name", "sources", "chunks", "unindexed")
+    columns = ("name", "sources", "chunks", "unindexed", "language")
     rows = [
         (*(one[column] for column in columns), one["embedder"]["model"], ", ".join(one["indexes"]))
         for one in collections
     ]
-    print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "EMBEDDER", "INDEXES"), *rows])
+    print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "LANGUAGE", "EMBEDDER", "INDEXES"), *rows])
 
 
 def _bytes(folder: Path) -> int:

@@ -18,7 +18,8 @@ from rag.search.recall import recall
 from rag.search.uris import NOT_FOUND
 from rag.search.window import Span, between_words, centred
 from rag.store.catalog import check_embedder
-from rag.store.reader import MAX_TERMS, Reader
+from rag.store.reader import Reader
+from rag.store.terms import MAX_TERMS, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -132,7 +133,8 @@ class Desk:
 
     async def _notes(self, tables: Sequence[CollectionReader], plan: Plan, *, found: bool) -> list[str]:
         notes = []
-        if plan.mode != "dense" and len(plan.query.split()) > MAX_TERMS:
+        terms = max(len(query_terms(plan.query, table.collection.language)) for table in tables)
+        if plan.mode != "dense" and terms > MAX_TERMS:
             notes.append(f"Only the first {MAX_TERMS} words of the query were searched for as words.")
         if plan.mode != "sparse" and len(self._embedder.token_spans(plan.query)) > self._embedder.window:
             notes.append(f"Only the first {self._embedder.window} tokens of the query count for its meaning.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from rag.errors import InvalidRequestError
 from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, Mode
+from rag.settings import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     from rag.records import SearchRequest
@@ -27,11 +28,12 @@ class Plan:
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
-    """Check `request` and complete it.
+    """Check `request` and complete it from its profile, then from `settings`.
 
     Raises:
         InvalidRequestError: a value is out of its range; the message names the range.
     """
+    settings = _with_profile(settings, request.profile)
     limit = settings.limit if request.limit is None else request.limit
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}, not {limit}.")
@@ -49,6 +51,15 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
         sources=request.sources,
         exclude_sources=request.exclude_sources,
     )
+
+
+def _with_profile(settings: SearchSettings, name: str | None) -> SearchSettings:
+    if name is None or name == DEFAULT_PROFILE:
+        return settings
+    if name not in settings.profiles:
+        names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
+        raise InvalidRequestError(f"There is no profile {name!r}; there are: {names}.")
+    return settings.model_copy(update=settings.profiles[name].model_dump(exclude_none=True))
 
 
 def _checked_query(query: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,16 +12,22 @@ from rag.errors import ConfigurationError
 from rag.records import Collection, EmbedderIdentity
 from rag.store import schema
 
+if TYPE_CHECKING:
+    from rag.records import Language
+
 
 def collection_row(collection: Collection) -> pa.Table:
     """A collection as the one row that makes it exist."""
-    row = asdict(collection) | {"embedder": json.dumps(asdict(collection.embedder))}
-    return pa.Table.from_pylist([row], schema=schema.COLLECTIONS_SCHEMA)
+    row = asdict(collection)
+    columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
+    return pa.Table.from_pylist([columns | {"definition": json.dumps(row)}], schema=schema.COLLECTIONS_SCHEMA)
 
 
 def collection_record(row: dict[str, Any]) -> Collection:
     """A row of the catalog as a record."""
-    return Collection(**row | {"embedder": EmbedderIdentity(**json.loads(row["embedder"]))})
+    definition = json.loads(row.pop("definition"))
+    embedder = EmbedderIdentity(**definition.pop("embedder"))
+    return Collection(**row, **definition, embedder=embedder)
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:
@@ -37,6 +43,20 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:
             f"{named}, whose vectors don't compare with it. Set [embedder] back, or ingest into another "
             "collection (--collection NAME), or remove this one (refdesk-admin remove --all --collection "
             f"{collection.name}) and ingest again."
+        )
+
+
+def check_language(collection: Collection, language: Language) -> None:
+    """Hold a collection to the language whose word stems its full-text index holds.
+
+    Raises:
+        ConfigurationError: it is another one; the message says what to do.
+    """
+    if collection.language != language:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} was made for the language {collection.language}, not "
+            f"{language}. Leave the language out, or ingest into another collection (--collection NAME), or "
+            f"remove this one (refdesk-admin remove --all --collection {collection.name}) and ingest again."
         )
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     import lancedb
 
+    from rag.records import Language
+
 VECTOR_INDEX_ROWS = 5_000
 """Exact search loses nothing and costs 1.3 ms per 1,000 rows; with the index, 10,000 rows cost 4 ms."""
 MAX_VECTOR_SEGMENTS = 4  # compaction appends a segment a run and never merges them
@@ -21,25 +23,25 @@ MAX_UNINDEXED_SHARE = 0.1
 KEPT_VERSIONS = timedelta(hours=1)  # a reader in the middle of a query still finds its version
 CLOCK_STEP = 2.0  # seconds; file systems keep times as coarsely as that
 
-CHUNK_INDEXES: dict[str, FTS | BTree] = {
-    "body": FTS(
+
+async def create_chunk_indexes(chunks: lancedb.AsyncTable, language: Language) -> None:
+    """Give a chunk table those indexes that every search needs and it lacks."""
+    needed: dict[str, FTS | BTree] = {"body": _full_text(language), "id": BTree(), "source_id": BTree()}
+    present = {column for index in await chunks.list_indices() for column in index.columns}
+    for column in needed.keys() - present:
+        await chunks.create_index(column, config=needed[column])
+
+
+def _full_text(language: Language) -> FTS:
+    stem = language != "none"
+    return FTS(
         base_tokenizer="icu/split",  # segments Chinese, Japanese and Korean too
         with_position=True,
-        stem=True,
+        language=language if stem else "English",  # the engine wants one that it knows in any case
+        stem=stem,
         remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
         ascii_folding=True,
-    ),
-    "id": BTree(),
-    "source_id": BTree(),
-}
-"""What every search needs, by column."""
-
-
-async def create_chunk_indexes(chunks: lancedb.AsyncTable) -> None:
-    """Give a chunk table those indexes that every search needs and it lacks."""
-    present = {column for index in await chunks.list_indices() for column in index.columns}
-    for column in CHUNK_INDEXES.keys() - present:
-        await chunks.create_index(column, config=CHUNK_INDEXES[column])
+    )
 
 
 async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable) -> None:

@@ -13,6 +13,7 @@ from rag.records import Chunk
 from rag.store import schema
 from rag.store.catalog import collection_record
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there
+from rag.store.terms import MAX_TERMS, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from rag.records import Collection, Heading, Source, Vectors
 
-MAX_TERMS = 64
-"""A full-text query costs in proportion to its words (about 0.3 ms each)."""
 PROBES = 20  # partitions searched at least; with no maximum, a filter can't starve a search
 SOURCES_KEPT = 10_000  # summaries remembered per collection, some 5 MB
 CHUNK_COLUMNS = ["id", "source_id", "generation", "seq", "start", "end", "page", "section", "body"]
@@ -109,14 +108,14 @@ class CollectionReader:
     async def sparse(self, text: str, limit: int, where: str | None) -> Ranking:
         """The chunks that hold words of `text`, with their BM25 score (comparable within one query only).
 
-        Words beyond the first `MAX_TERMS` don't count.
+        Stop words don't count, nor do words beyond the first `MAX_TERMS`.
 
         Raises:
             NotReadyError: the collection has no full-text index.
         """
         await self._check_full_text()
-        terms = " ".join(text.split()[:MAX_TERMS])
-        match = MatchQuery(terms, "body", operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
+        terms = query_terms(text, self.collection.language)[:MAX_TERMS]
+        match = MatchQuery(" ".join(terms), "body", operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
         query = self._chunks.query().nearest_to_text(match)
         with engine_errors("searching by words"):
             query = query.where(where) if where else query

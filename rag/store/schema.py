@@ -29,8 +29,7 @@ COLLECTIONS_SCHEMA = _schema(
     {
         "tenant": pa.string(),
         "name": pa.string(),
-        "embedder": pa.string(),  # EmbedderIdentity as JSON
-        "distance": pa.string(),
+        "definition": pa.string(),  # what its indexes were made by, as JSON
         "created_at": _MOMENT,
     },
     {},

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.records import EmbedderIdentity, Heading, Passage, Source, Vectors
+    from rag.records import EmbedderIdentity, Heading, Language, Passage, Source, Vectors
 
 CATALOG_WAIT_SECONDS = 15
+DEFAULT_LANGUAGE: Language = "English"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +159,16 @@ class CollectionWriter:
         maintenance.sync_to_disk(self.data, self._opened_at)
 
 
-async def ensure_collection(data: Path, tenant: str, name: str, embedder: EmbedderIdentity) -> Collection:
+async def ensure_collection(
+    data: Path, tenant: str, name: str, embedder: EmbedderIdentity, *, language: Language | None = None
+) -> Collection:
     """The collection of this name, made first if it isn't there.
 
+    `language` None means that of the collection, `DEFAULT_LANGUAGE` for a new one.
+
     Raises:
-        ConfigurationError: its vectors were made by another embedder, or the data folder can't be made.
+        ConfigurationError: it was made by another embedder or for another language, or the data folder
+            can't be made.
     """
     _prepare(data)
     started = time.time()
@@ -178,8 +184,11 @@ async def ensure_collection(data: Path, tenant: str, name: str, embedder: Embedd
         if rows:
             collection = catalog.collection_record(rows[0])
             catalog.check_embedder(collection, embedder)
+            catalog.check_language(collection, language or collection.language)
             return collection
-        collection = Collection(tenant, name, embedder, "cosine", datetime.now(UTC))
+        collection = Collection(
+            tenant, name, embedder, language or DEFAULT_LANGUAGE, "cosine", datetime.now(UTC)
+        )
         await _create_tables(database, collection)
         maintenance.sync_to_disk(data, started)  # before the row says that they are there
         await collections.add(catalog.collection_row(collection))
@@ -202,7 +211,7 @@ async def open_writer(data: Path, collection: Collection) -> AsyncIterator[Colle
         with engine_errors("opening the collection"):
             database = await connect(data)
             chunks, sources = [await database.open_table(name) for name in names]
-            await maintenance.create_chunk_indexes(chunks)
+            await maintenance.create_chunk_indexes(chunks, collection.language)
         writer = CollectionWriter(collection, chunks, sources, key=_read_key(data), data=data)
         await writer.sweep()
         yield writer
@@ -233,7 +242,7 @@ async def _create_tables(database: lancedb.AsyncConnection, collection: Collecti
     key = collection.tenant, collection.name
     columns = schema.chunks_schema(collection.embedder.dimension)
     chunks = await database.create_table(schema.chunks_table(*key), schema=columns)
-    await maintenance.create_chunk_indexes(chunks)
+    await maintenance.create_chunk_indexes(chunks, collection.language)
     await database.create_table(schema.sources_table(*key), schema=schema.SOURCES_SCHEMA)
 
 

@@ -73,6 +73,17 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
     assert "thirty-one" in texts[0]
 
 
+def test_a_collection_is_made_for_a_language_and_keeps_it(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("viele Häuser am Fluss\n")
+    desk.run("ingest", tmp_path / "a.txt", "--language", "german")
+    assert desk.json("search", "Haus", "--mode", "sparse")["results"]
+    assert desk.json("status")["collections"][0]["language"] == "German"
+    desk.run("ingest", tmp_path / "a.txt")
+    wrong = desk.run("ingest", tmp_path / "a.txt", "--language", "French", code=2)
+    assert "was made for the language German, not French" in wrong.stderr
+    assert "'Klingon' is not one of" in desk.run("ingest", tmp_path, "--language", "Klingon", code=2).stderr
+
+
 def test_patterns_and_hidden_files_say_what_is_brought_in(desk: Desk, notes: Path) -> None:
     options = ["--include", "*.md", "--exclude", "drafts", "--hidden", "--collection", "handbook"]
     report = desk.json("ingest", notes, *options)

@@ -74,8 +74,23 @@ def test_status_says_where_and_how_much(clock_desk: Desk) -> None:
 
     lines = clock_desk.run("status").stdout.splitlines()
     assert lines[0].startswith(f"Data folder  {clock_desk.data} (")
-    assert lines[-2].split() == ["COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "EMBEDDER", "INDEXES"]
-    assert lines[-1].split()[:5] == ["documents", "17", str(collection["chunks"]), "0", "all-MiniLM-L6-v2"]
+    assert lines[-2].split() == [
+        "COLLECTION",
+        "SOURCES",
+        "CHUNKS",
+        "UNINDEXED",
+        "LANGUAGE",
+        "EMBEDDER",
+        "INDEXES",
+    ]
+    assert lines[-1].split()[:6] == [
+        "documents",
+        "17",
+        str(collection["chunks"]),
+        "0",
+        "English",
+        "all-MiniLM-L6-v2",
+    ]
 
 
 def test_an_empty_desk_says_how_to_begin_and_is_left_as_it_is(desk: Desk) -> None:

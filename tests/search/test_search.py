@@ -16,7 +16,8 @@ from rag.search.desk import Desk, open_desk
 from rag.settings import EmbedderSettings, SearchSettings, Settings
 from rag.store import maintenance, schema
 from rag.store.connection import connect
-from rag.store.reader import MAX_TERMS, Reader
+from rag.store.reader import Reader
+from rag.store.terms import MAX_TERMS
 from rag.store.writer import ensure_collection
 
 if TYPE_CHECKING:
@@ -134,6 +135,28 @@ async def test_the_settings_say_what_a_request_leaves_open(shelf: Shelf) -> None
     answer = await desk.search(ME, SearchRequest("pendulum clock"))
     assert [(hit.source.collection, hit.score) for hit in answer.hits] == [("more", 1.0)]
     assert len((await desk.search(ME, SearchRequest("pendulum", collections=("documents",)))).hits) == 3
+
+
+async def test_a_profile_stands_between_the_request_and_the_settings(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum clock", "spring balance")
+    desk = shelf.desk(mode="sparse", limit=1, profiles={"meaning": {"mode": "dense"}})
+
+    async def found(**request: object) -> tuple[int, float]:
+        hits = (await desk.search(ME, SearchRequest("pendulum", **request))).hits  # type: ignore[arg-type]
+        return len(hits), round(hits[0].score, 2)
+
+    best_of_words, cosine = 1.0, 0.67  # a passage is embedded with its title
+    assert await found() == await found(profile="default") == (1, best_of_words)
+    assert await found(profile="meaning") == (1, cosine)
+    assert await found(profile="meaning", mode="sparse", limit=2) == (1, best_of_words)
+    assert await found(profile="meaning", limit=2) == (2, cosine)
+
+
+async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum")
+    desk = shelf.desk(profiles={"wide": {"candidates": 200}})
+    with pytest.raises(InvalidRequestError, match="no profile 'best'; there are: default, wide"):
+        await desk.search(ME, SearchRequest("pendulum", profile="best"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MARK = "zebrafish"
 NOT_FOUND = "Nothing readable has this id. Use an id or a uri from a search result."
 QUERY = "query must be a string of 1 to 4096 characters."
-LIMIT = "limit must be an integer from 1 to 50."
+LIMIT = "limit must be an integer from 1 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
 ID = "id must be a string of 1 to 200 characters."
 
@@ -37,7 +37,7 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK * 11_112}, QUERY),
         ({"query": MARK, "limit": 0}, LIMIT),
         ({"query": MARK, "limit": -1}, LIMIT),
-        ({"query": MARK, "limit": 51}, LIMIT),
+        ({"query": MARK, "limit": 101}, LIMIT),
         ({"query": MARK, "limit": 10**9}, LIMIT),
         ({"query": MARK, "limit": 10**300}, LIMIT),
         ({"query": MARK, "limit": "5"}, LIMIT),

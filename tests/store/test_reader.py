@@ -13,12 +13,14 @@ import pytest
 from rag.errors import BusyError, StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import database_folder
-from rag.store.reader import MAX_TERMS, CollectionReader, Reader
-from rag.store.writer import drop_collection
+from rag.store.reader import CollectionReader, Reader
+from rag.store.terms import MAX_TERMS
+from rag.store.writer import drop_collection, ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from rag.records import Language
     from rag.store.writer import NewSource
 
 pytestmark = pytest.mark.anyio
@@ -200,6 +202,43 @@ async def test_words_beyond_the_most_do_not_count(small_desk: ModuleType, tmp_pa
     filler = ["word"] * (MAX_TERMS - 1)
     assert len(await table.sparse(" ".join([*filler, "pendulum"]), 9, None)) == 1
     assert await table.sparse(" ".join([*filler, "word", "pendulum"]), 9, None) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "found"),
+    [
+        ("German", ["im Hause der Uhren", "viele Häuser"]),
+        ("English", ["im Hause der Uhren"]),
+        ("none", ["im Hause der Uhren"]),
+    ],
+)
+async def test_words_are_found_in_the_forms_of_the_language(
+    small_desk: ModuleType, tmp_path: Path, language: Language, found: list[str]
+) -> None:
+    identity = small_desk.BagOfWords().identity
+    made = await ensure_collection(tmp_path, "default", "documents", identity, language=language)
+    async with open_writer(tmp_path, made) as writer:
+        texts = ["im Hause der Uhren", "viele Häuser", "ein Haufen"]
+        await writer.replace([small_desk.new_source(writer, "a", *texts)])
+    ranking = await (await _opened(tmp_path)).sparse("Hause", 9, None)
+    assert sorted(one.stored.chunk.text for one in ranking) == found
+
+
+IDENTIFIERS = ["DEC-0054", "v1.0.21", "user_id", "CVE-2026-1234", "GPT-4", "HH:MM", "a.b.C()", "x86_64"]
+
+
+@pytest.mark.parametrize("identifier", IDENTIFIERS)
+@pytest.mark.parametrize("query", ["{}", "what does {} mean?", "({}),"])
+async def test_identifiers_are_found_and_come_before_those_that_resemble_them(
+    small_desk: ModuleType, tmp_path: Path, identifier: str, query: str
+) -> None:
+    others = ["DEC-0055", "v1.0.22", "user_name", "CVE-2026-1235", "GPT-5", "HH:SS", "a.b.D()", "x87_64"]
+    async with await small_desk.writing(tmp_path) as writer:
+        for text in [*IDENTIFIERS, *others]:
+            await writer.replace([small_desk.new_source(writer, text, f"Something on {text} here.")])
+    ranking = await (await _opened(tmp_path)).sparse(query.format(identifier), 9, None)
+    assert identifier in ranking[0].stored.chunk.text
+    assert len(ranking) == 1 or ranking[0].score > ranking[1].score
 
 
 async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType, tmp_path: Path) -> None:

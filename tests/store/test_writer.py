@@ -106,6 +106,17 @@ async def test_a_lost_key_is_an_error_and_not_made_anew(small_desk: ModuleType, 
     assert not (tmp_path / "key").exists()
 
 
+async def test_a_collection_keeps_its_language(small_desk: ModuleType, tmp_path: Path) -> None:
+    identity = small_desk.BagOfWords().identity
+    made = await ensure_collection(tmp_path, "default", "handbuch", identity, language="German")
+    assert made.language == "German"
+    assert await ensure_collection(tmp_path, "default", "handbuch", identity) == made
+    assert await ensure_collection(tmp_path, "default", "handbuch", identity, language="German") == made
+    with pytest.raises(ConfigurationError, match=r"'handbuch' was made for the language German, not French"):
+        await ensure_collection(tmp_path, "default", "handbuch", identity, language="French")
+    assert (await ensure_collection(tmp_path, "default", "other", identity)).language == "English"
+
+
 async def test_a_second_writer_of_a_collection_is_turned_away(small_desk: ModuleType, tmp_path: Path) -> None:
     async with await small_desk.writing(tmp_path):
         with pytest.raises(BusyError, match=r"default\.documents"):

@@ -1,0 +1,54 @@
+"""Which words of a query the full-text index is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rag.records import Language
+
+MAX_TERMS = 64
+"""A full-text query costs in proportion to its words (about 0.3 ms each)."""
+
+_STOP_WORDS: dict[Language, str] = {
+    "English": """
+    a an and are as at be but by for if in into is it no not of on or such that the their then there
+    these they this to was will with
+    """,
+    "German": """
+    aber alle allem allen aller alles als also am an ander andere anderem anderen anderer anderes anderm
+    andern anderr anders auch auf aus bei bin bis bist da damit dann das dasselbe dazu daß dein deine
+    deinem deinen deiner deines dem demselben den denn denselben der derer derselbe derselben des
+    desselben dessen dich die dies diese dieselbe dieselben diesem diesen dieser dieses dir doch dort du
+    durch ein eine einem einen einer eines einig einige einigem einigen einiger einiges einmal er es
+    etwas euch euer eure eurem euren eurer eures für gegen gewesen hab habe haben hat hatte hatten hier
+    hin hinter ich ihm ihn ihnen ihr ihre ihrem ihren ihrer ihres im in indem ins ist jede jedem jeden
+    jeder jedes jene jenem jenen jener jenes jetzt kann kein keine keinem keinen keiner keines können
+    könnte machen man manche manchem manchen mancher manches mein meine meinem meinen meiner meines mich
+    mir mit muss musste nach nicht nichts noch nun nur ob oder ohne sehr sein seine seinem seinen seiner
+    seines selbst sich sie sind so solche solchem solchen solcher solches soll sollte sondern sonst um
+    und uns unse unsem unsen unser unses unter viel vom von vor war waren warst was weg weil weiter
+    welche welchem welchen welcher welches wenn werde werden wie wieder will wir wird wirst wo wollen
+    wollte während würde würden zu zum zur zwar zwischen über
+    """,
+}
+"""Words that say nothing about a text's subject; for the languages that we could measure it in.
+
+They stay in the index, so that a query of nothing else still finds them. Leaving them out of queries
+is worth .008 nDCG@10 on xquad_de and .013 on anthropic_docs; it costs .002 on xquad_en.
+
+Source: Apache Lucene's EnglishAnalyzer; Snowball's German list (snowballstem.org).
+"""
+
+_BY_LANGUAGE = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
+_PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
+
+
+def query_terms(query: str, language: Language) -> list[str]:
+    """The words of `query` that count: no stop words, unless there is nothing else.
+
+    Example: "What is a leap second?" -> ["What", "leap", "second?"]; "to be or not to be" -> all of it.
+    """
+    words = query.split()
+    stop_words = _BY_LANGUAGE.get(language, frozenset())
+    return [word for word in words if word.strip(_PUNCTUATION).casefold() not in stop_words] or words
