@@ -23,6 +23,7 @@ COMMANDS = {
     "source": "sources",
     "remove": "remove",
     "status": "status",
+    "eval": "evaluate",
     "config": "config",
 }
 """Each command and the module that holds it. A module is imported when its command is asked for."""

@@ -14,6 +14,7 @@ from rag.admin.console import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rag.evaluate.ask import Contender
     from rag.ingest.report import Outcome
     from rag.ingest.run import Progress
 
@@ -78,6 +79,70 @@ class Bar:
     def close(self) -> None:
         """Take the bar away."""
         self._bar.close()
+
+
+class EvaluationProgress:
+    """A bar over the documents, then one over the questions of each run; elsewhere a line for each."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[NoReturn] | None = None
+
+    @property
+    def ingesting(self) -> Progress:
+        """It watches the documents as well."""
+        return self
+
+    def started(self, files: int) -> None:
+        """The set's documents are being ingested."""
+        self._begin(f"Ingesting {counted(files, 'document')}", files, "documents")
+
+    def embedded(self, chunks: int) -> None:
+        """Say nothing: documents of judged sets are small."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Say what became of a document that was not ingested."""
+        if outcome.outcome == "skipped":
+            tqdm.write(outcome_line(outcome), file=sys.stderr)
+        self._step()
+
+    def began(self, contender: Contender, questions: int) -> None:
+        """A run begins."""
+        what = f"profile {contender.profile}, mode {contender.mode}"
+        self._begin(f"Asking {counted(questions, 'question')}: {what}", questions, "questions")
+
+    def asked(self) -> None:
+        """One more question has its answers."""
+        self._step()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _begin(self, what: str, total: int, things: str) -> None:
+        self.close()
+        click.echo(what, err=True)
+        self._bar = _bar(total, things)
+
+    def _step(self) -> None:
+        if self._bar is not None:
+            self._bar.update()
+
+
+@contextmanager
+def evaluation_progress() -> Iterator[EvaluationProgress]:
+    """What shows an evaluation's progress on standard error; a bar is gone at the end."""
+    progress = EvaluationProgress()
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+def _bar(total: int, things: str) -> tqdm[NoReturn]:
+    """A bar on standard error that goes away; none where that is no terminal."""
+    form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {things}"
+    return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
 
 
 def outcome_line(outcome: Outcome) -> str:

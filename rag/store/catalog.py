@@ -24,10 +24,20 @@ def collection_row(collection: Collection) -> pa.Table:
 
 
 def collection_record(row: dict[str, Any]) -> Collection:
-    """A row of the catalog as a record."""
-    definition = json.loads(row.pop("definition"))
-    embedder = EmbedderIdentity(**definition.pop("embedder"))
-    return Collection(**row, **definition, embedder=embedder)
+    """A row of the catalog as a record.
+
+    Raises:
+        ConfigurationError: another version of refdesk wrote it.
+    """
+    try:
+        definition = json.loads(row.pop("definition"))
+        embedder = EmbedderIdentity(**definition.pop("embedder"))
+        return Collection(**row, **definition, embedder=embedder)
+    except (KeyError, TypeError) as error:
+        raise ConfigurationError(
+            "The data folder was written by another version of refdesk. Use that version, or name another "
+            "data folder (--data DIR) and ingest again."
+        ) from error
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:

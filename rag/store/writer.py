@@ -12,25 +12,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import secrets
 import time
 from collections import defaultdict
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from filelock import FileLock, Timeout
 
-from rag.errors import BusyError, ConfigurationError
 from rag.records import Collection
 from rag.store import catalog, maintenance, schema
 from rag.store.connection import connect, database_folder, engine_errors
+from rag.store.folder import locked, make_key, prepare, read_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     import lancedb
@@ -170,11 +168,11 @@ async def ensure_collection(
         ConfigurationError: it was made by another embedder or for another language, or the data folder
             can't be made.
     """
-    _prepare(data)
+    prepare(data)
     started = time.time()
-    with _locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
         if not _table_folder(data, schema.COLLECTIONS).exists():  # with another key, ids would change
-            _make_key(data)
+            make_key(data)
         maintenance.repair(_table_folder(data, schema.COLLECTIONS))
         database = await connect(data)
         collections = await database.create_table(
@@ -205,14 +203,14 @@ async def open_writer(data: Path, collection: Collection) -> AsyncIterator[Colle
         ConfigurationError: the data folder's key is gone, or the folder can't be written.
     """
     names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
-    with _locked(data, f"{collection.tenant}.{collection.name}", seconds=0):
+    with locked(data, f"{collection.tenant}.{collection.name}", seconds=0):
         for name in names:
             maintenance.repair(_table_folder(data, name))
         with engine_errors("opening the collection"):
             database = await connect(data)
             chunks, sources = [await database.open_table(name) for name in names]
             await maintenance.create_chunk_indexes(chunks, collection.language)
-        writer = CollectionWriter(collection, chunks, sources, key=_read_key(data), data=data)
+        writer = CollectionWriter(collection, chunks, sources, key=read_key(data), data=data)
         await writer.sweep()
         yield writer
 
@@ -225,8 +223,8 @@ async def drop_collection(data: Path, collection: Collection) -> None:
     """
     tenant, name = collection.tenant, collection.name
     with (
-        _locked(data, f"{tenant}.{name}", seconds=0),
-        _locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        locked(data, f"{tenant}.{name}", seconds=0),
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
         engine_errors("removing the collection"),
     ):
         database = await connect(data)
@@ -268,50 +266,3 @@ def _is(tenant: str, name: str) -> str:
 
 def _table_folder(data: Path, table: str) -> Path:
     return database_folder(data) / f"{table}.lance"
-
-
-def _prepare(data: Path) -> None:
-    try:
-        for folder in (data, data / "locks", database_folder(data)):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"The data folder {data} can't be made: {error.strerror}.") from error
-
-
-@contextmanager
-def _locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
-    lock = FileLock(data / "locks" / f"{name}.lock", timeout=seconds)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise BusyError(
-            f"Another process is writing to {name!r} in {data}. Try again when it has finished."
-        ) from error
-    except OSError as error:
-        raise ConfigurationError(f"The data folder {data} can't be written: {error.strerror}.") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _make_key(data: Path) -> None:
-    """32 random bytes, once per data folder; whoever has them can compute source ids."""
-    key, new = data / "key", data / "key.new"
-    if not key.exists():
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(descriptor)
-        new.replace(key)  # whole or not at all
-
-
-def _read_key(data: Path) -> bytes:
-    try:
-        return (data / "key").read_bytes()
-    except OSError as error:
-        raise ConfigurationError(
-            f"The data folder's key, {data / 'key'}, can't be read ({error.strerror}), and ids are made "
-            "with it. Restore it, or ingest into a new data folder."
-        ) from error

@@ -1,0 +1,125 @@
+"""How runs and comparisons are printed, by `refdesk-admin eval` and its commands."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rag.admin.console import print_table
+from rag.errors import ConfigurationError
+from rag.evaluate.report import report_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rag.evaluate.compare import Comparison, Pair
+    from rag.evaluate.runs import QuestionResult, Run, Summary
+
+COLUMNS = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
+LISTED = 10  # questions won, and as many lost
+TITLE_WIDTH = 60
+
+
+def run_json(id_: int, summary: Summary) -> dict[str, Any]:
+    """A run as `--json` prints it."""
+    return {"id": id_} | summary.model_dump(mode="json")
+
+
+def comparison_json(one: Run, other: Run, comparison: Comparison) -> dict[str, Any]:
+    """A comparison as `--json` prints it."""
+    return {
+        "one": one.id,
+        "other": other.id,
+        "metric": comparison.metric,
+        "difference": comparison.difference,
+        "p_value": comparison.p_value,
+        "won": [pair.one.id for pair in comparison.won],
+        "lost": [pair.one.id for pair in comparison.lost],
+    }
+
+
+def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
+    """Runs, each with its id, as a table with those of the main metrics that one of them has."""
+    columns = [name for name in COLUMNS if any(name in one.metrics for _, one in runs)]
+    rows = [
+        (
+            id_,
+            one.set,
+            one.profile,
+            one.mode,
+            one.queries,
+            *(_number(one.metrics.get(name)) for name in columns),
+            f"{one.latency_ms.p50:.1f}",
+            f"{one.latency_ms.p95:.1f}",
+        )
+        for id_, one in runs
+    ]
+    print_table([("RUN", "SET", "PROFILE", "MODE", "QUERIES", *columns, "P50 MS", "P95 MS"), *rows])
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def print_comparison(one: Run, other: Run, comparison: Comparison, *, listed: bool) -> None:
+    """The other run against the one in a line; if `listed`, with the questions won and lost."""
+    won, lost = comparison.won, comparison.lost
+    click.echo(
+        f"{_name(other)} against {_name(one)}: {comparison.metric} {comparison.difference:+.4f} "
+        f"(p = {comparison.p_value:.4f}); "
+        f"{len(won)} questions won, {len(lost)} lost, {comparison.alike} alike."
+    )
+    if listed:
+        for what, pairs in (("Won", won), ("Lost", lost)):
+            _print_pairs(what, pairs, comparison.metric)
+        if one.id and (won or lost):
+            example = shlex.quote((won or lost)[0].one.id)
+            click.echo(f"To see one: refdesk-admin eval compare {one.id} {other.id} --question {example}")
+
+
+def _name(run: Run) -> str:
+    return f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"
+
+
+def _print_pairs(what: str, pairs: Sequence[Pair], metric: str) -> None:
+    for pair in pairs[:LISTED]:
+        before, after = pair.one.metrics[metric], pair.other.metrics[metric]
+        click.echo(f"  {what:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {_line(pair.one.text)}")
+    more = len(pairs) - LISTED
+    if more > 0:
+        click.echo(f"  {what:4}  … and {more} more (--json has all)")
+
+
+def _line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE_WIDTH else line[: TITLE_WIDTH - 1] + "…"
+
+
+def print_question(run: Run, question: QuestionResult) -> None:
+    """What became of a question in a run: its hits in order, and which of them were expected."""
+    click.echo(click.style(f"{_name(run)}: {question.id}  {_line(question.text)}", bold=True))
+    grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
+    click.echo(f"  expected: {grades}")
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in question.metrics.items())
+    click.echo(f"  {scores}, {question.latency_ms:.1f} ms")
+    for rank, hit in enumerate(question.hits, 1):
+        mark = f"  finds {', '.join(hit.finds)}" if hit.finds else ""
+        leak = "  LEAK" if hit.id in question.leaks else ""
+        scored = f"score {hit.score:.3f}  similarity {hit.similarity:.3f}"
+        click.echo(f"  {rank:2}. {scored}  [{hit.id}]  {_line(hit.title)}{mark}{leak}")
+
+
+def write_report(path: Path, runs: Sequence[Run], metric: str) -> None:
+    """Write the page that shows the runs side by side.
+
+    Raises:
+        ConfigurationError: the file can't be written.
+    """
+    try:
+        path.write_text(report_page(runs, metric), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"The report {path} can't be written: {error.strerror}.") from error
+    click.echo(f"The report is in {path}", err=True)

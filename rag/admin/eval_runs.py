@@ -1,0 +1,143 @@
+"""`refdesk-admin eval runs`, `show` and `compare`: looking at runs again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.console import command, counted, print_json
+from rag.admin.eval_output import (
+    comparison_json,
+    print_comparison,
+    print_question,
+    print_runs,
+    run_json,
+    write_report,
+)
+from rag.errors import NotFoundError
+from rag.evaluate.ask import METRICS
+from rag.evaluate.compare import compare
+from rag.evaluate.runs import kept_run, kept_summaries
+
+if TYPE_CHECKING:
+    from rag.evaluate.runs import QuestionResult, Run
+    from rag.settings import Settings
+
+RUN_ID = click.IntRange(1, 2**63 - 1)
+metric_option = click.option(
+    "--metric",
+    type=click.Choice(METRICS),
+    default="nDCG@10",
+    metavar="NAME",
+    help="What runs are compared and reported by; nDCG@10 by default.",
+)
+report_option = click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page (HTML, in one file) that shows the runs side by side.",
+)
+question_option = click.option("--question", metavar="ID", help="Show what became of this question.")
+
+
+@command("runs")
+async def runs_command(settings: Settings, *, as_json: bool) -> None:
+    """List the runs that were kept."""
+    summaries = await kept_summaries(settings.data, settings.principal.tenant)
+    readable = [(id_, summary) for id_, summary in summaries.items() if summary]
+    if as_json:
+        print_json({"runs": [run_json(*pair) for pair in readable]})
+    elif readable:
+        print_runs(readable)
+    elif not summaries:
+        click.echo("There are no runs yet; refdesk-admin eval PATH makes one.")
+    if others := len(summaries) - len(readable):
+        click.echo(f"Left out: {counted(others, 'run')} of another version of refdesk.", err=True)
+
+
+@command("show")
+@click.argument("run", type=RUN_ID)
+@question_option
+@metric_option
+@report_option
+async def show_command(
+    settings: Settings,
+    *,
+    run: int,
+    question: str | None,
+    metric: str,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Show a run, or what became of one of its questions."""
+    kept = await kept_run(settings.data, settings.principal.tenant, run)
+    if report:
+        write_report(report, [kept], metric)
+    chosen = [_question(kept, question)] if question else kept.questions
+    if as_json:
+        questions = [one.model_dump(mode="json") for one in chosen]
+        print_json(run_json(kept.id, kept.summary) | {"questions": questions})
+    elif question:
+        print_question(kept, chosen[0])
+    else:
+        _print_run(kept)
+
+
+@command("compare")
+@click.argument("one", type=RUN_ID, metavar="A")
+@click.argument("other", type=RUN_ID, metavar="B")
+@metric_option
+@question_option
+@report_option
+async def compare_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    one: int,
+    other: int,
+    metric: str,
+    question: str | None,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare run B with run A, question by question.
+
+    p is how probable a difference at least as large would be if the two were alike.
+    """
+    tenant = settings.principal.tenant
+    first, second = [await kept_run(settings.data, tenant, id_) for id_ in (one, other)]
+    comparison = compare(first, second, metric)
+    if report:
+        write_report(report, [first, second], metric)
+    if question:
+        found = [(run, _question(run, question)) for run in (first, second)]
+        if as_json:
+            print_json({"runs": [{"id": run.id} | one.model_dump(mode="json") for run, one in found]})
+            return
+        for pair in found:
+            print_question(*pair)
+    elif as_json:
+        print_json(comparison_json(first, second, comparison))
+    else:
+        print_runs([(run.id, run.summary) for run in (first, second)])
+        print_comparison(first, second, comparison, listed=True)
+
+
+def _question(run: Run, id_: str) -> QuestionResult:
+    for one in run.questions:
+        if one.id == id_:
+            return one
+    raise NotFoundError(
+        f"Run {run.id} has no question {id_!r}; refdesk-admin eval show {run.id} --json has all."
+    )
+
+
+def _print_run(run: Run) -> None:
+    summary = run.summary
+    click.echo(f"Run {run.id}: {summary.set}, profile {summary.profile}, mode {summary.mode}")
+    for name, value in summary.model_dump(mode="json", exclude={"set", "profile", "mode", "metrics"}).items():
+        for key, one in value.items() if isinstance(value, dict) else [("", value)]:
+            click.echo(f"  {f'{name} {key}'.strip():24} {one}")
+    for name, value in summary.metrics.items():
+        click.echo(f"  {name:24} {value:.4f}")

@@ -1,0 +1,1 @@
+"""How good and how fast: judged sets, metrics, runs, and the benchmark."""

@@ -1,0 +1,134 @@
+"""One run: every question asked of the desk, and what its answers are worth."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.evaluate import metrics
+from rag.evaluate.metrics import Stretch
+from rag.evaluate.runs import Finding, QuestionResult
+from rag.records import MAX_LIMIT, SearchRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rag.evaluate.expected import Expected
+    from rag.records import Hit, Mode
+    from rag.search.desk import Desk
+
+SHOWN_HITS = 10  # of each question, kept with the run
+PASSAGES = 5  # that the metrics of passages look at, as is usual
+RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
+    "nDCG@10": metrics.ndcg,
+    "MRR@10": metrics.reciprocal_rank,
+    "MAP@100": metrics.average_precision,
+    "recall@5": metrics.recall,
+    "recall@10": metrics.recall,
+    "recall@20": metrics.recall,
+    "recall@100": metrics.recall,
+    "precision@5": metrics.precision,
+    "precision@10": metrics.precision,
+    "hit_rate@5": metrics.hit_rate,
+    "hit_rate@10": metrics.hit_rate,
+}
+TOKENS = tuple(f"{name}@{PASSAGES}" for name in ("token_recall", "token_precision", "token_IoU"))
+METRICS = (*RANKED, *TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """How the questions are asked."""
+
+    profile: str
+    mode: Mode
+
+
+async def ask_all(
+    desk: Desk,
+    questions: Sequence[Expected],
+    contender: Contender,
+    *,
+    candidates: int,
+    progress: Callable[[], None],
+) -> tuple[QuestionResult, ...]:
+    """Ask every question so, in order, and say `progress` after each. `candidates` is the profile's.
+
+    Raises:
+        InvalidRequestError: a question is no query.
+        NotFoundError: a question names a collection that can't be read.
+    """
+    ask = partial(SearchRequest, profile=contender.profile, mode=contender.mode)
+    results = []
+    for number, one in enumerate(questions):
+        try:
+            if number == 0:  # the first loads what the others find in memory
+                await desk.search(one.principal, _request(one, ask))
+            results.append(await _asked(desk, one, ask, candidates=candidates))
+        except (InvalidRequestError, NotFoundError) as error:
+            raise type(error)(f"Question {one.question.id}: {error}") from error
+        progress()
+    return tuple(results)
+
+
+async def _asked(
+    desk: Desk, one: Expected, ask: Callable[..., SearchRequest], *, candidates: int
+) -> QuestionResult:
+    """Three searches: as its caller asks it, timed; as deep as its lists go; and as deep as a search can.
+
+    The second ranks what the first ranks, only further. The third's lists are longer, which can change
+    the order, so it serves the metrics that look beyond the second alone.
+    """
+    began = time.perf_counter()
+    await desk.search(one.principal, _request(one, ask))
+    took = time.perf_counter() - began
+    depth = min(candidates, MAX_LIMIT)
+    near = (await desk.search(one.principal, _request(one, ask, limit=depth))).hits
+    deep = near
+    if depth < MAX_LIMIT:
+        deep = (await desk.search(one.principal, _request(one, ask, limit=MAX_LIMIT))).hits
+    return QuestionResult(
+        id=one.question.id,
+        text=one.question.text,
+        metrics=_metrics(one, near, deep, depth),
+        latency_ms=round(took * 1000, 3),
+        expected=one.grades,
+        hits=tuple(_finding(one, hit) for hit in near[:SHOWN_HITS]),
+        leaks=tuple(dict.fromkeys(one.leaks([*near, *deep]))),
+    )
+
+
+def _request(one: Expected, ask: Callable[..., SearchRequest], limit: int | None = None) -> SearchRequest:
+    return ask(
+        one.question.text,
+        limit=limit,
+        collections=one.question.asking.collections,
+        sources=one.sources,
+        exclude_sources=one.exclude_sources,
+    )
+
+
+def _metrics(one: Expected, near: Sequence[Hit], deep: Sequence[Hit], depth: int) -> dict[str, float]:
+    rankings = one.ranking(near), one.ranking(deep)
+    scores = {}
+    for name, metric in RANKED.items():
+        k = int(name.partition("@")[2])
+        scores[name] = metric(rankings[k > depth], one.grades, k)
+    if one.of_passages:
+        found = [Stretch(hit.source.id, hit.chunk.start, hit.chunk.end) for hit in near[:PASSAGES]]
+        tokens = metrics.token_scores(found, one.wanted(found))
+        scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
+    return scores
+
+
+def _finding(one: Expected, hit: Hit) -> Finding:
+    return Finding(
+        id=hit.chunk.id,
+        title=hit.source.title,
+        score=round(hit.score, 4),
+        similarity=round(hit.similarity, 4),
+        finds=tuple(target.name for target in one.targets if target.is_found_by(hit)),
+    )

@@ -1,0 +1,201 @@
+"""What a question's hits are held against: judgements tied to the sources that are there."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rag.errors import ConfigurationError
+from rag.evaluate.metrics import Stretch
+from rag.search.uris import resource_uri
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
+    from rag.evaluate.sets.judged import Excerpt, Question
+    from rag.records import Chunk, Hit, Principal, Source
+    from rag.store.reader import CollectionReader, Reader
+
+HALF = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something that should be found: a source, or if there are `stretches`, one of these."""
+
+    name: str
+    grade: int
+    sources: frozenset[str]
+    stretches: tuple[Stretch, ...] = ()
+
+    def is_found_by(self, hit: Hit) -> bool:
+        """Whether the hit is of the source, or holds half of a stretch or lies half within it."""
+        if not self.stretches:
+            return hit.source.id in self.sources
+        return any(_overlaps(hit, stretch) for stretch in self.stretches)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A question with its targets and what its hits may be of."""
+
+    question: Question
+    principal: Principal
+    targets: tuple[Target, ...]
+    sources: tuple[str, ...] | None
+    exclude_sources: tuple[str, ...]
+    readable: frozenset[str]
+
+    @property
+    def grades(self) -> dict[str, int]:
+        """The targets' grades by name."""
+        return {target.name: target.grade for target in self.targets}
+
+    @property
+    def of_passages(self) -> bool:
+        """Whether passages should be found, not sources."""
+        return any(target.stretches for target in self.targets)
+
+    def wanted(self, found: Sequence[Stretch]) -> list[Stretch]:
+        """Where the text stands that should be found; of several places, that of which most was found."""
+
+        def covered(stretch: Stretch) -> int:
+            return sum(max(0, _common(one, stretch)) for one in found if one.source_id == stretch.source_id)
+
+        return [max(target.stretches, key=covered) for target in self.targets if target.stretches]
+
+    def ranking(self, hits: Iterable[Hit]) -> list[str]:
+        """What the hits find, best first: the names of targets, and of what else they bring.
+
+        A target counts at the first hit that finds it. Of what is not expected, a passage counts
+        once where passages are expected, a source once where sources are.
+        """
+        found: dict[str, None] = {}
+        for hit in hits:
+            names = [target.name for target in self.targets if target.is_found_by(hit)]
+            found |= dict.fromkeys(names or [hit.chunk.id if self.of_passages else hit.source.id])
+        return list(found)
+
+    def leaks(self, hits: Iterable[Hit]) -> list[str]:
+        """The ids of hits that the principal or the question's restriction doesn't allow."""
+        return [hit.chunk.id for hit in hits if not self._allows(hit)]
+
+    def _allows(self, hit: Hit) -> bool:
+        collections = self.question.asking.collections
+        return (
+            hit.source.id in self.readable
+            and (collections is None or hit.source.collection in collections)
+            and (self.sources is None or hit.source.id in self.sources)
+            and hit.source.id not in self.exclude_sources
+        )
+
+
+def _overlaps(hit: Hit, stretch: Stretch) -> bool:
+    chunk = hit.chunk
+    shorter = min(chunk.end - chunk.start, stretch.end - stretch.start)
+    return hit.source.id == stretch.source_id and _common(chunk, stretch) >= HALF * shorter
+
+
+def _common(one: Chunk | Stretch, other: Stretch) -> int:
+    return min(one.end, other.end) - max(one.start, other.start)
+
+
+@dataclass(slots=True)
+class Shelves:
+    """The sources of a tenant, and the names by which judgements may call them."""
+
+    tables: dict[str, CollectionReader] = field(default_factory=dict)
+    by_name: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def add(self, source: Source, table: CollectionReader, name: str | None) -> None:
+        """Take up a source; `name` is what a set calls it."""
+        self.tables[source.id] = table
+        uri = resource_uri(source.collection, source.id)
+        for one in {source.id, uri, source.uri, source.url, source.metadata.get("path"), name} - {None}:
+            self.by_name[str(one)].add(source.id)
+
+    async def text(self, source_id: str) -> str:
+        """The source's text."""
+        if source_id not in self.texts:
+            found = await self.tables[source_id].text(source_id)
+            self.texts[source_id] = found[2] if found else ""
+        return self.texts[source_id]
+
+
+async def shelves_of(
+    reader: Reader, tenant: str, *, names: Mapping[str, str], only: str | None = None
+) -> Shelves:
+    """The tenant's sources, of one collection or all; `names` says what a set calls the files of a path."""
+    shelves = Shelves()
+    for collection in await reader.collections(tenant):
+        if only in {None, collection.name}:
+            table = await reader.open(collection)
+            for source in await table.listing():
+                shelves.add(source, table, names.get(source.metadata.get("path", "")))
+    return shelves
+
+
+async def expected(
+    question: Question, principal: Principal, shelves: Shelves, absent: frozenset[str]
+) -> Expected:
+    """The question's judgements tied to `shelves`; nothing finds the documents that are `absent`.
+
+    Raises:
+        ConfigurationError: the question names a source or a quote that isn't there.
+    """
+    asking = question.asking
+    return Expected(
+        question,
+        principal,
+        tuple([target async for target in _targets(question, shelves, absent)]),
+        None if asking.sources is None else tuple(_ids(question, set(asking.sources) - absent, shelves)),
+        tuple(_ids(question, set(asking.exclude_sources) - absent, shelves)),
+        frozenset(shelves.tables),
+    )
+
+
+async def _targets(question: Question, shelves: Shelves, absent: frozenset[str]) -> AsyncIterator[Target]:
+    if not question.excerpts:
+        for name, grade in question.documents.items():
+            yield Target(name, grade, frozenset(_ids(question, {name} - absent, shelves)))
+    for number, excerpt in enumerate(question.excerpts, 1):
+        stretches = await _stretches(question, excerpt, shelves, absent)
+        yield Target(f"passage {number}", 1, frozenset(), tuple(stretches))
+
+
+def _ids(question: Question, names: Iterable[str], shelves: Shelves) -> Iterator[str]:
+    for name in names:
+        if name not in shelves.by_name:
+            close = difflib.get_close_matches(name, shelves.by_name, n=1)
+            meant = f"; did you mean {close[0]}?" if close else "."
+            raise ConfigurationError(
+                f"Question {question.id} names the source {name!r}; "
+                f"there is none of this id, URI, URL or path{meant}"
+            )
+        yield from shelves.by_name[name]
+
+
+async def _stretches(
+    question: Question, excerpt: Excerpt, shelves: Shelves, absent: frozenset[str]
+) -> list[Stretch]:
+    """Where the quote stands, whatever white space is between its words; nearest to its start first."""
+    named = _ids(question, set(excerpt.documents) - absent, shelves)
+    within = set(named) if excerpt.documents else shelves.tables.keys()
+    words = re.compile(r"\s+".join(map(re.escape, excerpt.quote.split())))
+    places = [
+        Stretch(id_, match.start(), match.end())
+        for id_ in sorted(within)
+        for match in words.finditer(await shelves.text(id_))
+    ]
+    if not places and not absent.intersection(excerpt.documents):
+        raise ConfigurationError(
+            f"Question {question.id} quotes {excerpt.quote[:60]!r}, which stands in none of the sources "
+            "that it expects. Copy the words exactly; line ends and spaces don't matter."
+        )
+    if (start := excerpt.start) is None:
+        return places
+    return sorted(places, key=lambda place: abs(place.start - start))[:1]

@@ -1,0 +1,66 @@
+"""A judged set's documents, ingested into a data folder of their own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from rag.embed.open import open_embedder
+from rag.ingest.run import ingest
+from rag.settings import DEFAULT_COLLECTION, IngestSettings
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from rag.evaluate.sets.judged import JudgedDocument
+    from rag.ingest.report import Report
+    from rag.ingest.run import Progress
+    from rag.records import Language
+    from rag.settings import Settings
+
+
+async def shelve(
+    documents: Sequence[JudgedDocument],
+    folder: Path,
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    language: Language | None,
+    progress: Progress,
+) -> frozenset[str]:
+    """Ingest the documents as files below `folder`; the names of those that couldn't be come back.
+
+    Raises:
+        ProviderError, StoreError: the embedder or the storage failed.
+    """
+    by_tenant: dict[str, dict[str, str]] = defaultdict(dict)
+    for document in documents:
+        tenant = document.tenant or settings.principal.tenant
+        file = folder / tenant / document.filename
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(document.content, encoding="utf-8", newline="")
+        by_tenant[tenant][str(file.resolve())] = document.name
+    absent: set[str] = set()
+    async with open_embedder(settings.embedder, environment) as embedder:
+        for tenant, names in by_tenant.items():
+            made = await ensure_collection(
+                settings.data, tenant, DEFAULT_COLLECTION, embedder.identity, language=language
+            )
+            async with open_writer(settings.data, made) as writer:
+                report = await ingest(
+                    writer,
+                    embedder,
+                    [folder / tenant],
+                    IngestSettings(),  # the operator's patterns are for the operator's files
+                    max_tokens=settings.chunking.max_tokens,
+                    progress=progress,
+                )
+            absent |= _failed(report, names)
+    return frozenset(absent)
+
+
+def _failed(report: Report, names: Mapping[str, str]) -> set[str]:
+    stored = {one.path for one in report.outcomes if one.source_id}
+    return {name for path, name in names.items() if path not in stored}

@@ -1,0 +1,39 @@
+"""HTML from values: what is not markup already is text, and escaped on its way in."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Html(str):
+    """Markup. Any other `str` is text."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *content: str, **attributes: str | float | None) -> Html:
+    """An element. Text within it and its attributes are escaped; an attribute that is None is left out.
+
+    Underscores in an attribute's name are hyphens; a last one only keeps off Python's own words.
+    Example: tag("p", "a < b", class_="note") -> <p class="note">a &lt; b</p>
+    """
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Html(f"<{name}{shown}>{joined(content)}</{name}>")
+
+
+def joined(parts: Iterable[str]) -> Html:
+    """The parts after each other, their text escaped."""
+    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
+
+
+def note(text: str) -> Html:
+    """A remark in small print."""
+    return tag("p", text, class_="note")

@@ -1,0 +1,145 @@
+"""Questions written by hand about one's own documents, and a file to begin with."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rag.errors import ConfigurationError
+from rag.evaluate.sets.judged import Excerpt, JudgedSet, Question
+from rag.evaluate.sets.lines import AskingLine, check_unique, complaint, json_lines, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from rag.records import Source
+    from rag.store.reader import CollectionReader
+
+PASSAGE_CHARS = 300
+WIDTH = 106  # of comments
+Grade = Annotated[int, Field(ge=1, le=100)]
+
+
+class _QuestionLine(AskingLine):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = ""
+    text: str
+    expect: tuple[str, ...] | dict[str, Grade] = ()
+    quotes: tuple[str, ...] = ()
+
+
+class _QuestionFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    questions: tuple[_QuestionLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A question to be written: where its answer stands, and how the passage begins."""
+
+    source: str
+    section: str
+    passage: str
+
+
+def read_questions(path: Path) -> JudgedSet:
+    """The questions of a TOML file ([[questions]] tables) or a JSON Lines file (one a line).
+
+    Each has `text`, and `expect` (the sources that answer it, by id, URI, URL or path; or a table of
+    them with grades), `quotes` (words of the passage that answers it), or both. It can carry
+    `principal`, `collections`, `sources` and `exclude_sources`. Questions whose `text` is empty, or
+    that expect nothing, are left out and counted.
+
+    Raises:
+        ConfigurationError: the file can't be read or isn't so.
+    """
+    lines = _toml(path) if path.suffix.lower() == ".toml" else tuple(json_lines(path, _QuestionLine))
+    named = [line.model_copy(update={"id": line.id or str(number)}) for number, line in enumerate(lines, 1)]
+    check_unique([line.id for line in named], path)
+    asked = [_question(line) for line in named if line.text.strip()]
+    questions = tuple(question for question in asked if question.documents or question.excerpts)
+    return JudgedSet(path.stem, questions, left_out=len(named) - len(questions))
+
+
+def _toml(path: Path) -> tuple[_QuestionLine, ...]:
+    try:
+        return _QuestionFile.model_validate(tomllib.loads(text_of(path))).questions
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}: {complaint(error)}") from error
+
+
+def _question(line: _QuestionLine) -> Question:
+    expected = line.expect if isinstance(line.expect, dict) else dict.fromkeys(line.expect, 1)
+    return Question(
+        line.id,
+        line.text.strip(),
+        documents=expected,
+        excerpts=tuple(Excerpt(quote, tuple(expected)) for quote in line.quotes if quote.strip()),
+        asking=line.asking(),
+    )
+
+
+_HEAD = """\
+# Questions about your documents, to be judged by: refdesk-admin eval {name}
+#
+# Write a question for each passage below, as somebody would ask who has not read it. Questions left empty
+# are left out. Twenty are enough to see a difference of some size; fifty show a small one.
+#
+#   text    the question
+#   expect  the sources that answer it: ids, URIs or paths; with grades: {{"a.md" = 2, "b.md" = 1}}
+#   quotes  words of the passage that must be found; without them any passage of the source will do
+#
+# A question can also carry sources = […], exclude_sources = […], collections = […] to restrict the search,
+# and principal = {{tenant = "…"}}. Hits that these don't allow are leaks, and fail the run.
+"""
+
+
+def new_file(name: str, skeletons: Iterable[Skeleton]) -> str:
+    """A TOML file of questions to be written, which `read_questions` reads as it is."""
+    return _HEAD.format(name=" ".join(name.split())) + "".join(_skeleton(one) for one in skeletons)
+
+
+def _skeleton(one: Skeleton) -> str:
+    comments = _comment(one.section) + _comment(one.passage)
+    return f'\n[[questions]]\n{comments}text = ""\nexpect = [{_toml_string(one.source)}]\n'
+
+
+def _comment(text: str) -> str:
+    words = " ".join(word for word in text.split() if word.isprintable())
+    return textwrap.indent(textwrap.fill(words, WIDTH), "# ") + "\n"
+
+
+def _toml_string(text: str) -> str:
+    """A basic string; JSON's escapes are TOML's, but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+async def skeletons(tables: Sequence[CollectionReader], count: int) -> list[Skeleton]:
+    """At most `count` questions to be written, on passages from all over the collections."""
+    sources = [(table, source) for table in tables for source in await table.listing()]
+    found = []
+    for number in range(min(count, len(sources))):
+        table, source = sources[number * len(sources) // min(count, len(sources))]
+        found.append(await _from_source(table, source))
+    return found
+
+
+async def _from_source(table: CollectionReader, source: Source) -> Skeleton:
+    """A passage from the middle of the source, where its subject is under way."""
+    stored = (await table.sources([source.id]))[source.id]
+    middle = source.chunk_count // 2
+    (chunk,) = await table.between(stored, middle, middle)
+    path = source.metadata.get("path", source.id)
+    below = chunk.section[1:] if chunk.section[:1] == (source.title,) else chunk.section
+    passage = textwrap.shorten(chunk.text, PASSAGE_CHARS, placeholder=" …")
+    return Skeleton(path, " > ".join((source.title, *below)), passage)

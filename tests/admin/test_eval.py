@@ -1,0 +1,387 @@
+"""refdesk-admin eval: a set is asked, its runs are kept, and looked at again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.admin.evaluate import complaints_about
+from rag.evaluate.runs import Latency, QuestionResult, Run, Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk, Screen
+
+TEXTS = {
+    "sundial": "A sundial shows the hour by the shadow of its gnomon.",
+    "pendulum": "Huygens built the first pendulum clock in 1656.",
+    "water": "The clepsydra measured time by water that ran out of a vessel.",
+    "empty": "",
+}
+QUESTIONS = {
+    "sundial": "what shows the hour by a shadow?",
+    "pendulum": "who built the first pendulum clock?",
+    "water": "timekeepers driven by falling liquid",  # none of the document's words
+}
+SUMMARY = {"id", "set", "profile", "mode", "started_at", "queries", "left_out", "leaks"} | {
+    "metrics",
+    "latency_ms",
+    "settings",
+    "versions",
+}
+METRICS = {"nDCG@10", "MRR@10", "MAP@100", "recall@5", "recall@10", "recall@20", "recall@100"} | {
+    "precision@5",
+    "precision@10",
+    "hit_rate@5",
+    "hit_rate@10",
+}
+AT_MOST_SECONDS = 60  # a run that hangs is killed, and its test fails
+
+
+def write_set(folder: Path, questions: dict[str, str]) -> Path:
+    """A set in BEIR's form; every question is about the document of its id, or the first."""
+    folder.mkdir()
+    corpus = ({"_id": id_, "text": text} for id_, text in TEXTS.items())
+    queries = ({"_id": id_, "text": text} for id_, text in questions.items())
+    for name, lines in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    judged = (f"{id_}\t{id_ if id_ in TEXTS else 'sundial'}\t1\n" for id_ in questions)
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three questions on four documents, one of them empty; words alone don't answer the third."""
+    return write_set(tmp_path_factory.mktemp("sets") / "clocks", QUESTIONS)
+
+
+@pytest.fixture(scope="module")
+def kept(
+    desk_at: Callable[[Path], Desk], clocks: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Desk, Any]:
+    """A desk with three runs, one in each mode, and what making them printed. Only for reading."""
+    desk = desk_at(tmp_path_factory.mktemp("kept"))
+    return desk, desk.json("eval", clocks, "--fresh", "--mode", "dense,sparse,hybrid")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders come and go."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
+
+
+def test_every_mode_is_a_run_with_its_metrics_and_latency(kept: tuple[Desk, Any]) -> None:
+    _, printed = kept
+    assert set(printed) == {"runs", "comparisons"}
+    runs = printed["runs"]
+    assert [(run["id"], run["profile"], run["mode"], run["queries"]) for run in runs] == [
+        (1, "default", "dense", 3),
+        (2, "default", "sparse", 3),
+        (3, "default", "hybrid", 3),
+    ]
+    for run in runs:
+        assert set(run) == SUMMARY
+        assert set(run["metrics"]) == METRICS
+        assert set(run["latency_ms"]) == {"p50", "p95"}
+        assert (run["set"], run["left_out"], run["leaks"]) == ("clocks", 0, 0)
+    ndcg = [run["metrics"]["nDCG@10"] for run in runs]
+    assert ndcg == [1, pytest.approx(2 / 3), 1]
+
+
+def test_every_further_run_is_compared_with_the_first(kept: tuple[Desk, Any]) -> None:
+    sparse, hybrid = kept[1]["comparisons"]
+    assert sparse | {"p_value": 1} == {
+        "one": 1,
+        "other": 2,
+        "metric": "nDCG@10",
+        "difference": pytest.approx(-1 / 3),
+        "p_value": 1,
+        "won": [],
+        "lost": ["water"],
+    }
+    assert (hybrid["other"], hybrid["difference"], hybrid["p_value"]) == (3, 0, 1)
+
+
+def test_a_run_is_printed_as_a_table_and_on_standard_error_what_happens(desk: Desk, clocks: Path) -> None:
+    run = desk.run("eval", clocks, "--fresh")
+    headings, row = run.stdout.splitlines()
+    assert re.split(r"  +", headings) == [
+        *("RUN", "SET", "PROFILE", "MODE", "QUERIES"),
+        *("nDCG@10", "MRR@10", "recall@10", "recall@100", "P50 MS", "P95 MS"),
+    ]
+    assert row.split()[:9] == ["1", "clocks", "default", "hybrid", "3", *["1.0000"] * 4]
+    first, skipped, *rest = run.stderr.splitlines()
+    assert first == "Ingesting 4 documents"
+    assert re.fullmatch(r"skipped   \S+\.txt: empty", skipped)
+    assert rest == [
+        "Asking 3 questions: profile default, mode hybrid",
+        "Documents that could not be ingested, and that nothing finds: empty",
+    ]
+    again = desk.run("eval", "run", "--fresh", clocks)
+    assert again.stdout.splitlines()[1].split()[:9] == ["2", *row.split()[1:9]]
+    assert again.stderr.splitlines()[2:] == rest
+
+
+def test_a_terminal_shows_bars_that_are_gone_at_the_end(desk: Desk, clocks: Path, screen: Screen) -> None:
+    code, shown = screen("eval", clocks, "--fresh", "--data", desk.data)
+    assert code == 0
+    assert "of 4 documents" in shown
+    assert "of 3 questions" in shown
+    assert re.search(r"of 3 questions\r +\rRUN  SET", shown)
+
+
+def test_profiles_of_the_settings_are_asked_side_by_side_and_their_differences_listed(
+    desk: Desk, clocks: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "desk.toml"
+    config.write_text('[search.profiles.words]\nmode = "sparse"\n[search.profiles.meaning]\nmode = "dense"\n')
+    profiles: list[str | Path] = ["--profile", "meaning", "--profile", "words", "--config", config]
+    run = desk.run("eval", clocks, "--fresh", *profiles, "--diff")
+    _, meaning, words, *diff = run.stdout.splitlines()
+    assert [line.split()[2:4] for line in (meaning, words)] == [["meaning", "dense"], ["words", "sparse"]]
+    assert diff[0].startswith("Run 2 (words, sparse) against Run 1 (meaning, dense): nDCG@10 -0.3333 (p = ")
+    assert diff[0].endswith("); 0 questions won, 1 lost, 2 alike.")
+    assert diff[1] == "  Lost  1.000 -> 0.000  water  timekeepers driven by falling liquid"
+    hint = "To see one: refdesk-admin "
+    assert diff[2] == f"{hint}eval compare 1 2 --question water"
+    before, after = desk.run(*shlex.split(diff[2].removeprefix(hint))).stdout.split("Run 2")
+    assert before.startswith("Run 1 (meaning, dense): water  timekeepers driven by falling liquid\n")
+    assert "  finds water\n" in before
+    assert "finds" not in after
+    unknown = desk.run("eval", clocks, "--fresh", "--profile", "letters", code=2)
+    assert "There is no profile 'letters'; there are: default." in unknown.stderr
+
+
+def test_runs_are_listed_again_as_they_were_printed(kept: tuple[Desk, Any]) -> None:
+    desk, printed = kept
+    assert desk.json("eval", "runs") == {"runs": printed["runs"]}
+    headings, *rows = desk.run("eval", "runs").stdout.splitlines()
+    assert headings.startswith("RUN  SET     PROFILE  MODE    QUERIES  nDCG@10")
+    assert [row.split()[:6] for row in rows] == [
+        ["1", "clocks", "default", "dense", "3", "1.0000"],
+        ["2", "clocks", "default", "sparse", "3", "0.6667"],
+        ["3", "clocks", "default", "hybrid", "3", "1.0000"],
+    ]
+
+
+def test_a_run_is_shown_whole_or_one_question_of_it(kept: tuple[Desk, Any]) -> None:
+    desk, printed = kept
+    whole = desk.run("eval", "show", "2").stdout.splitlines()
+    assert whole[0] == "Run 2: clocks, profile default, mode sparse"
+    assert "  nDCG@10                  0.6667" in whole
+    assert "  queries                  3" in whole
+    shown = desk.json("eval", "show", "2")
+    questions = shown.pop("questions")
+    assert shown == printed["runs"][1]
+    assert [one["id"] for one in questions] == list(QUESTIONS)
+
+    title, expected, scores, hit = desk.run("eval", "show", "2", "--question", "sundial").stdout.splitlines()
+    assert title == "Run 2 (default, sparse): sundial  what shows the hour by a shadow?"
+    assert expected == "  expected: sundial (1)"
+    assert scores.startswith("  nDCG@10 1.000, MRR@10 1.000, ")
+    assert re.fullmatch(
+        r"   1\. score 1\.000  similarity 0\.\d{3}  \[\w+/0\]  document\.txt  finds sundial", hit
+    )
+    one = desk.json("eval", "show", "2", "--question", "sundial")
+    assert one["questions"] == [questions[0]]
+    assert set(questions[0]) == {"id", "text", "metrics", "latency_ms", "expected", "hits", "leaks"}
+
+
+def test_what_isn_t_kept_is_said(kept: tuple[Desk, Any], desk: Desk) -> None:
+    full, _ = kept
+    missing = full.run("eval", "compare", "1", "7", code=1)
+    assert missing.stderr == (
+        "refdesk-admin: There is no run 7; refdesk-admin eval runs lists those that there are.\n"
+    )
+    question = full.run("eval", "show", "1", "--question", "moondial", code=1)
+    assert "Run 1 has no question 'moondial'; refdesk-admin eval show 1 --json has all." in question.stderr
+    assert desk.run("eval", "runs").stdout == "There are no runs yet; refdesk-admin eval PATH makes one.\n"
+    assert not desk.data.exists()
+
+
+def test_two_runs_are_compared_with_each_other(kept: tuple[Desk, Any]) -> None:
+    desk, printed = kept
+    *table, summary, lost, hint = desk.run("eval", "compare", "1", "2").stdout.splitlines()
+    assert [row.split()[0] for row in table] == ["RUN", "1", "2"]
+    assert summary.startswith("Run 2 (default, sparse) against Run 1 (default, dense): nDCG@10 -0.3333")
+    assert lost.startswith("  Lost  1.000 -> 0.000  water")
+    assert hint.endswith("eval compare 1 2 --question water")
+    assert desk.json("eval", "compare", "1", "2") == printed["comparisons"][0]
+    back = desk.json("eval", "compare", "2", "1", "--metric", "recall@5")
+    assert (back["metric"], back["difference"]) == ("recall@5", pytest.approx(1 / 3))
+    assert (back["won"], back["lost"]) == (["water"], [])
+
+
+def test_a_metric_under_its_floor_fails_the_run(desk: Desk, clocks: Path) -> None:
+    ask: list[str | Path] = ["eval", clocks, "--fresh", "--mode", "sparse"]
+    run = desk.run(
+        *ask,
+        "--fail-under",
+        "nDCG@10=0.67",
+        "--fail-under",
+        "recall@5=0.66",
+        "--fail-under",
+        "token_IoU@5=0.1",
+        code=1,
+    )
+    assert run.stderr.splitlines()[-2:] == [
+        "Run 1 (default, sparse): nDCG@10 is 0.6667, and should be at least 0.67.",
+        "Run 1 (default, sparse): token_IoU@5 was not measured, and should be at least 0.1.",
+    ]
+    assert run.stdout.splitlines()[1].split()[:4] == ["1", "clocks", "default", "sparse"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--mode", "dense,fuzzy"], "'fuzzy' is not one of 'dense', 'sparse', 'hybrid'."),
+        (["--fail-under", "nDCG=0.7"], "'nDCG' is no metric; there are: nDCG@10, MRR@10, "),
+        (["--fail-under", "nDCG@10"], "'nDCG@10' is not like nDCG@10=0.70."),
+        (["--fail-under", "nDCG@10=high"], "'nDCG@10=high' is not like nDCG@10=0.70."),
+        (["--metric", "F1"], "'F1' is not one of 'nDCG@10', "),
+        (
+            ["--fresh", "--collection", "documents"],
+            "--fresh asks a collection of its own; leave --collection",
+        ),
+        (["--language", "German"], "--language goes with --fresh"),
+        (["--language", "Klingon", "--fresh"], "'Klingon' is not one of"),
+    ],
+)
+def test_what_can_t_be_meant_is_misuse(desk: Desk, clocks: Path, options: list[str], complaint: str) -> None:
+    run = desk.run("eval", clocks, *options, code=2)
+    assert complaint in " ".join(run.stderr.split())
+    assert run.stdout == ""
+    assert not desk.data.exists()
+
+
+def test_a_path_that_is_no_set_and_a_desk_without_documents_are_misuse(
+    desk: Desk, clocks: Path, tmp_path: Path
+) -> None:
+    assert "is no judged set" in desk.run("eval", tmp_path / "nothing.toml", code=2).stderr
+    assert "There are no documents to ask about" in desk.run("eval", clocks, code=2).stderr
+    assert not desk.data.exists()
+
+
+def test_hits_that_were_not_for_who_asked_fail_the_run() -> None:
+    def result(id_: str, *leaks: str) -> QuestionResult:
+        return QuestionResult(id=id_, text="?", metrics={}, latency_ms=1, expected={}, hits=(), leaks=leaks)
+
+    summary = Summary(
+        set="clocks",
+        profile="default",
+        mode="dense",
+        started_at="",
+        queries=2,
+        left_out=0,
+        leaks=2,
+        metrics={"nDCG@10": 1},
+        latency_ms=Latency(p50=1, p95=1),
+        settings={},
+        versions={},
+    )
+    run = Run(id=4, summary=summary, questions=(result("1"), result("2", "a/0", "b/0")))
+    floors = {"nDCG@10": 1.0}
+    assert complaints_about(run, floors) == [
+        "Run 4 (default, dense) leaks: 2 hits were not for who asked: 2."
+    ]
+    tight = run.model_copy(update={"summary": summary.model_copy(update={"leaks": 0})})
+    assert complaints_about(tight, floors) == []
+
+
+def test_one_s_own_questions_are_begun_written_and_asked(
+    desk: Desk, clock_room: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(clock_room, desk.data)
+    file = tmp_path / "mine.toml"
+    new = desk.run("eval", "new", file, "--questions", "5")
+    assert new.stdout == f"{file} has room for 5 questions. Write them, then: refdesk-admin eval {file}\n"
+    begun = file.read_text()
+    assert begun.count("[[questions]]") == begun.count('\ntext = ""\n') == 5
+    assert len(set(re.findall(r'expect = \["(.*)"\]', begun)) & set(desk.paths())) == 5
+    untouched = desk.run("eval", file, code=2)
+    assert f"{file} holds no question with a judgement; 5 were left out." in untouched.stderr
+
+    questions = begun.split("[[questions]]\n")
+    for number in (1, 2, 3):  # the passage itself is the easiest question
+        words = " ".join(re.findall(r"[\w ]+", questions[number].split("text =")[0]))
+        questions[number] = questions[number].replace('text = ""', f"text = {json.dumps(words[:200])}")
+    file.write_text("[[questions]]\n".join(questions))
+    for where in ([], ["--collection", "documents"]):
+        run = desk.run("eval", file, *where, "--fail-under", "hit_rate@5=1")
+        assert run.stdout.splitlines()[1].split()[1:5] == ["mine", "default", "hybrid", "3"]
+        assert "Left out: 2 without a question or a judgement." in run.stderr.splitlines()
+    assert "in the collection 'handbook'" in desk.run("eval", file, "--collection", "handbook", code=2).stderr
+    assert "mine has questions only" in desk.run("eval", file, "--fresh", code=2).stderr
+
+
+def test_a_file_of_questions_is_never_written_over_nor_made_of_nothing(
+    desk: Desk, clock_desk: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.toml"
+    assert clock_desk.json("eval", "new", file) == {"file": str(file), "questions": 17}
+    begun = file.read_text()
+    assert "can't be made: File exists." in clock_desk.run("eval", "new", file, code=2).stderr
+    assert file.read_text() == begun
+    nothing = desk.run("eval", "new", tmp_path / "other.toml", code=1)
+    assert "There are no documents to ask about; bring some in with" in nothing.stderr
+    assert not (tmp_path / "other.toml").exists()
+    assert not desk.data.exists()
+
+
+def test_runs_that_can_t_be_kept_are_printed_all_the_same(desk: Desk, clocks: Path) -> None:
+    desk.data.touch()
+    run = desk.run("eval", clocks, "--fresh", "--mode", "dense,sparse", code=1)
+    assert [row.split()[:4] for row in run.stdout.splitlines()[1:3]] == [
+        ["0", "clocks", "default", "dense"],
+        ["0", "clocks", "default", "sparse"],
+    ]
+    assert "The runs were not kept: The data folder" in run.stderr
+
+
+def test_a_run_that_fails_leaves_nothing_behind(desk: Desk, tmp_path: Path, scratch: Path) -> None:
+    too_long = write_set(tmp_path / "long", {"sundial": "what?", "water": "why? " * 1_000})
+    run = desk.run("eval", too_long, "--fresh", code=2)
+    assert "refdesk-admin: Question water: query must have at most 4096 characters" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""
+    assert not list(scratch.iterdir())
+    assert not desk.data.exists()
+
+
+@pytest.mark.parametrize("at", ["Ingesting", "Asking"])
+def test_an_interrupted_run_leaves_nothing_behind(desk: Desk, tmp_path: Path, scratch: Path, at: str) -> None:
+    many = write_set(tmp_path / "many", {str(number): f"clock {number}" for number in range(2_000)})
+    with subprocess.Popen(
+        [desk.scripts.folder / "refdesk-admin", "eval", many, "--fresh", "--data", desk.data],
+        env=desk.scripts.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        killer = threading.Timer(AT_MOST_SECONDS, process.kill)
+        killer.start()
+        assert process.stderr
+        for line in process.stderr:
+            if line.startswith(at):
+                process.send_signal(signal.SIGINT)
+                break
+        out, rest = process.communicate()
+        killer.cancel()
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    assert out == ""
+    assert not list(scratch.iterdir())
+    assert not desk.data.exists()

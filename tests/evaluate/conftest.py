@@ -1,0 +1,132 @@
+"""Judged sets small enough to read, and runs made up by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.evaluate.runs import Latency, QuestionResult, Run, Summary
+from rag.evaluate.sets.judged import Asking, JudgedDocument, JudgedSet, Question
+from rag.records import Principal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.evaluate.ask import Contender
+    from rag.ingest.run import Progress as Ingesting
+
+TEXTS = {
+    "sundial": "A sundial shows the hour by the shadow of its gnomon.",
+    "pendulum": "Huygens built the first pendulum clock in 1656.",
+    "quartz": "Quartz crystals swing 32768 times a second in a wristwatch.",
+    "atomic": "A caesium fountain is an atomic clock that loses a second in 300 million years.",
+    "water": "The clepsydra measured time by water that ran out of a vessel.",
+    "leap": "Leap seconds keep civil time near the rotation of the Earth.",
+}
+QUESTIONS = {
+    "sundial": "what shows the hour by a shadow?",
+    "pendulum": "who built the first pendulum clock?",
+    "quartz": "how fast do quartz crystals swing?",
+    "atomic": "how precise is a caesium fountain?",
+    "water": "what is a clepsydra?",
+    "leap": "why are there leap seconds?",
+}
+
+
+@dataclass(slots=True)
+class Watching:
+    """Notes how far each run has come."""
+
+    ingesting: Ingesting
+    said: list[str] = field(default_factory=list)
+
+    def began(self, contender: Contender, questions: int) -> None:
+        self.said.append(f"{contender.mode} {questions}")
+
+    def asked(self) -> None:
+        self.said.append(".")
+
+
+@pytest.fixture
+def watching(small_desk: ModuleType) -> Watching:
+    return Watching(small_desk.Silent())
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flushing to disk is most of the time of small runs, and no test lasts longer than the power."""
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Callable[..., Path]:
+    """Write a set in BEIR's form; documents and queries as their lines have them."""
+
+    def write(corpus: Sequence[Mapping[str, Any]], queries: Sequence[Mapping[str, Any]], qrels: str) -> Path:
+        folder = tmp_path / "small-set"
+        folder.mkdir(exist_ok=True)
+        for name, lines in (("corpus", corpus), ("queries", queries)):
+            text = "".join(f"{json.dumps(line)}\n" for line in lines)
+            (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        (folder / "qrels.tsv").write_text(qrels, encoding="utf-8")
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def restricted() -> tuple[dict[str, Any], Asking]:
+    """Who asks and for what, as every form writes it, and as it is read."""
+    written = {
+        "principal": {"tenant": "acme", "user": "eva", "groups": ["staff"]},
+        "collections": ["handbook"],
+        "sources": ["sun"],
+        "exclude_sources": ["bob"],
+    }
+    who = Principal("acme", "eva", frozenset({"staff"}))
+    return written, Asking(who, ("handbook",), ("sun",), ("bob",))
+
+
+@pytest.fixture
+def clocks() -> JudgedSet:
+    """Six documents of a sentence, and for each a question that any mode answers from it."""
+    return JudgedSet(
+        "clocks",
+        tuple(Question(name, text, {name: 1}) for name, text in QUESTIONS.items()),
+        tuple(JudgedDocument(name, f"{name}.txt", text) for name, text in TEXTS.items()),
+    )
+
+
+@pytest.fixture
+def made_up_run() -> Callable[..., Run]:
+    """A run with these scores of its questions, by the question's id."""
+
+    def run(scores: Mapping[str, float], *, metric: str = "nDCG@10", text: str = "?") -> Run:
+        questions = tuple(
+            QuestionResult(
+                id=id_, text=text, metrics={metric: score}, latency_ms=1, expected={"a": 1}, hits=(), leaks=()
+            )
+            for id_, score in scores.items()
+        )
+        summary = Summary(
+            set="made up",
+            profile="default",
+            mode="hybrid",
+            started_at="2026-01-02T03:04:05+00:00",
+            queries=len(questions),
+            left_out=0,
+            leaks=0,
+            metrics={metric: 0.5},
+            latency_ms=Latency(p50=1, p95=1),
+            settings={},
+            versions={},
+        )
+        return Run(summary=summary, questions=questions)
+
+    return run

@@ -1,0 +1,121 @@
+"""Sets in the form of BEIR: what is read, and what is said of a file that isn't so."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.errors import ConfigurationError
+from rag.evaluate.sets.judged import Asking, JudgedDocument, JudgedSet, Question
+from rag.evaluate.sets.reading import read_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Beir = Callable[..., Path]
+
+CORPUS = [
+    {"_id": "sun", "title": "Sundials", "text": "A shadow shows the hour."},
+    {"_id": "bob", "text": "It swings.", "url": "https://example.org/bob"},
+]
+QUERIES = [{"_id": "q1", "text": "shadow?"}, {"_id": "q2", "text": "swing?", "answer": "the bob"}]
+
+
+def test_documents_become_files_and_queries_questions(beir: Beir) -> None:
+    judged = read_set(beir(CORPUS, QUERIES, "query-id\tcorpus-id\tscore\nq1\tsun\t1\nq2\tbob\t2\n"))
+    assert judged == JudgedSet(
+        "small-set",
+        (Question("q1", "shadow?", {"sun": 1}), Question("q2", "swing?", {"bob": 2})),
+        (
+            JudgedDocument("sun", "0/document.md", "# Sundials\n\nA shadow shows the hour."),
+            JudgedDocument("bob", "1/document.txt", "It swings."),
+        ),
+    )
+
+
+def test_judgements_need_no_headings(beir: Beir) -> None:
+    judged = read_set(beir(CORPUS, QUERIES, "q1\tsun\t1\nq2\tbob\t2\n"))
+    assert [one.documents for one in judged.questions] == [{"sun": 1}, {"bob": 2}]
+
+
+def test_a_grade_of_0_or_less_is_no_relevance(beir: Beir) -> None:
+    judged = read_set(beir(CORPUS, QUERIES, "q1\tsun\t0\nq1\tbob\t3\nq2\tbob\t-1\nq2\tsun\t1\n"))
+    assert [one.documents for one in judged.questions] == [{"bob": 3}, {"sun": 1}]
+
+
+def test_queries_without_a_relevant_document_are_left_out_and_counted(beir: Beir) -> None:
+    queries = [*QUERIES, {"_id": "q3", "text": "never judged?"}]
+    judged = read_set(beir(CORPUS, queries, "q1\tsun\t1\nq2\tbob\t0\n"))
+    assert [one.id for one in judged.questions] == ["q1"]
+    assert judged.left_out == 2
+
+
+def test_a_set_without_a_relevant_document_says_how_many_were_left_out(beir: Beir) -> None:
+    with pytest.raises(ConfigurationError, match=r"no question with a judgement; 2 were left out\."):
+        read_set(beir(CORPUS, QUERIES, "q1\tsun\t0\n"))
+
+
+def test_who_asks_and_restrictions_and_tenants_are_taken_over(
+    beir: Beir, restricted: tuple[dict[str, Any], Asking]
+) -> None:
+    written, asking = restricted
+    corpus = [CORPUS[0] | {"tenant": "acme"}, CORPUS[1]]
+    judged = read_set(beir(corpus, [QUERIES[0] | written, QUERIES[1]], "q1\tsun\t1\nq2\tbob\t1\n"))
+    assert [one.asking for one in judged.questions] == [asking, Asking()]
+    assert [one.tenant for one in judged.documents] == ["acme", None]
+
+
+def test_judged_documents_that_aren_t_there_are_counted_and_one_is_named(beir: Beir) -> None:
+    folder = beir(CORPUS, QUERIES, "q1\tzinc\t1\nq1\tsun\t1\nq2\tlead\t1\n")
+    with pytest.raises(ConfigurationError) as error:
+        read_set(folder)
+    assert str(error.value) == (
+        f"{folder}: 2 documents are judged that corpus.jsonl doesn't hold, such as 'lead'."
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        ("corpus.jsonl", '{"_id": "a"}', "text: Field required."),
+        ("corpus.jsonl", '{"_id": "a", "text": "', "Invalid JSON: EOF while parsing a string"),
+        ("corpus.jsonl", '{"_id": "a", "text": "b", "tenant": "A B"}', "tenant: String should match"),
+        ("queries.jsonl", '{"_id": 7, "text": "b"}', "_id: Input should be a valid string."),
+        ("queries.jsonl", '{"_id": "a", "text": "b", "sources": []}', "sources: "),
+        ("queries.jsonl", '{"_id": "a", "text": "b", "principal": {"user": "x"}}', "principal.tenant: "),
+        ("qrels.tsv", "q1 sun 1", "expected query, document and grade, with tabs."),
+        ("qrels.tsv", "q1\tsun\thigh", "expected query, document and grade, with tabs."),
+        ("qrels.tsv", "q1\t0\tsun\t1", "expected query, document and grade, with tabs."),
+    ],
+)
+def test_a_damaged_line_is_named_with_its_file_and_number(
+    beir: Beir, file: str, line: str, complaint: str
+) -> None:
+    folder = beir(CORPUS, QUERIES, "q1\tsun\t1\nq2\tbob\t1\n")
+    with (folder / file).open("a") as damaged:
+        damaged.write(f"{line}\n")
+    with pytest.raises(ConfigurationError) as error:
+        read_set(folder)
+    assert str(error.value).startswith(f"{folder / file}, line 3: {complaint}")
+
+
+def test_blank_lines_and_separators_within_texts_make_no_line(beir: Beir) -> None:
+    text = "one\u2028two\u0085three"
+    folder = beir([{"_id": "a", "text": "x"}], QUERIES, "q1\ta\t1\n")
+    line = json.dumps({"_id": "a", "text": text}, ensure_ascii=False)
+    (folder / "corpus.jsonl").write_text(f"\n{line}\n\n", encoding="utf-8")
+    assert [one.content for one in read_set(folder).documents] == [text]
+
+
+@pytest.mark.parametrize("file", ["corpus.jsonl", "queries.jsonl"])
+def test_a_file_that_is_missing_or_not_in_utf_8_is_named(beir: Beir, file: str) -> None:
+    folder = beir(CORPUS, QUERIES, "q1\tsun\t1\n")
+    (folder / file).write_bytes(b"\xff")
+    with pytest.raises(ConfigurationError, match=rf"{file} can't be read: it is not in UTF-8\."):
+        read_set(folder)
+    (folder / file).unlink()
+    with pytest.raises(ConfigurationError, match=rf"{file} can't be read: No such file or directory\."):
+        read_set(folder)

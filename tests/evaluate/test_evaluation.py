@@ -1,0 +1,299 @@
+"""Whole evaluations with the built-in embedder: rooms, contenders, and what a run comes to."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.errors import ConfigurationError, InvalidRequestError
+from rag.evaluate.ask import TOKENS, Contender
+from rag.evaluate.evaluation import Room, contenders, evaluate, existing_room, fresh_room
+from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
+from rag.records import Principal
+from rag.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from rag.evaluate.runs import Run
+    from tests.evaluate.conftest import Watching
+
+    FreshRoom = Callable[..., AbstractAsyncContextManager[Room]]
+
+pytestmark = pytest.mark.anyio
+
+DENSE, SPARSE, HYBRID = (Contender("default", mode) for mode in ("dense", "sparse", "hybrid"))
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders come and go."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, watching: Watching, scratch: Path) -> FreshRoom:  # noqa: ARG001 rooms are made there
+    """A fresh room for a set, whatever collections are searched otherwise."""
+    settings = Settings.model_validate({"data": tmp_path / "data", "search": {"collections": ["elsewhere"]}})
+
+    def room(judged: JudgedSet) -> AbstractAsyncContextManager[Room]:
+        return fresh_room(judged, settings, {}, language=None, progress=watching.ingesting)
+
+    return room
+
+
+async def ran(judged: JudgedSet, room: Room, watching: Watching, *chosen: Contender) -> list[Run]:
+    candidates = room.settings.search.candidates
+    return await evaluate(judged, room, {}, dict.fromkeys(chosen or (HYBRID,), candidates), watching)
+
+
+async def test_an_easy_set_is_answered_without_fault_in_every_mode(
+    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+) -> None:
+    async with fresh(clocks) as room:
+        runs = await ran(clocks, room, watching, DENSE, SPARSE, HYBRID)
+    assert watching.said == ["dense 6", *"......", "sparse 6", *"......", "hybrid 6", *"......"]
+    assert [(run.summary.set, run.summary.profile, run.summary.mode) for run in runs] == [
+        ("clocks", "default", mode) for mode in ("dense", "sparse", "hybrid")
+    ]
+    meaning, words, _ = ({len(one.hits) for one in run.questions} for run in runs)
+    assert meaning == {6}
+    assert max(words) < 6
+    for run in runs:
+        assert (run.id, run.summary.queries, run.summary.leaks) == (0, 6, 0)
+        at_k = {"precision@5": 1 / 5, "precision@10": 1 / 10}
+        assert run.summary.metrics == pytest.approx({name: at_k.get(name, 1) for name in run.summary.metrics})
+        assert len(run.summary.metrics) == 11
+        assert 0 < run.summary.latency_ms.p50 <= run.summary.latency_ms.p95
+        assert [one.hits[0].finds for one in run.questions] == [(one.id,) for one in clocks.questions]
+        assert [(one.id, one.text, one.expected) for one in run.questions] == [
+            (one.id, one.text, {one.id: 1}) for one in clocks.questions
+        ]
+
+
+async def test_a_run_says_what_it_was_made_with(
+    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+) -> None:
+    some = replace(clocks, questions=clocks.questions[:1], left_out=3)
+    async with fresh(some) as room:
+        (run,) = await ran(some, room, watching)
+    assert run.summary.left_out == 3
+    assert set(run.summary.settings) == {"embedder", "chunking", "search"}
+    assert set(run.summary.versions) == {"refdesk", "lancedb", "onnxruntime"}
+
+
+async def test_a_document_that_can_t_be_ingested_is_named_and_its_question_scores_0(
+    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+) -> None:
+    judged = replace(
+        clocks,
+        documents=(*clocks.documents, JudgedDocument("empty", "empty.txt", "")),
+        questions=(Question("empty", "what stands in it?", {"empty": 1}), clocks.questions[0]),
+    )
+    async with fresh(judged) as room:
+        (run,) = await ran(judged, room, watching)
+    assert room.absent == {"empty"}
+    nothing, all_ = run.questions
+    assert set(nothing.metrics.values()) == {0}
+    assert run.summary.metrics["nDCG@10"] == 0.5 == all_.metrics["nDCG@10"] / 2
+
+
+async def test_each_tenant_s_questions_are_answered_from_its_own_documents(
+    fresh: FreshRoom, watching: Watching
+) -> None:
+    askers = {"acme": Principal("acme"), "globex": Principal("globex"), "default": None}
+    judged = JudgedSet(
+        "tenants",
+        tuple(
+            Question(name, "leap second", {name: 1}, asking=Asking(asker)) for name, asker in askers.items()
+        ),
+        tuple(
+            JudgedDocument(
+                name, f"{name}.txt", f"The leap second of {name}.", asker.tenant if asker else None
+            )
+            for name, asker in askers.items()
+        ),
+    )
+    async with fresh(judged) as room:
+        (run,) = await ran(judged, room, watching)
+    assert [one.principal.tenant for one in room.questions] == ["acme", "globex", "default"]
+    assert [[hit.finds for hit in one.hits] for one in run.questions] == [
+        [("acme",)],
+        [("globex",)],
+        [("default",)],
+    ]
+    assert run.summary.leaks == 0
+
+
+async def test_a_restriction_names_documents_as_the_set_does_and_holds(
+    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+) -> None:
+    restrictions = {
+        "any": Asking(),
+        "here": Asking(collections=("documents",)),
+        "only": Asking(sources=("quartz",)),
+        "not": Asking(exclude_sources=("quartz",)),
+    }
+    questions = (
+        Question(id_, "which clock is there?", {"quartz": 1}, asking=one) for id_, one in restrictions.items()
+    )
+    judged = replace(clocks, questions=tuple(questions))
+    async with fresh(judged) as room:
+        (run,) = await ran(judged, room, watching)
+    found = {one.id: [hit.finds for hit in one.hits] for one in run.questions}
+    assert len(found["any"]) == len(found["here"]) == 6
+    assert ("quartz",) in found["any"]
+    assert found["only"] == [("quartz",)]
+    assert found["not"] == [()] * 5
+    assert run.summary.leaks == 0
+
+
+async def test_hits_that_the_asker_may_not_see_are_counted_as_leaks(
+    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+) -> None:
+    async with fresh(clocks) as room:
+        seeing, blind = room.questions[:2]
+        blind = replace(blind, readable=blind.readable - blind.targets[0].sources)
+        (run,) = await ran(clocks, replace(room, questions=(seeing, blind)), watching)
+    seen, leaked = run.questions
+    assert seen.leaks == ()
+    assert leaked.leaks == (leaked.hits[0].id,)
+    assert run.summary.leaks == 1
+
+
+@pytest.mark.usefixtures("scratch")
+@pytest.mark.parametrize("candidates", [10, 50, 150])
+async def test_metrics_look_as_deep_as_their_name_says_even_if_lists_are_shorter(
+    tmp_path: Path, watching: Watching, candidates: int
+) -> None:
+    names = [f"lamp {number}" for number in range(120)]
+    judged = JudgedSet(
+        "lamps",
+        (Question("q", "lamp", dict.fromkeys(names, 1)),),
+        tuple(JudgedDocument(name, f"{name}.txt", f"This is {name}.") for name in names),
+    )
+    settings = Settings.model_validate({"data": tmp_path / "data", "search": {"candidates": candidates}})
+    async with fresh_room(judged, settings, {}, language=None, progress=watching.ingesting) as room:
+        (run,) = await ran(judged, room, watching, SPARSE)
+    assert run.summary.metrics["recall@100"] == pytest.approx(100 / 120)
+    assert run.summary.metrics["MAP@100"] == pytest.approx(100 / 120)
+    assert run.summary.metrics["recall@20"] == pytest.approx(20 / 120)
+    assert run.summary.metrics["nDCG@10"] == 1
+    assert len(run.questions[0].hits) == 10
+
+
+async def test_passages_that_are_expected_are_measured_in_characters_too(
+    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+) -> None:
+    quartz = next(one for one in clocks.documents if one.name == "quartz")
+    judged = replace(
+        clocks,
+        questions=(
+            Question("quoted", "how fast do quartz crystals swing?", excerpts=(Excerpt(quartz.content),)),
+            Question("named", "how fast do quartz crystals swing?", {"quartz": 1}),
+        ),
+    )
+    async with fresh(judged) as room:
+        (run,) = await ran(judged, room, watching, DENSE)
+    quoted, named = run.questions
+    assert quoted.expected == {"passage 1": 1}
+    assert quoted.hits[0].finds == ("passage 1",)
+    assert quoted.metrics["nDCG@10"] == quoted.metrics["token_recall@5"] == 1
+    assert len(quoted.hits) == 6
+    share = len(quartz.content) / sum(len(_content(clocks, hit.title)) for hit in quoted.hits[:5])
+    assert quoted.metrics["token_precision@5"] == quoted.metrics["token_IoU@5"] == pytest.approx(share)
+    assert not named.metrics.keys() & set(TOKENS)
+    assert run.summary.metrics["token_recall@5"] == 1
+
+
+def _content(judged: JudgedSet, title: str) -> str:
+    return next(one.content for one in judged.documents if one.filename == title)
+
+
+async def test_a_question_that_is_no_query_is_named(
+    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+) -> None:
+    judged = replace(clocks, questions=(Question("long", "why? " * 1_000, {"sundial": 1}),))
+    async with fresh(judged) as room:
+        with pytest.raises(InvalidRequestError, match="Question long: query must have at most 4096"):
+            await ran(judged, room, watching)
+
+
+def listed(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_a_fresh_room_is_gone_afterwards_and_after_an_error(
+    clocks: JudgedSet, fresh: FreshRoom, scratch: Path, tmp_path: Path
+) -> None:
+    async with fresh(clocks) as room:
+        (folder,) = listed(scratch)
+        assert room.settings.data.is_relative_to(folder)
+        assert room.settings.data.is_dir()
+    assert not listed(scratch)
+    with suppress(ZeroDivisionError):
+        async with fresh(clocks):
+            assert listed(scratch)
+            raise ZeroDivisionError
+    assert not listed(scratch)
+    unknown = replace(clocks, questions=(Question("q", "?", {"moondial": 1}),))
+    with pytest.raises(ConfigurationError, match="names the source 'moondial'"):
+        async with fresh(unknown):
+            pass
+    assert not listed(scratch)
+    assert not (tmp_path / "data").exists()
+
+
+async def test_questions_alone_have_no_room_of_their_own(clocks: JudgedSet, fresh: FreshRoom) -> None:
+    with pytest.raises(ConfigurationError, match=r"clocks has questions only\. Leave --fresh out"):
+        async with fresh(replace(clocks, documents=())):
+            pass
+
+
+async def test_questions_are_asked_of_the_collections_that_exist(
+    clock_room: Path, watching: Watching
+) -> None:
+    judged = JudgedSet(
+        "mine", (Question("1", "who sold the time in London?", {"letter-on-selling-the-time.txt": 1}),)
+    )
+    for collection in (None, "documents"):
+        async with existing_room(judged, Settings(data=clock_room), collection) as room:
+            (run,) = await ran(judged, room, watching)
+        assert run.summary.metrics["hit_rate@5"] == 1
+        assert not room.absent
+
+
+async def test_a_room_without_documents_is_an_error(
+    clocks: JudgedSet, clock_room: Path, tmp_path: Path
+) -> None:
+    for data, collection, place in (
+        (tmp_path / "data", None, f"{tmp_path / 'data'}"),
+        (clock_room, "handbook", f"the collection 'handbook' of {clock_room}"),
+    ):
+        with pytest.raises(ConfigurationError) as error:
+            async with existing_room(clocks, Settings(data=data), collection):
+                pass
+        assert str(error.value).startswith(f"There are no documents to ask about in {place}. Bring some in")
+    assert not (tmp_path / "data").exists()
+
+
+def test_contenders_are_every_profile_in_every_mode_once() -> None:
+    profiles = {"words": {"mode": "sparse", "candidates": 200}}
+    settings = Settings.model_validate({"search": {"profiles": profiles}})
+    assert contenders(settings, ["default", "words", "default"], [None, "hybrid", "dense"]) == {
+        HYBRID: 50,
+        DENSE: 50,
+        Contender("words", "sparse"): 200,
+        Contender("words", "hybrid"): 200,
+        Contender("words", "dense"): 200,
+    }
+    with pytest.raises(InvalidRequestError, match="no profile 'letters'; there are: default, words"):
+        contenders(settings, ["letters"], [None])

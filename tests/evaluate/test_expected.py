@@ -1,0 +1,235 @@
+"""Judgements tied to the sources that are there: names, quotes, what a ranking finds, and leaks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.errors import ConfigurationError
+from rag.evaluate.expected import expected, shelves_of
+from rag.evaluate.metrics import Stretch
+from rag.evaluate.sets.judged import Asking, Excerpt, Question
+from rag.records import Chunk, Hit, Principal
+from rag.search.uris import resource_uri
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.evaluate.expected import Expected
+    from rag.records import Source
+
+    Put = Callable[..., Awaitable[Source]]
+    Tie = Callable[..., Awaitable[Expected]]
+
+pytestmark = pytest.mark.anyio
+
+ME = Principal("default")
+
+
+@pytest.fixture
+def put(small_desk: ModuleType, tmp_path: Path) -> Put:
+    """Put a source with these paragraphs on the shelf."""
+
+    async def source(
+        name: str, *paragraphs: str, shelf: tuple[str, str] = ("default", "documents")
+    ) -> Source:
+        details = {"url": f"https://example.org/{name}", "metadata": {"path": f"notes/{name}.md"}}
+        async with await small_desk.writing(tmp_path, *shelf) as writer:
+            new = small_desk.new_source(writer, f"file:///notes/{name}.md", *paragraphs, **details)
+            await writer.replace([new])
+        made: Source = new.source
+        return made
+
+    return source
+
+
+@pytest.fixture
+def tie(tmp_path: Path) -> Tie:
+    """Tie a question of these judgements to what is on the shelf."""
+
+    async def tied(
+        *,
+        names: dict[str, str] | None = None,
+        absent: frozenset[str] = frozenset(),
+        **judgements: Any,  # noqa: ANN401 a question's
+    ) -> Expected:
+        shelves = await shelves_of(Reader(tmp_path, timeout_seconds=15), ME.tenant, names=names or {})
+        return await expected(Question("q", "?", **judgements), ME, shelves, absent)
+
+    return tied
+
+
+def hit(source: Source, start: int = 0, end: int = 10, seq: int = 0) -> Hit:
+    return Hit(Chunk(f"{source.id}/{seq}", source.id, seq, start, end, ""), source, 1, 1)
+
+
+async def test_a_source_is_named_by_its_id_uri_url_path_or_as_the_set_names_it(put: Put, tie: Tie) -> None:
+    one, _ = await put("one", "first"), await put("two", "second")
+    called = [one.id, one.uri, str(one.url), one.metadata["path"], resource_uri(one.collection, one.id), "a1"]
+    for name in called:
+        found = await tie(documents={name: 2}, names={"notes/one.md": "a1"})
+        assert [(target.name, target.grade, target.sources) for target in found.targets] == [
+            (name, 2, frozenset({one.id}))
+        ]
+        assert found.grades == {name: 2}
+
+
+async def test_a_path_that_two_collections_have_is_found_by_either(put: Put, tie: Tie) -> None:
+    here, there = await put("one", "first"), await put("one", "first", shelf=("default", "other"))
+    (target,) = (await tie(documents={"notes/one.md": 1})).targets
+    assert target.sources == {here.id, there.id}
+
+
+@pytest.mark.parametrize(
+    "judgements",
+    [
+        {"documents": {"notes/ome.md": 1}},
+        {"excerpts": (Excerpt("first", ("notes/ome.md",)),)},
+        {"documents": {"notes/one.md": 1}, "asking": Asking(sources=("notes/ome.md",))},
+        {"documents": {"notes/one.md": 1}, "asking": Asking(exclude_sources=("notes/ome.md",))},
+    ],
+)
+async def test_an_unknown_source_is_an_error_that_names_the_nearest(
+    put: Put, tie: Tie, judgements: dict[str, Any]
+) -> None:
+    await put("one", "first")
+    with pytest.raises(ConfigurationError) as error:
+        await tie(**judgements)
+    assert str(error.value) == (
+        "Question q names the source 'notes/ome.md'; there is none of this id, URI, URL or path; "
+        "did you mean notes/one.md?"
+    )
+
+
+async def test_another_tenant_s_source_is_unknown(put: Put, tie: Tie) -> None:
+    await put("one", "first")
+    theirs = await put("theirs", "first", shelf=("acme", "documents"))
+    with pytest.raises(ConfigurationError, match="there is none of this id"):
+        await tie(documents={theirs.id: 1})
+
+
+@pytest.mark.parametrize(
+    "quote", ["swings to and fro", " swings  to\nand\tfro\n", "swings (to) $1.50 [sic] .*"]
+)
+async def test_a_quote_is_found_whatever_white_space_is_between_its_words(
+    put: Put, tie: Tie, quote: str
+) -> None:
+    text = "the bob " + "\n  ".join(quote.split()) + " all day"
+    one = await put("one", text)
+    (target,) = (await tie(excerpts=(Excerpt(quote, ("notes/one.md",)),))).targets
+    assert target.stretches == (Stretch(one.id, 8, len(text) - 8),)
+    assert (target.name, target.grade, target.sources) == ("passage 1", 1, frozenset())
+
+
+async def test_a_quote_without_a_source_counts_wherever_it_stands(put: Put, tie: Tie) -> None:
+    one, two = await put("one", "it swings"), await put("two", "now it swings and it swings")
+    other = await put("other", "it stands still")
+    found = await tie(excerpts=(Excerpt("it swings"),))
+    (target,) = found.targets
+    places = {Stretch(one.id, 0, 9), Stretch(two.id, 4, 13), Stretch(two.id, 18, 27)}
+    assert set(target.stretches) == places
+    assert found.wanted([]) == [target.stretches[0]]
+    assert found.wanted([Stretch(two.id, 16, 27)]) == [Stretch(two.id, 18, 27)]
+    assert found.ranking([hit(other), hit(two, 16, 27)]) == [f"{other.id}/0", "passage 1"]
+    (only,) = (await tie(excerpts=(Excerpt("it swings", (one.id,)),))).targets
+    assert only.stretches == (Stretch(one.id, 0, 9),)
+
+
+async def test_a_quote_with_a_position_is_the_one_nearest_to_it(put: Put, tie: Tie) -> None:
+    two = await put("two", "now it swings and it swings")
+    (target,) = (await tie(excerpts=(Excerpt("it swings", start=20),))).targets
+    assert target.stretches == (Stretch(two.id, 18, 27),)
+
+
+async def test_a_quote_that_doesn_t_stand_there_is_an_error(put: Put, tie: Tie) -> None:
+    await put("one", "it swings")
+    await put("two", "it stands")
+    with pytest.raises(ConfigurationError) as error:
+        await tie(excerpts=(Excerpt("it stands", ("notes/one.md",)),))
+    assert str(error.value) == (
+        "Question q quotes 'it stands', which stands in none of the sources that it expects. "
+        "Copy the words exactly; line ends and spaces don't matter."
+    )
+
+
+async def test_nothing_finds_what_could_not_be_ingested(put: Put, tie: Tie) -> None:
+    one = await put("one", "it swings")
+    absent = frozenset({"gone"})
+    found = await tie(documents={"gone": 1, one.id: 1}, absent=absent)
+    assert found.grades == {"gone": 1, one.id: 1}
+    assert found.ranking([hit(one)]) == [one.id]
+    quoted = await tie(excerpts=(Excerpt("it stood", ("gone",)), Excerpt("swings")), absent=absent)
+    assert quoted.grades == {"passage 1": 1, "passage 2": 1}
+    assert quoted.ranking([hit(one)]) == ["passage 2"]
+    assert quoted.wanted([]) == [Stretch(one.id, 3, 9)]
+
+
+async def test_where_sources_are_expected_each_counts_once_at_its_first_hit(put: Put, tie: Tie) -> None:
+    one, two, other = [await put(name, "text") for name in ("one", "two", "other")]
+    found = await tie(documents={"notes/one.md": 1, "notes/two.md": 1})
+    hits = [hit(one), hit(other), hit(one, seq=1), hit(other, seq=1), hit(two)]
+    assert found.ranking(hits) == ["notes/one.md", other.id, "notes/two.md"]
+
+
+async def test_where_passages_are_expected_each_hit_that_brings_none_counts(put: Put, tie: Tie) -> None:
+    one = await put("one", "It swings. " * 9, "The end is near. It is here.")
+    found = await tie(excerpts=(Excerpt("The end is near."), Excerpt("It is here.")))
+    hits = [hit(one, 0, 40), hit(one, 40, 80, seq=1), hit(one, 90, 130, seq=2), hit(one, 95, 131, seq=3)]
+    assert found.ranking(hits) == [f"{one.id}/0", f"{one.id}/1", "passage 1", "passage 2"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "finds"),
+    [
+        (0, 15, True),  # half of the passage
+        (0, 14, False),
+        (10, 20, True),  # all of it, and no more
+        (12, 14, True),  # less, but wholly within
+        (18, 22, True),  # half of the hit lies within
+        (18, 23, False),
+        (20, 30, False),
+    ],
+)
+async def test_a_passage_is_found_by_half_of_it_or_by_a_hit_half_within(
+    put: Put, tie: Tie, start: int, end: int, *, finds: bool
+) -> None:
+    one, two = await put("one", "before it the passage at last"), await put("two", "nothing of it")
+    (target,) = (await tie(excerpts=(Excerpt("the passag"),))).targets
+    assert target.stretches == (Stretch(one.id, 10, 20),)
+    assert target.is_found_by(hit(one, start, end)) is finds
+    assert not target.is_found_by(hit(two, start, end))
+
+
+async def test_hits_that_the_asker_may_see_are_no_leaks(put: Put, tie: Tie) -> None:
+    one, two = await put("one", "first"), await put("two", "second", shelf=("default", "other"))
+    found = await tie(documents={one.id: 1})
+    assert found.leaks([hit(one), hit(two)]) == []
+
+
+async def test_a_hit_of_another_tenant_is_a_leak(put: Put, tie: Tie) -> None:
+    one = await put("one", "first")
+    theirs = await put("theirs", "first", shelf=("acme", "documents"))
+    found = await tie(documents={one.id: 1})
+    assert found.leaks([hit(one), hit(theirs, seq=3)]) == [f"{theirs.id}/3"]
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        Asking(collections=("documents",)),
+        Asking(sources=("notes/one.md", "notes/more.md")),
+        Asking(exclude_sources=("notes/two.md",)),
+    ],
+    ids=["collections", "sources", "exclude_sources"],
+)
+async def test_a_hit_that_the_question_s_restriction_doesn_t_allow_is_a_leak(
+    put: Put, tie: Tie, asking: Asking
+) -> None:
+    one, more = await put("one", "first"), await put("more", "first")
+    two = await put("two", "second", shelf=("default", "other"))
+    found = await tie(documents={one.id: 1}, asking=asking)
+    assert found.leaks([hit(one), hit(two), hit(more)]) == [f"{two.id}/0"]
