@@ -24,6 +24,7 @@ COMMANDS = {
     "remove": "remove",
     "status": "status",
     "eval": "evaluate",
+    "bench": "bench",
     "config": "config",
 }
 """Each command and the module that holds it. A module is imported when its command is asked for."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rag.records import Collection, Heading, Source, Vectors
 
 PROBES = 20  # partitions searched at least; with no maximum, a filter can't starve a search
+REFINED = 2  # times as many are ranked by their true distance; with 1, recall@20 is .98 of 100,000
 SOURCES_KEPT = 10_000  # summaries remembered per collection, some 5 MB
 CHUNK_COLUMNS = ["id", "source_id", "generation", "seq", "start", "end", "page", "section", "body"]
 
@@ -100,7 +101,7 @@ class CollectionReader:
         with engine_errors("searching by meaning"):
             query = self._chunks.query().nearest_to(vector).distance_type(cast(Any, self.collection.distance))
             # Refined, because a quantised index gives distances of its own kind.
-            query = query.minimum_nprobes(PROBES).maximum_nprobes(0).refine_factor(1)
+            query = query.minimum_nprobes(PROBES).maximum_nprobes(0).refine_factor(REFINED)
             query = query.where(where) if where else query
             rows = await self._table(query.select([*CHUNK_COLUMNS, "vector", "_distance"]).limit(limit))
         return [Scored(stored, 1.0 - distance) for stored, distance in _with(rows, "_distance")]

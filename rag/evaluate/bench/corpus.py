@@ -1,0 +1,78 @@
+"""What is searched and asked: the demo's sentences, shuffled into as many documents as needed."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import TYPE_CHECKING
+
+from rag.ingest.parse import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SHORTEST = 40  # characters of what counts as a sentence
+SENTENCES, SECTION = 140, 20  # of a document and of a section: some 27 chunks
+SEED = 7
+
+QUESTIONS = (
+    "who sold the time in London?",
+    "leap second 2016",
+    "how do quartz oscillators drift",
+    "what does a falseticker do",
+    "the date line and the missing day",
+    "Harrison's fourth timekeeper",
+    "why ten days were dropped",
+    "GPS week rollover",
+    "who built the first caesium clock?",
+    "What is the difference between UTC and TAI?",
+    "sand glass on ships",
+    "how did monks know when to pray",
+    "when did railways agree on one time?",
+    "network time protocol offset",
+    "gnomon",
+    "the error of the Julian calendar",
+    "what happens to computers in 2038?",
+    "how accurate is an optical lattice clock compared with a caesium fountain?",
+    "who invented the pendulum clock",
+    "how is the date of Easter computed",
+    "why do clocks go forward in spring",
+    "how far is a nautical mile of longitude at the equator",
+    "ISO 8601 week numbers",
+    "what is the equation of time",
+    "relativity and satellites",
+    "How slow was the watch when it reached Jamaica?",
+    "a public clock with an extra hand",
+    "smearing a second over a day",
+    "does the Earth turn more slowly than it did?",
+    "water clocks that ring a bell",
+    "anchor escapement",
+    "the Board of Longitude and its prize money",
+)
+
+
+def sentences(corpus: Path) -> tuple[str, ...]:
+    """The sentences in a folder of documents, each once, in order."""
+    documents = [parse(path.read_bytes(), path.name) for path in sorted(corpus.iterdir())]
+    texts = [
+        document.text[block.start : block.end]
+        for document in documents
+        for block in document.blocks
+        if block.kind in {"paragraph", "list"}
+    ]
+    found = [" ".join(one.split()) for text in texts for one in re.split(r"(?<=[.!?])\s+", text)]
+    return tuple(dict.fromkeys(one for one in found if len(one) >= SHORTEST))
+
+
+def write_documents(folder: Path, sentences: Sequence[str], count: int) -> None:
+    """A folder of so many Markdown files made of these sentences, the same every time."""
+    chance = random.Random(SEED)  # noqa: S311 repeatable, not secret
+    folder.mkdir()
+    for number in range(count):
+        parts = [
+            f"## Part {part}\n\n" + " ".join(chance.choices(sentences, k=SECTION))
+            for part in range(SENTENCES // SECTION)
+        ]
+        text = f"# Document {number}\n\n" + "\n\n".join(parts)
+        (folder / f"{number:04}.md").write_text(text, encoding="utf-8")

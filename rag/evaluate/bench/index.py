@@ -1,0 +1,105 @@
+"""What the approximate index finds of what exact search finds, and how much sooner."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rag.evaluate.bench.corpus import QUESTIONS, SEED
+from rag.evaluate.bench.engine import TENANT, open_engine
+from rag.evaluate.bench.measure import interleaved, measured
+from rag.evaluate.bench.stock import SOURCE_CHUNKS, stocked
+from rag.store.reader import Reader
+from rag.store.schema import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from rag.evaluate.bench.engine import Engine
+    from rag.evaluate.bench.measure import Measure
+    from rag.evaluate.bench.stock import Bench
+    from rag.store.reader import CollectionReader
+
+FOUND = 20  # chunks that are compared
+TIMEOUT_SECONDS = 60
+
+Answers = dict[str, list[str]]
+"""Ids by query."""
+
+
+async def measure_index(bench: Bench) -> list[Measure]:
+    """Recall and time of the dense list, without a filter and with filters that keep ever fewer rows."""
+    measures = []
+    for size in bench.sizes.index:
+        data = await stocked(bench, size)
+        name = "index" if size == bench.sizes.index[0] else f"index of {size} chunks"
+        measures += await _measured(bench, data, name)
+    return measures
+
+
+async def _measured(bench: Bench, data: Path, name: str) -> list[Measure]:
+    engine = await open_engine(data, bench.embedder)
+    reader = Reader(data, timeout_seconds=TIMEOUT_SECONDS)
+    (collection,) = await reader.collections(TENANT)
+    table = await reader.open(collection)
+    vectors = dict(zip(QUESTIONS, await bench.embedder.embed(QUESTIONS, "query"), strict=True))
+    measures = []
+    for suffix, where in filters([source.id for source in await table.listing()]).items():
+        bench.say(f"comparing the vector index with exact search{suffix.replace('/', ', ')}")
+        found: dict[str, Answers] = {"index": {}, "exact": {}}
+        calls = _calls(engine, table, vectors, where, found)
+        took = await interleaved(calls, QUESTIONS, len(QUESTIONS))
+        shares = [recall(found["index"][query], found["exact"][query]) for query in QUESTIONS]
+        shown = measured(f"{name}/recall@{FOUND}{suffix}", shares, "share", [1.0])
+        measures += [
+            replace(shown, value=statistics.fmean(shares)),
+            measured(f"{name}/search{suffix}", took["index"], "ms", took["exact"]),
+        ]
+    return measures
+
+
+def _calls(
+    engine: Engine,
+    table: CollectionReader,
+    vectors: Mapping[str, npt.NDArray[np.float32]],
+    where: str | None,
+    found: Mapping[str, Answers],
+) -> dict[str, Callable[[str], Awaitable[None]]]:
+    """Both ways to search; each notes what it found."""
+
+    async def index(query: str) -> None:
+        ranking = await table.dense(vectors[query], FOUND, where)
+        found["index"][query] = [one.stored.id for one in ranking]
+
+    async def exact(query: str) -> None:
+        found["exact"][query] = await engine.exact(vectors[query], FOUND, where)
+
+    return {"index": index, "exact": exact}
+
+
+def recall(found: list[str], exact: list[str]) -> float:
+    """The share of the exact answer that was found: (["a", "x"], ["a", "b"]) -> 0.5; of nothing, all."""
+    return len(set(found) & set(exact)) / len(exact) if exact else 1.0
+
+
+def filters(sources: list[str]) -> dict[str, str | None]:
+    """Predicates by what they add to a measure's name: all rows, half, one in a hundred, in ten thousand."""
+    order = np.random.default_rng(SEED).permutation(sources).tolist()
+    few = partial(_some_sources, order)
+    return {
+        "": None,
+        "/filter 50 %": f"seq < {SOURCE_CHUNKS // 2}",
+        "/filter 1 %": few(0.01),
+        "/filter 0.01 %": few(0.0001),
+    }
+
+
+def _some_sources(order: list[str], share: float) -> str:
+    return one_of("source_id", order[: max(1, round(len(order) * share))])

@@ -1,0 +1,78 @@
+"""How much memory processes hold, in MB (resident)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+
+from rag.evaluate.bench.corpus import QUESTIONS
+from rag.evaluate.bench.measure import measured
+from rag.evaluate.bench.process import bare_server, script, served
+from rag.evaluate.bench.stock import stocked
+
+if TYPE_CHECKING:
+    from rag.evaluate.bench.measure import Measure
+    from rag.evaluate.bench.process import Server
+    from rag.evaluate.bench.stock import Bench
+
+PAUSE_SECONDS = 0.4  # between two looks; a process that used no CPU meanwhile has settled
+SAMPLE_SECONDS = 0.25  # to look at all processes takes some milliseconds
+
+
+async def measure_memory(bench: Bench) -> list[Measure]:
+    """Our server, when it has opened its desk and after searches, against a bare one with the engine open."""
+    data = await stocked(bench, bench.sizes.collection)
+    values: dict[str, list[float]] = {name: [] for name in ("idle", "working", "bare", "bare working")}
+    for at in range(bench.sizes.rounds):
+        bench.say(f"watching the servers' memory, {at + 1} of {bench.sizes.rounds}")
+        async with served(script("refdesk", data)) as server:
+            await server.begin()
+            values["idle"].append(await _settled(server))
+            values["working"].append(await _worked(server, bench.sizes.searches))
+        async with served(bare_server(data)) as server:
+            await server.begin()
+            await server.search(QUESTIONS[0])
+            values["bare"].append(await _settled(server))
+            values["bare working"].append(await _worked(server, bench.sizes.searches))
+    return [
+        measured(f"memory/{name}", values[name], "MB", values[limit])
+        for name, limit in (("idle", "bare"), ("working", "bare working"))
+    ]
+
+
+async def watch_memory(pid: int, seen: list[float]) -> None:
+    """Note what a process and its children hold, again and again, until cancelled."""
+    while True:
+        seen.append(_held(pid))
+        await anyio.sleep(SAMPLE_SECONDS)
+
+
+async def _settled(server: Server) -> float:
+    pid = server.process.pid
+    before = -1.0
+    while (now := _cpu_seconds(pid)) != before:
+        before = now
+        await anyio.sleep(PAUSE_SECONDS)
+    return _held(pid)
+
+
+async def _worked(server: Server, searches: int) -> float:
+    for at in range(searches):
+        await server.search(QUESTIONS[at % len(QUESTIONS)])
+    return _held(server.process.pid)
+
+
+def _cpu_seconds(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return round(times.user + times.system, 1)  # its threads that only look around use less
+
+
+def _held(pid: int) -> float:
+    """The sum over a process and its children; 0 when it has just ended."""
+    try:
+        process = psutil.Process(pid)
+        return sum(one.memory_info().rss for one in [process, *process.children(recursive=True)]) / 1e6
+    except psutil.Error:
+        return 0.0

@@ -1,0 +1,57 @@
+"""A run: the parts in order, on a workbench that is gone afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rag.embed.open import open_embedder
+from rag.evaluate.bench.corpus import sentences
+from rag.evaluate.bench.growth import measure_growth
+from rag.evaluate.bench.index import measure_index
+from rag.evaluate.bench.ingestion import measure_ingestion
+from rag.evaluate.bench.memory import measure_memory
+from rag.evaluate.bench.reading import measure_reading
+from rag.evaluate.bench.search import measure_concurrency, measure_search
+from rag.evaluate.bench.start import measure_start
+from rag.evaluate.bench.stock import Bench, Sizes
+from rag.evaluate.bench.tables import measure_tables
+from rag.settings import EmbedderSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from rag.evaluate.bench.measure import Measure
+
+PARTS: dict[str, Callable[[Bench], Awaitable[list[Measure]]]] = {
+    "start": measure_start,
+    "search": measure_search,
+    "reading": measure_reading,
+    "concurrency": measure_concurrency,
+    "memory": measure_memory,
+    "ingestion": measure_ingestion,
+    "growth": measure_growth,
+    "index": measure_index,
+    "tables": measure_tables,
+}
+
+
+async def run_bench(
+    parts: Sequence[str], *, corpus: Path, sizes: Sizes, say: Callable[[str], None]
+) -> list[Measure]:
+    """The measures of these parts; `say` is told what is being done.
+
+    Everything is made of the sentences in the folder `corpus` and lies in one temporary folder, which is
+    removed at the end, also after an error. Nobody's data and settings are touched.
+
+    Raises:
+        RefdeskError: something that was to be measured failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="refdesk-bench-") as folder:
+        say(f"working in {folder}")
+        async with open_embedder(EmbedderSettings(), {}) as embedder:
+            some = sentences(corpus)
+            vectors = await embedder.embed(some, "document")
+            bench = Bench(Path(folder), embedder, some, vectors, sizes, say)
+            return [measure for part in parts for measure in await PARTS[part](bench)]

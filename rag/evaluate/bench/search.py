@@ -1,0 +1,100 @@
+"""Warm searches through the server and through the library, against the engine's own calls."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, get_args
+
+import anyio
+
+from rag.evaluate.bench.client import connected
+from rag.evaluate.bench.corpus import QUESTIONS
+from rag.evaluate.bench.engine import TENANT, open_engine
+from rag.evaluate.bench.measure import interleaved, measured
+from rag.evaluate.bench.stock import stocked
+from rag.records import Mode, Principal, SearchRequest
+from rag.search.desk import Desk
+from rag.settings import SearchSettings
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from rag.evaluate.bench.client import Call
+    from rag.evaluate.bench.engine import Engine
+    from rag.evaluate.bench.measure import Measure
+    from rag.evaluate.bench.stock import Bench
+
+PRINCIPAL = Principal(TENANT)
+LEVELS = (1, 4, 16)  # searches at once
+
+
+def desk_on(bench: Bench, data: Path) -> Desk:
+    """A desk on a data folder, with the embedder that all share."""
+    settings = SearchSettings()
+    return Desk(Reader(data, timeout_seconds=settings.timeout_seconds), bench.embedder, settings)
+
+
+async def measure_search(bench: Bench) -> list[Measure]:
+    """Searches of each mode, one after another."""
+    data = await stocked(bench, bench.sizes.collection)
+    desk, engine = desk_on(bench, data), await open_engine(data, bench.embedder)
+    measures = []
+    async with connected(data) as call:
+        for mode in get_args(Mode):
+            bench.say(f"searching in mode {mode}")
+            searches = _searches(mode, desk, engine, call)
+            took = await interleaved(searches, QUESTIONS, bench.sizes.searches)
+            measures += against_engine(f"search/{mode}", took, "ms")
+    return measures
+
+
+def _searches(
+    mode: Mode, desk: Desk, engine: Engine, call: Call
+) -> dict[str, Callable[[str], Awaitable[object]]]:
+    async def library(query: str) -> None:
+        await desk.search(PRINCIPAL, SearchRequest(query, mode=mode))
+
+    async def stdio(query: str) -> None:
+        await call("search", query=query, mode=mode)
+
+    return {"library": library, "stdio": stdio, "engine": partial(engine.search, mode)}
+
+
+def against_engine(name: str, values: Mapping[str, list[float]], unit: str) -> list[Measure]:
+    """The program's two ways to do a thing, against the engine's."""
+    return [measured(f"{name}/{way}", values[way], unit, values["engine"]) for way in ("library", "stdio")]
+
+
+async def measure_concurrency(bench: Bench) -> list[Measure]:
+    """Hybrid searches a second, so many at once."""
+    data = await stocked(bench, bench.sizes.collection)
+    desk, engine = desk_on(bench, data), await open_engine(data, bench.embedder)
+    measures = []
+    async with connected(data) as call:
+        searches = _searches("hybrid", desk, engine, call)
+        for level in LEVELS:
+            bench.say(f"searching, {level} at once")
+            rates: dict[str, list[float]] = {way: [] for way in searches}
+            for at in range(bench.sizes.rounds + 1):
+                for way, search in searches.items():
+                    rate = await _rate(search, level, bench.sizes.searches // 2)
+                    rates[way] += [rate] if at else []  # the first round fills the caches
+            measures += against_engine(f"concurrency/{level}", rates, "searches/s")
+    return measures
+
+
+async def _rate(search: Callable[[str], Awaitable[object]], level: int, times: int) -> float:
+    queries = (QUESTIONS[at % len(QUESTIONS)] for at in range(times))
+    began = time.perf_counter()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(level):
+            tasks.start_soon(_ask_all, search, queries)
+    return times / (time.perf_counter() - began)
+
+
+async def _ask_all(search: Callable[[str], Awaitable[object]], queries: Iterator[str]) -> None:
+    for query in queries:
+        await search(query)

@@ -1,0 +1,118 @@
+"""What the parts measure on: a workbench, and on it data folders with collections of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rag.embed.vectors import unit_rows
+from rag.evaluate.bench.corpus import SEED
+from rag.evaluate.bench.engine import TENANT
+from rag.records import Passage, Source
+from rag.settings import DEFAULT_COLLECTION
+from rag.store.writer import NewSource, ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from rag.embed import Embedder
+    from rag.records import Vectors
+    from rag.store.writer import CollectionWriter
+
+SOURCE_CHUNKS = 10
+WAVE_SOURCES = 500  # in one commit
+FEWEST, MOST = 3, 5  # sentences of a chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured; tests take less."""
+
+    searches: int = 96  # of each kind
+    starts: int = 11  # of each server; with many tenants, half as many
+    rounds: int = 3  # of what takes seconds
+    collection: int = 10_000  # chunks of the collection that most parts search
+    growth: tuple[int, ...] = (1_000, 10_000, 100_000)  # chunks
+    index: tuple[int, ...] = (100_000,)  # chunks
+    tenants: tuple[int, ...] = (1, 100, 2_000)
+    files: int = 200  # for ingestion
+    book: int = 5_000  # chunks of the long source
+
+
+LARGE = Sizes(growth=(1_000, 10_000, 100_000, 1_000_000), index=(100_000, 1_000_000))
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all parts share: a folder that goes away, an embedder, sentences with their vectors."""
+
+    folder: Path
+    embedder: Embedder
+    sentences: Sequence[str]
+    vectors: Vectors
+    sizes: Sizes
+    say: Callable[[str], None]
+
+
+async def stocked(bench: Bench, chunks: int) -> Path:
+    """A data folder whose one collection holds so many chunks; made when first asked for.
+
+    The chunks are made up of real sentences, their vectors are the means of the sentences'. They go
+    through the writer, as ingested ones do, so tables and indexes are the real ones.
+    """
+    data = bench.folder / f"{chunks} chunks"
+    if data.exists():
+        return data
+    bench.say(f"making a collection of {chunks:,} chunks")
+    collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, bench.embedder.identity)
+    chance = np.random.default_rng(SEED)
+    sources = range(chunks // SOURCE_CHUNKS)
+    async with open_writer(data, collection) as writer:
+        for first in sources[::WAVE_SOURCES]:
+            wave = sources[first : first + WAVE_SOURCES]
+            await writer.replace([_made_up(bench, writer, number, chance) for number in wave])
+        await writer.finish()
+    return data
+
+
+def _made_up(bench: Bench, writer: CollectionWriter, number: int, chance: np.random.Generator) -> NewSource:
+    chosen = [
+        chance.integers(0, len(bench.sentences), chance.integers(FEWEST, MOST + 1))
+        for _ in range(SOURCE_CHUNKS)
+    ]
+    texts = [" ".join(bench.sentences[at] for at in some) for some in chosen]
+    means = np.stack([bench.vectors[some].mean(axis=0) for some in chosen])
+    vectors = unit_rows(means)
+    return new_source(writer, f"Document {number}", "\n\n".join(texts), paragraphs(texts), vectors)
+
+
+def paragraphs(texts: Sequence[str]) -> list[Passage]:
+    """The passages of a text that is these texts with blank lines between them."""
+    ends = np.cumsum([len(text) + 2 for text in texts]).tolist()
+    return [
+        Passage(seq, end - 2 - len(text), end - 2, (), "", None, len(text) // 4)
+        for seq, (text, end) in enumerate(zip(texts, ends, strict=True))
+    ]
+
+
+def new_source(
+    writer: CollectionWriter, title: str, text: str, passages: Sequence[Passage], vectors: Vectors
+) -> NewSource:
+    """A source as ingestion hands it to the writer."""
+    uri = f"bench:{title}"
+    source = Source(
+        id=writer.source_id(uri),
+        collection=writer.collection.name,
+        uri=uri,
+        title=title,
+        mime_type="text/markdown",
+        digest=title,
+        chunk_count=len(passages),
+        length=len(text),
+        ingested_at=datetime.now(UTC),
+    )
+    return NewSource(source, text, (), passages, vectors)
