@@ -34,7 +34,7 @@ MEANING = (
 
 @command("bench")
 @click.argument("parts", nargs=-1, metavar="[PART]...", type=click.Choice(list(PARTS)))
-@click.option("--large", is_flag=True, help="A million chunks, too: some ten minutes and 10 GB of disk more.")
+@click.option("--large", is_flag=True, help="A million chunks, too: some seven minutes and 6 GB of disk more.")
 @click.option(
     "--compare",
     "earlier",
@@ -50,7 +50,7 @@ async def bench_command(
     PARTs are start, search, reading, concurrency, memory, ingestion, growth, index and tables; all of them
     by default, which takes some five minutes. Close other programs meanwhile.
 
-    It makes collections of its own in a temporary folder (up to 2 GB; TMPDIR says where) and removes them
+    It makes collections of its own in a temporary folder (about 1 GB; TMPDIR says where) and removes them
     at the end. Your documents and settings are not used.
     """
     before = read_run(earlier) if earlier else []
