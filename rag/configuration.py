@@ -16,7 +16,7 @@ import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rag.errors import ConfigurationError
-from rag.settings import ProfileSettings, Settings
+from rag.settings import AccessRule, ProfileSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,7 +90,11 @@ def environment_name(keys: tuple[str, ...]) -> str:
 
 
 def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], object]]:
-    known = {environment_name(keys): (keys, annotation) for keys, annotation in setting_keys().items()}
+    known = {
+        environment_name(keys): (keys, annotation)
+        for keys, annotation in setting_keys().items()
+        if annotation != tuple[AccessRule, ...]  # tables are for the file
+    }
     for name, raw in environment.items():
         if not name.startswith(ENVIRONMENT_PREFIX) or name == "REFDESK_CONFIG":
             continue

@@ -41,6 +41,10 @@ Language = Literal[
     "none",
 ]
 """Whose rules cut words to their stems in the full-text index; `none` leaves words as they are."""
+FieldType = Literal["string", "integer", "number", "boolean", "datetime", "string list"]
+Value: TypeAlias = "str | int | float | bool | datetime | tuple[str, ...]"
+"""What a declared metadata field of a source can hold, by its type; never an empty list."""
+Visibility = Literal["tenant", "restricted"]
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
 
 
@@ -51,6 +55,19 @@ class Principal:
     tenant: str
     user: str | None = None
     groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may see a source of their tenant: everybody, or those in `allow`; never those in `deny`.
+
+    Entries read user:NAME or group:NAME. `revision` counts the changes. `rag.access` has the rule.
+    """
+
+    visibility: Visibility
+    allow: frozenset[str] = frozenset()
+    deny: frozenset[str] = frozenset()
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +179,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A tenant's named body of sources, with what its indexes were made by."""
+    """A tenant's named body of sources, with what its indexes were made by.
+
+    `fields` are the declared metadata fields, by which searches can be filtered; `visibility` is
+    that of new sources for which nothing else is said.
+    """
 
     tenant: str
     name: str
@@ -170,6 +191,8 @@ class Collection:
     language: Language
     distance: str
     created_at: datetime
+    fields: Mapping[str, FieldType] = field(default_factory=dict)
+    visibility: Visibility = "tenant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +219,7 @@ class SearchRequest:
     collections: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
     exclude_sources: tuple[str, ...] = ()
+    filter: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import platformdirs
 from pydantic import (
@@ -20,12 +20,18 @@ from pydantic import (
 )
 
 from rag.errors import ConfigurationError
-from rag.records import MAX_LIMIT, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode
+from rag.records import MAX_LIMIT, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 NAME_PATTERN = r"^[a-z0-9]+(?:[-_][a-z0-9]+)*$"
 """Tenants and collections. Their names are joined by `__` into table names, so none holds one."""
 NAME_LENGTH = 48
+MAX_ENTRIES = 256  # of an access list, and groups of a principal; more is an error, never cut
+MAX_ENTRY_CHARS = 256
+ENTRY_KINDS = ("user", "group")
 DEFAULT_COLLECTION = "documents"
 DEFAULT_PROFILE = "default"
 
@@ -49,6 +55,32 @@ class PrincipalSettings(_Section):
     """Whose documents a local server answers from."""
 
     tenant: Name = "default"
+    user: str = ""
+    groups: Annotated[tuple[str, ...], Field(max_length=MAX_ENTRIES)] = ()
+
+
+class AccessRule(_Section):
+    """Who may see the sources whose path below the ingested folder matches a pattern."""
+
+    path: str
+    visibility: Visibility = "restricted"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _valid(self) -> AccessRule:
+        try:
+            check_access(self.visibility, self.allow, self.deny)
+        except ConfigurationError as error:
+            raise ValueError(str(error).rstrip(".")) from error
+        return self
+
+
+class AccessSettings(_Section):
+    """Who may see a source that is ingested for the first time."""
+
+    of_documents: bool = False
+    rules: tuple[AccessRule, ...] = ()
 
 
 class EmbedderSettings(_Section):
@@ -131,8 +163,48 @@ class Settings(_Section):
     embedder: EmbedderSettings = EmbedderSettings()
     chunking: ChunkingSettings = ChunkingSettings()
     ingest: IngestSettings = IngestSettings()
+    access: AccessSettings = AccessSettings()
     search: SearchSettings = SearchSettings()
     server: ServerSettings = ServerSettings()
+
+
+def valid_entries(entries: Iterable[str]) -> frozenset[str]:
+    """The entries of a list, if they can be one.
+
+    Raises:
+        ConfigurationError: one is neither user:NAME nor group:NAME, or there are too many.
+    """
+    checked = frozenset(entries)
+    if len(checked) > MAX_ENTRIES:
+        raise ConfigurationError(
+            f"An access list holds {len(checked)} entries; at most {MAX_ENTRIES} are allowed. Use a group."
+        )
+    for entry in checked:
+        kind, _, name = entry.partition(":")
+        if (
+            kind not in ENTRY_KINDS
+            or not name.strip()
+            or len(entry) > MAX_ENTRY_CHARS
+            or not name.isprintable()
+        ):
+            raise ConfigurationError(
+                f"{entry[:64]!r} can't stand in an access list; write user:NAME or group:NAME."
+            )
+    return checked
+
+
+def check_access(visibility: Visibility | None, allow: Iterable[str], deny: Iterable[str]) -> None:
+    """Hold an access record to meaning what it says.
+
+    Raises:
+        ConfigurationError: everybody may see it and only some may, or an entry can't stand in a list.
+    """
+    if visibility == "tenant" and any(allow):
+        raise ConfigurationError(
+            "visibility tenant lets everybody see it; leave allow out, or say restricted."
+        )
+    valid_entries(allow)
+    valid_entries(deny)
 
 
 def valid_name(name: str) -> str:

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 def stdio_principal(settings: PrincipalSettings) -> Principal:
     """On stdio the operating system's user is the boundary, and the settings say the rest."""
-    return Principal(tenant=settings.tenant)
+    return Principal(settings.tenant, settings.user or None, frozenset(settings.groups))

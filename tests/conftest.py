@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 import rag.admin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
+
+
+# A longer run of the properties: pytest tests/filters --hypothesis-profile=thorough.
+settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 
 
 @dataclass(frozen=True, slots=True)

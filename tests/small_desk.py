@@ -16,17 +16,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
 
 import rag.ingest.run
 from rag.embed.vectors import unit_rows
-from rag.ingest.run import ingest
-from rag.records import EmbedderIdentity, Heading, Passage, Source
+from rag.ingest.rights import Rights
+from rag.ingest.run import Instructions, ingest
+from rag.records import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.settings import IngestSettings
-from rag.store.writer import NewSource, ensure_collection, open_writer
+from rag.store.schema import NewSource
+from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -106,9 +108,8 @@ async def ingested(
             writer,
             embedder,
             paths,
-            settings or IngestSettings(),
-            max_tokens=254,
-            progress=progress or Silent(),
+            Instructions(settings or IngestSettings(), 254, Rights(made.visibility)),
+            progress or Silent(),
         )
 
 
@@ -140,8 +141,11 @@ def new_source(
         "length": len(text),
         "ingested_at": datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
     }
+    kept = {name: details.pop(name) for name in ("access", "set_access", "fields") if name in details}
     source = Source(**values | details)  # type: ignore[arg-type]
-    return NewSource(source, text, (Heading(paragraphs[0], 1, 0),), passages, vectors(paragraphs))
+    outline = (Heading(paragraphs[0], 1, 0),)
+    rest: dict[str, Any] = {"access": Access("tenant")} | kept
+    return NewSource(source, text, outline, passages, vectors(paragraphs), **rest)
 
 
 def generation(number: int) -> list[str]:

@@ -77,7 +77,8 @@ def settings_file() -> Path:
 
 def principal(settings: Settings) -> Principal:
     """Who asks on the command line: whoever the settings name."""
-    return Principal(tenant=settings.principal.tenant)
+    named = settings.principal
+    return Principal(named.tenant, named.user or None, frozenset(named.groups))
 
 
 def counted(number: int, thing: str) -> str:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from rag.admin.access import access_options, said
 from rag.admin.console import collection_option, command, language_option, print_json
 from rag.admin.progress import shown_progress
 from rag.embed.open import open_embedder
-from rag.ingest.run import ingest
+from rag.ingest.rights import Rights, Said
+from rag.ingest.run import Instructions, ingest
 from rag.settings import DEFAULT_COLLECTION, valid_name
 from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from rag.ingest.report import Report
-    from rag.records import Language
+    from rag.records import Language, Visibility
     from rag.settings import Settings
 
 PARTLY_FAILED = 3
@@ -31,6 +33,8 @@ PARTLY_FAILED = 3
 @click.option("--hidden", is_flag=True, help="Hidden files and folders, too.")
 @collection_option(DEFAULT_COLLECTION)
 @language_option("a new collection")
+@access_options
+@click.option("--set-access", is_flag=True, help="Also of sources that are there already.")
 async def ingest_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -40,6 +44,10 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     hidden: bool,
     collection: str,
     language: Language | None,
+    visibility: Visibility | None,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    set_access: bool,
     as_json: bool,
 ) -> int:
     """Bring files and folders into a collection.
@@ -53,7 +61,12 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
     report = await run_ingest(
-        settings.model_copy(update={"ingest": options}), paths, collection, language=language, quiet=as_json
+        settings.model_copy(update={"ingest": options}),
+        paths,
+        collection,
+        language=language,
+        rights=rights_of(settings, said(visibility, allow, deny), set_access=set_access),
+        quiet=as_json,
     )
     if as_json:
         print_json({"counts": report.counts, "files": [asdict(one) for one in report.outcomes]})
@@ -66,26 +79,31 @@ async def run_ingest(
     collection: str,
     *,
     language: Language | None = None,
+    rights: Rights | None = None,
     quiet: bool,
 ) -> Report:
-    """An ingestion run as the settings say, with what people see of it; `quiet` on standard output."""
+    """An ingestion run as the settings say, with what people see of it; `quiet` on standard output.
+
+    `rights` None means: as the settings and the collection say.
+    """
     name = valid_name(collection)
     async with open_embedder(settings.embedder, os.environ) as embedder:
         made = await ensure_collection(
             settings.data, settings.principal.tenant, name, embedder.identity, language=language
         )
+        rights = replace(rights or rights_of(settings), usual=made.visibility)
         async with open_writer(settings.data, made) as writer:
             with shown_progress() as progress:
-                report = await ingest(
-                    writer,
-                    embedder,
-                    paths,
-                    settings.ingest,
-                    max_tokens=settings.chunking.max_tokens,
-                    progress=progress,
-                )
+                instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights)
+                report = await ingest(writer, embedder, paths, instructions, progress)
     click.echo(", ".join(f"{count} {kind}" for kind, count in report.counts.items()), err=quiet)
     return report
+
+
+def rights_of(settings: Settings, asked: Said | None = None, *, set_access: bool = False) -> Rights:
+    """Who may see what is ingested, as was asked for and as the settings say."""
+    of_documents = settings.access.of_documents
+    return Rights("tenant", asked, settings.access.rules, of_documents=of_documents, set_access=set_access)
 
 
 def _exit_code(report: Report) -> int:

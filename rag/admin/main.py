@@ -22,6 +22,8 @@ COMMANDS = {
     "sources": "sources",
     "source": "sources",
     "remove": "remove",
+    "collection": "collection",
+    "access": "access",
     "status": "status",
     "eval": "evaluate",
     "bench": "bench",

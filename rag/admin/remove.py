@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 async def remove_command(
     settings: Settings, *, sources: tuple[str, ...], everything: bool, collection: str, as_json: bool
 ) -> None:
-    """Remove sources by id, by file, or by the folder they came from."""
+    """Remove sources by id, by file, or by folder."""
     if everything == bool(sources):
         raise InvalidRequestError("Name the sources to remove, or give --all.")
     (table,) = await open_collections(settings, collection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
 from typing import TYPE_CHECKING, get_args
@@ -20,11 +21,26 @@ if TYPE_CHECKING:
 WIDTH = 100  # of passages; longer lines are hard to read
 
 
+def _json_object(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> dict[str, object] | None:
+    if value is None:
+        return None
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter("it is not valid JSON.") from error
+    if not isinstance(read, dict):
+        raise click.BadParameter('it is not an object, such as {"year": 2024}.')
+    return read
+
+
 @command("search")
 @click.argument("query")
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="How to search.")
 @click.option("--profile", metavar="NAME", help="The retrieval plan: a profile of the settings.")
 @click.option("--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Most results.")
+@click.option("--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources that fit.")
 @collection_option(None)
 async def search_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -33,12 +49,14 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     mode: Mode | None,
     profile: str | None,
     limit: int | None,
+    filter_: dict[str, object] | None,
     collection: str | None,
     as_json: bool,
 ) -> None:
     """Search as an assistant would, and print the passages found.
 
-    Mode and limit are as in the settings by default.
+    Mode and limit are as in the settings by default. A filter is on fields that the collection declares:
+    {"year": {"$gte": 2020}, "status": {"$in": ["final", "draft"]}}.
     """
     request = SearchRequest(
         query,
@@ -46,6 +64,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         limit=limit,
         mode=mode,
         collections=(collection,) if collection else None,
+        filter=filter_,
     )
     async with open_desk(settings, os.environ) as desk:
         reply = search_reply(await desk.search(principal(settings), request), max_chars=None)

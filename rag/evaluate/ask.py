@@ -108,6 +108,7 @@ def _request(one: Expected, ask: Callable[..., SearchRequest], limit: int | None
         collections=one.question.asking.collections,
         sources=one.sources,
         exclude_sources=one.exclude_sources,
+        filter=one.question.asking.filter,
     )
 
 

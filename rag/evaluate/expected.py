@@ -8,16 +8,19 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rag.access import visible
 from rag.errors import ConfigurationError
 from rag.evaluate.metrics import Stretch
+from rag.filters.matches import matches
+from rag.filters.parse import parse
 from rag.search.uris import resource_uri
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from rag.evaluate.sets.judged import Excerpt, Question
-    from rag.records import Chunk, Hit, Principal, Source
-    from rag.store.reader import CollectionReader, Reader
+    from rag.records import Chunk, FieldType, Hit, Principal
+    from rag.store.reader import CollectionReader, Reader, StoredSource
 
 HALF = 0.5
 
@@ -108,15 +111,33 @@ class Shelves:
     """The sources of a tenant, and the names by which judgements may call them."""
 
     tables: dict[str, CollectionReader] = field(default_factory=dict)
+    stored: dict[str, StoredSource] = field(default_factory=dict)
     by_name: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     texts: dict[str, str] = field(default_factory=dict)
 
-    def add(self, source: Source, table: CollectionReader, name: str | None) -> None:
+    def add(self, stored: StoredSource, table: CollectionReader, name: str | None) -> None:
         """Take up a source; `name` is what a set calls it."""
+        source = stored.source
         self.tables[source.id] = table
+        self.stored[source.id] = stored
         uri = resource_uri(source.collection, source.id)
         for one in {source.id, uri, source.uri, source.url, source.metadata.get("path"), name} - {None}:
             self.by_name[str(one)].add(source.id)
+
+    def readable(self, principal: Principal, wanted: Mapping[str, object] | None) -> frozenset[str]:
+        """The sources that the principal may see and the filter keeps, by the reference of both rules.
+
+        Raises:
+            InvalidRequestError: the filter is none.
+        """
+        seen = {id_: one for id_, one in self.stored.items() if visible(principal, one.access)}
+        if wanted is None:
+            return frozenset(seen)
+        fields: dict[str, FieldType] = {}
+        for table in self.tables.values():
+            fields.update(table.collection.fields)
+        tree = parse(wanted, fields)
+        return frozenset(id_ for id_, one in seen.items() if matches(tree, one.fields))
 
     async def text(self, source_id: str) -> str:
         """The source's text."""
@@ -134,8 +155,8 @@ async def shelves_of(
     for collection in await reader.collections(tenant):
         if only in {None, collection.name}:
             table = await reader.open(collection)
-            for source in await table.listing():
-                shelves.add(source, table, names.get(source.metadata.get("path", "")))
+            for stored in await table.stored():
+                shelves.add(stored, table, names.get(stored.source.metadata.get("path", "")))
     return shelves
 
 
@@ -146,6 +167,7 @@ async def expected(
 
     Raises:
         ConfigurationError: the question names a source or a quote that isn't there.
+        InvalidRequestError: its filter is none.
     """
     asking = question.asking
     return Expected(
@@ -154,7 +176,7 @@ async def expected(
         tuple([target async for target in _targets(question, shelves, absent)]),
         None if asking.sources is None else tuple(_ids(question, set(asking.sources) - absent, shelves)),
         tuple(_ids(question, set(asking.exclude_sources) - absent, shelves)),
-        frozenset(shelves.tables),
+        shelves.readable(principal, asking.filter),
     )
 
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from rag.embed.open import open_embedder
-from rag.ingest.run import ingest
+from rag.ingest.rights import Rights
+from rag.ingest.run import Instructions, ingest
 from rag.settings import DEFAULT_COLLECTION, IngestSettings
 from rag.store.writer import ensure_collection, open_writer
 
@@ -53,9 +54,9 @@ async def shelve(
                     writer,
                     embedder,
                     [folder / tenant],
-                    IngestSettings(),  # the operator's patterns are for the operator's files
-                    max_tokens=settings.chunking.max_tokens,
-                    progress=progress,
+                    # The operator's patterns and rules are for the operator's files.
+                    Instructions(IngestSettings(), settings.chunking.max_tokens, Rights("tenant")),
+                    progress,
                 )
             absent |= _failed(report, names)
     return frozenset(absent)

@@ -21,11 +21,11 @@ from anyio import to_thread
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.discover import discover, printable, read
+from rag.ingest.fields import declared_fields
 from rag.ingest.report import Outcome, Report
 from rag.ingest.sandbox import parse_safely
 from rag.records import Heading, Source
-from rag.store.schema import body
-from rag.store.writer import NewSource
+from rag.store.schema import NewSource, body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from rag.embed import Embedder
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.report import OutcomeKind
-    from rag.records import Document, Passage, Vectors
+    from rag.ingest.rights import Rights
+    from rag.records import Access, Document, Passage, Value, Vectors
     from rag.settings import IngestSettings
     from rag.store.writer import CollectionWriter, KnownSource
 
@@ -67,15 +68,24 @@ class Prepared:
     digest: str
     document: Document
     passages: Sequence[Passage]
+    access: Access
+    fields: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """How a run goes: which files, how long a chunk may be, and who may see what is new."""
+
+    files: IngestSettings
+    max_tokens: int
+    rights: Rights
 
 
 async def ingest(
     writer: CollectionWriter,
     embedder: Embedder,
     paths: Iterable[Path],
-    settings: IngestSettings,
-    *,
-    max_tokens: int,
+    instructions: Instructions,
     progress: Progress,
 ) -> Report:
     """Bring the collection to the state of the files at `paths`.
@@ -85,8 +95,8 @@ async def ingest(
     Raises:
         ProviderError, StoreError: the embedder or the storage failed; what was written stays.
     """
-    discovery = await to_thread.run_sync(partial(discover, paths, settings, without=writer.data))
-    run = _Run(writer, embedder, settings, max_tokens, progress, await writer.known())
+    discovery = await to_thread.run_sync(partial(discover, paths, instructions.files, without=writer.data))
+    run = _Run(writer, embedder, instructions, progress, await writer.known())
     progress.started(len(discovery.found) + len(discovery.outcomes))
     run.finish(discovery.outcomes)
     try:
@@ -110,8 +120,7 @@ class _Run:
         self,
         writer: CollectionWriter,
         embedder: Embedder,
-        settings: IngestSettings,
-        max_tokens: int,
+        instructions: Instructions,
         progress: Progress,
         known: Mapping[str, KnownSource],
     ) -> None:
@@ -119,8 +128,9 @@ class _Run:
         self.outcomes: list[Outcome] = []
         self._writer = writer
         self._embedder = embedder
-        self._settings = settings
-        self._limit = min(max_tokens, embedder.window)
+        self._settings = instructions.files
+        self._limit = min(instructions.max_tokens, embedder.window)
+        self._rights = instructions.rights
         self._progress = progress
         self._first_with: dict[str, Found] = {}
         self._notes: dict[str, str] = {}
@@ -154,14 +164,25 @@ class _Run:
         if (first := self._first_with.setdefault(digest, found)) is not found:
             self._notes[found.uri] = f"same content as {printable(first.path)}"
         known = self.known.get(found.uri)
-        if known and known.digest == digest:
+        if known and known.digest == digest and not self._rights.set_access:
             self._finish_stored("unchanged", known.uri, known.id, known.chunk_count)
             return None
         name = printable(found.path.name)
         document = await parse_safely(data, name, timeout_seconds=self._settings.parse_timeout_seconds)
         make = partial(passages, document, token_spans=self._embedder.token_spans, limit=self._limit)
         chunks = await to_thread.run_sync(make)
-        return Prepared(found, digest, document, chunks)
+        access = self._rights.access(printable(found.name), document.metadata)
+        return Prepared(found, digest, document, chunks, access, self._fields(found, document))
+
+    def _fields(self, found: Found, document: Document) -> Mapping[str, Value]:
+        metadata = {"title": document.title, **document.metadata}
+        if document.date:
+            metadata["date"] = document.date.isoformat()
+        fields, complaints = declared_fields(metadata, self._writer.collection.fields)
+        if complaints:
+            before = self._notes.get(found.uri)
+            self._notes[found.uri] = "; ".join([*([before] if before else []), *complaints])
+        return fields
 
     async def embed(
         self,
@@ -199,14 +220,23 @@ class _Run:
             ingested_at=datetime.now(UTC),
             url=document.url,
             date=document.date,
-            metadata={**document.metadata, "path": printable(one.found.name)},
+            metadata={**self._rights.shown(document.metadata), "path": printable(one.found.name)},
         )
         outline = tuple(
             Heading(block.title, block.level, block.start)
             for block in document.blocks
             if block.kind == "heading"
         )
-        return NewSource(source, document.text, outline, one.passages, vectors)
+        return NewSource(
+            source,
+            document.text,
+            outline,
+            one.passages,
+            vectors,
+            access=one.access,
+            set_access=self._rights.set_access,
+            fields=one.fields,
+        )
 
     async def write(self, waves: MemoryObjectReceiveStream[list[NewSource]]) -> None:
         """Commit wave by wave."""

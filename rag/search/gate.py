@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -13,33 +13,44 @@ from rag.search.recall import concurrently
 from rag.store.schema import split_chunk_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
     from rag.search.recall import Candidate
-    from rag.store.reader import CollectionReader, StoredChunk, StoredSource
+    from rag.search.view import View
+    from rag.store.reader import StoredChunk, StoredSource
 
 SLACK = 4  # candidates checked beyond the limit, so that a stale one doesn't cost a second look
 WIDER = 4  # times as many are checked when these were not enough
 READS = 3  # of a source that is replaced each time
 
+Alarm: TypeAlias = "Callable[[int], None]"
+"""Told how many sources the gate keeps back that the lists' own predicate should have left out.
 
-async def admit(candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], limit: int) -> list[Hit]:
+A change of access between a list and the gate is told, too; anything else is a bug.
+"""
+
+
+async def admit(
+    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], limit: int, alarm: Alarm
+) -> list[Hit]:
     """The first `limit` candidates that are readable now, as hits, newer first among equals."""
     taken = limit + SLACK
-    hits = await _readable(candidates[:taken], vector)
+    hits = await _readable(candidates[:taken], vector, alarm)
     while len(hits) < limit and taken < len(candidates):
         taken *= WIDER  # all of them anew: reads of different moments can show a source in two versions
-        hits = await _readable(candidates[:taken], vector)
+        hits = await _readable(candidates[:taken], vector, alarm)
     return newer_first(hits)[:limit]
 
 
-async def _readable(candidates: Sequence[Candidate], vector: npt.NDArray[np.float32]) -> list[Hit]:
-    tables: dict[int, tuple[CollectionReader, list[Candidate]]] = {}
+async def _readable(
+    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], alarm: Alarm
+) -> list[Hit]:
+    by_view: dict[int, tuple[View, list[Candidate]]] = {}
     for candidate in candidates:
-        tables.setdefault(id(candidate.table), (candidate.table, []))[1].append(candidate)
-    found = await concurrently([partial(_visible, *pair) for pair in tables.values()])
+        by_view.setdefault(id(candidate.view), (candidate.view, []))[1].append(candidate)
+    found = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.values()])
     visible = {id_: pair for group in found for id_, pair in group.items()}
     return [
         _hit(candidate, *visible[candidate.id], vector) for candidate in candidates if candidate.id in visible
@@ -47,12 +58,15 @@ async def _readable(candidates: Sequence[Candidate], vector: npt.NDArray[np.floa
 
 
 async def _visible(
-    table: CollectionReader, candidates: Sequence[Candidate]
+    view: View, candidates: Sequence[Candidate], alarm: Alarm
 ) -> dict[str, tuple[StoredChunk, StoredSource]]:
-    """The candidates that count now, by id; read again where their source was replaced meanwhile."""
+    """The candidates that count now and may leave, by id; read again where their source was replaced."""
     versions = {candidate.id: candidate.versions for candidate in candidates}
     for _ in range(READS):
-        sources = await table.sources(split_chunk_id(id_)[0] for id_ in versions)
+        there = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
+        sources = {id_: source for id_, source in there.items() if view.admits(source)}
+        if len(sources) < len(there):
+            alarm(len(there) - len(sources))
         visible = {
             id_: (one, source)
             for id_, stored in versions.items()
@@ -63,7 +77,7 @@ async def _visible(
         stale = [id_ for id_ in versions if id_ not in visible and _has_source(id_, sources)]
         if not stale:
             break
-        fresh = {one.id: (one,) for one in await table.chunks(stale)}
+        fresh = {one.id: (one,) for one in await view.table.chunks(stale, view.where)}
         versions |= {id_: fresh.get(id_, ()) for id_ in stale}
     return visible
 

@@ -10,6 +10,8 @@ from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, Mode
 from rag.settings import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rag.records import SearchRequest
     from rag.settings import SearchSettings
 
@@ -25,6 +27,7 @@ class Plan:
     collections: tuple[str, ...]
     sources: tuple[str, ...] | None
     exclude_sources: tuple[str, ...]
+    filter: Mapping[str, object] | None
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
@@ -42,6 +45,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
         raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
     if () in {request.collections, request.sources}:
         raise InvalidRequestError("collections and sources must name at least one, or be left out for all.")
+    for id_ in (*(request.sources or ()), *request.exclude_sources):
+        _check_whole("A source's id", id_)
     return Plan(
         query=_checked_query(request.query),
         mode=mode,
@@ -50,6 +55,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
         collections=settings.collections if request.collections is None else request.collections,
         sources=request.sources,
         exclude_sources=request.exclude_sources,
+        filter=request.filter,
     )
 
 
@@ -70,8 +76,12 @@ def _checked_query(query: str) -> str:
         raise InvalidRequestError(
             f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Ask for its core."
         )
-    try:
-        query.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError("query holds half a character (a lone surrogate).") from error
+    _check_whole("query", query)
     return query
+
+
+def _check_whole(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"{what} holds half a character (a lone surrogate).") from error

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from rag.rank.fusion import best_scores, ranks, reciprocal_rank_fusion
-from rag.store.schema import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 
     from rag.records import Mode
     from rag.search.plan import Plan
-    from rag.store.reader import CollectionReader, StoredChunk
+    from rag.search.view import View
+    from rag.store.reader import StoredChunk
 
 T = TypeVar("T")
 
@@ -33,30 +33,27 @@ class Candidate:
 
     id: str
     score: float
-    table: CollectionReader
+    view: View
     versions: tuple[StoredChunk, ...] = ()
 
 
-async def recall(
-    tables: Sequence[CollectionReader], plan: Plan, vector: npt.NDArray[np.float32]
-) -> list[Candidate]:
-    """What the mode's lists find in the tables, fused, best first.
+async def recall(views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]) -> list[Candidate]:
+    """What the mode's lists find in the views, fused, best first.
 
     Each list is one ranking over all tables: cosines compare between tables, and BM25 scores
     nearly do.
     """
-    scope = _scope(plan)
-    dense = [partial(table.dense, vector, plan.candidates, scope) for table in tables]
-    sparse = [partial(table.sparse, plan.query, plan.candidates, scope) for table in tables]
+    dense = [partial(view.table.dense, vector, plan.candidates, view.where) for view in views]
+    sparse = [partial(view.table.sparse, plan.query, plan.candidates, view.where) for view in views]
     calls = (dense if plan.mode != "sparse" else []) + (sparse if plan.mode != "dense" else [])
     rankings = await concurrently(calls)
-    lists = [rankings[: len(tables)], rankings[len(tables) :]] if plan.mode == "hybrid" else [rankings]
+    lists = [rankings[: len(views)], rankings[len(views) :]] if plan.mode == "hybrid" else [rankings]
     scored = [[(one.stored.id, one.score) for part in parts for one in part] for parts in lists]
-    seen: dict[str, tuple[CollectionReader, tuple[StoredChunk, ...]]] = {}
-    for table, ranking in zip([*tables, *tables], rankings, strict=False):
+    seen: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
+    for view, ranking in zip([*views, *views], rankings, strict=False):
         for stored in (one.stored for one in ranking):
-            _, versions = seen.get(stored.id, (table, ()))
-            seen[stored.id] = table, (*versions, stored)
+            _, versions = seen.get(stored.id, (view, ()))
+            seen[stored.id] = view, (*versions, stored)
     return [Candidate(id_, score, *seen[id_]) for id_, score in fused(plan.mode, scored)]
 
 
@@ -93,10 +90,3 @@ async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
     return [results[place] for place in range(len(calls))]
-
-
-def _scope(plan: Plan) -> str | None:
-    conditions = [one_of("source_id", plan.sources)] if plan.sources is not None else []
-    if plan.exclude_sources:
-        conditions.append(f"(NOT {one_of('source_id', plan.exclude_sources)})")
-    return " AND ".join(conditions) or None

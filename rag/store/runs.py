@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from rag.errors import NotFoundError
-from rag.store import maintenance, schema
+from rag.filters.predicate import literal
+from rag.store import maintenance
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there
 from rag.store.folder import locked, prepare
 
@@ -77,7 +78,7 @@ async def stored_run(data: Path, tenant: str, id_: int) -> StoredRun:
 
 
 def _theirs(tenant: str) -> str:
-    return f"(tenant = {schema.quoted(tenant)})"
+    return f"(tenant = {literal(tenant)})"
 
 
 async def _ids(table: lancedb.AsyncTable) -> list[int]:

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from rag.records import Heading, Source
+from rag.filters.predicate import EPOCH, literal, microseconds
+from rag.records import Access, FieldType, Heading, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rag.records import Passage, Vectors
+    from rag.records import Passage, Value, Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class NewSource:
+    """A source with everything that goes into the tables.
+
+    `access` is for a source that isn't there yet; one that is keeps its record, unless
+    `set_access` says otherwise. `fields` are declared ones, with values of their types.
+    """
+
+    source: Source
+    text: str
+    outline: tuple[Heading, ...]
+    passages: Sequence[Passage]
+    vectors: Vectors
+    access: Access | None = None
+    set_access: bool = False
+    fields: Mapping[str, Value] = field(default_factory=dict)
+
 
 COLLECTIONS = "collections"
 """The catalog: a row per collection; a collection exists from the moment its row does."""
@@ -24,6 +46,25 @@ def _schema(required: Mapping[str, pa.DataType], optional: Mapping[str, pa.DataT
     fields: list[pa.Field[Any]] = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
     return pa.schema(fields + [pa.field(name, kind) for name, kind in optional.items()])
 
+
+ACCESS_COLUMNS: dict[str, pa.DataType] = {
+    "visibility": pa.string(),
+    "allow": pa.list_(pa.string()),
+    "deny": pa.list_(pa.string()),
+}
+"""The access record: the source's is what counts, that of its chunks a copy for the engine.
+
+Without a record all are null; so is an empty list.
+"""
+
+_FIELD_TYPES: dict[FieldType, pa.DataType] = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "datetime": pa.int64(),  # microseconds since 1970: the engine's own literals end in 2262
+    "string list": pa.list_(pa.string()),
+}
 
 COLLECTIONS_SCHEMA = _schema(
     {
@@ -47,16 +88,24 @@ SOURCES_SCHEMA = _schema(
         "chunk_count": pa.int32(),
         "length": pa.int64(),
         "ingested_at": _MOMENT,
+        "fields": pa.string(),  # JSON: the declared fields that the source has
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
+        "revision": pa.int32(),
     },
-    {"url": pa.string(), "date": _MOMENT},
+    {"url": pa.string(), "date": _MOMENT, **ACCESS_COLUMNS},
 )
 SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
+SOURCE_COLUMNS = [
+    name
+    for name in SUMMARY_COLUMNS
+    if name not in {"generation", "metadata", "fields", "revision", *ACCESS_COLUMNS}
+]
+"""Those that a source's record has as they are."""
 
 
-def chunks_schema(dimension: int) -> pa.Schema:
-    """The columns of a chunk table.
+def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
+    """The columns of a chunk table, with one for each declared field.
 
     `body` is what is embedded and indexed: the context line and the text; the text is its
     last `end - start` characters. A chunk is visible while its `generation` is its source's.
@@ -69,11 +118,18 @@ def chunks_schema(dimension: int) -> pa.Schema:
         "start": pa.int64(),
         "end": pa.int64(),
         "tokens": pa.int32(),
+        "revision": pa.int32(),  # of the access record that is copied here
         "section": pa.list_(pa.string()),
         "body": pa.string(),
         "vector": pa.list_(pa.float32(), dimension),
     }
-    return _schema(required, {"page": pa.int32()})
+    declared = {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()}
+    return _schema(required, {"page": pa.int32(), **ACCESS_COLUMNS, **declared})
+
+
+def field_column(name: str) -> str:
+    """The column of a declared field; the names of fields are checked when they are declared."""
+    return f"field_{name}"
 
 
 def chunks_table(tenant: str, collection: str) -> str:
@@ -86,14 +142,9 @@ def sources_table(tenant: str, collection: str) -> str:
     return f"sources__tenant_{tenant}__src_{collection}"
 
 
-def quoted(value: str) -> str:
-    """A string literal of the engine's SQL. Nothing but the quote itself is special there."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def one_of(column: str, values: Iterable[str]) -> str:
     """A predicate; `column` is one of ours. No values match nothing."""
-    literals = ", ".join(quoted(value) for value in values)
+    literals = ", ".join(literal(value) for value in values)
     return f"({column} IN ({literals}))" if literals else "(false)"
 
 
@@ -102,20 +153,59 @@ def body(context: str, text: str) -> str:
     return f"{context}\n\n{text}" if context else text
 
 
-def source_row(source: Source, *, generation: str, outline: Sequence[Heading], text: str) -> dict[str, Any]:
+def source_row(new: NewSource, *, generation: str, access: Access | None) -> dict[str, Any]:
     """A row of the source table."""
+    fields = {name: _stored(value) for name, value in new.fields.items()}
     return {
-        **{name: getattr(source, name) for name in SUMMARY_COLUMNS if name not in {"generation", "metadata"}},
+        **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
+        **access_values(access),
         "generation": generation,
-        "metadata": json.dumps(dict(source.metadata), ensure_ascii=False),
-        "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in outline]),
-        "text": text,
+        "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
+        "fields": json.dumps(fields, ensure_ascii=False),
+        "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
+        "text": new.text,
     }
 
 
-def source_record(row: dict[str, Any], collection: str) -> Source:
+def access_values(access: Access | None) -> dict[str, Any]:
+    """The columns of an access record."""
+    if access is None:
+        return {**dict.fromkeys(ACCESS_COLUMNS), "revision": 0}
+    lists = {"allow": sorted(access.allow) or None, "deny": sorted(access.deny) or None}
+    return {"visibility": access.visibility, **lists, "revision": access.revision}
+
+
+def access_record(row: Mapping[str, Any]) -> Access | None:
+    """A source row's access record, None where it has none."""
+    if row["visibility"] is None:
+        return None
+    allow, deny = (frozenset(row[name] or ()) for name in ("allow", "deny"))
+    return Access(row["visibility"], allow, deny, row["revision"])
+
+
+def _stored(value: Value) -> object:
+    return microseconds(value) if isinstance(value, datetime) else value
+
+
+def fields_record(stored: str, declared: Mapping[str, FieldType]) -> dict[str, Value]:
+    """The fields column of a row."""
+    values = json.loads(stored)
+    return {name: _value(value, declared[name]) for name, value in values.items() if name in declared}
+
+
+def _value(value: Any, kind: FieldType) -> Value:  # noqa: ANN401 what JSON holds
+    match kind:
+        case "datetime":
+            return EPOCH + timedelta(microseconds=value)
+        case "string list":
+            return tuple(value)
+        case _:
+            return cast("Value", value)
+
+
+def source_record(row: Mapping[str, Any], collection: str) -> Source:
     """A row's summary columns as a record."""
-    values = {name: row[name] for name in SUMMARY_COLUMNS if name not in {"generation", "metadata"}}
+    values = {name: row[name] for name in SOURCE_COLUMNS}
     return Source(collection=collection, metadata=json.loads(row["metadata"]), **values)
 
 
@@ -136,21 +226,27 @@ def split_chunk_id(id_: str) -> tuple[str, int]:
 
 
 def chunk_rows(
-    source_id: str, text: str, passages: Sequence[Passage], *, generation: str, vectors: Vectors
+    new: NewSource, *, generation: str, access: Access | None, fields: Mapping[str, FieldType]
 ) -> pa.Table:
     """Passages of one source with their vectors, as rows of the chunk table."""
-    flat = pa.array(vectors.reshape(-1))
+    passages, count = new.passages, len(new.passages)
+    same = {
+        "source_id": new.source.id,
+        "generation": generation,
+        **access_values(access),
+        **{field_column(name): _stored(value) for name, value in new.fields.items()},
+    }
     columns: dict[str, Any] = {
-        "id": [chunk_id(source_id, passage.seq) for passage in passages],
-        "source_id": [source_id] * len(passages),
-        "generation": [generation] * len(passages),
+        "id": [chunk_id(new.source.id, passage.seq) for passage in passages],
         "seq": [passage.seq for passage in passages],
         "start": [passage.start for passage in passages],
         "end": [passage.end for passage in passages],
         "tokens": [passage.tokens for passage in passages],
         "page": [passage.page for passage in passages],
         "section": [list(passage.section) for passage in passages],
-        "body": [body(passage.context, text[passage.start : passage.end]) for passage in passages],
-        "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+        "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(new.vectors.reshape(-1)), new.vectors.shape[1]),
     }
-    return pa.table(columns, schema=chunks_schema(vectors.shape[1]))
+    schema = chunks_schema(new.vectors.shape[1], fields)
+    columns |= {name: [same.get(name)] * count for name in schema.names if name not in columns}
+    return pa.table(columns, schema=schema)

@@ -16,38 +16,31 @@ import secrets
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rag.filters.predicate import literal
 from rag.records import Collection
 from rag.store import catalog, maintenance, schema
 from rag.store.connection import connect, database_folder, engine_errors
 from rag.store.folder import locked, make_key, prepare, read_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import lancedb
 
-    from rag.records import EmbedderIdentity, Heading, Language, Passage, Source, Vectors
+    from rag.records import Access, EmbedderIdentity, FieldType, Language, Visibility
+    from rag.store.schema import NewSource
 
 CATALOG_WAIT_SECONDS = 15
+CATALOG_COMPACTED = 32  # commits; each row is a file of its own until then, and 2,000 slow a first search
 DEFAULT_LANGUAGE: Language = "English"
-
-
-@dataclass(frozen=True, slots=True)
-class NewSource:
-    """A source with everything that goes into the tables."""
-
-    source: Source
-    text: str
-    outline: tuple[Heading, ...]
-    passages: Sequence[Passage]
-    vectors: Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +90,64 @@ class CollectionWriter:
         return {row["uri"]: KnownSource(**row) for row in rows}
 
     async def replace(self, items: Sequence[NewSource]) -> None:
-        """Store these sources; of those that were there before, only the new version remains."""
+        """Store these sources; of those that were there before, only the new version remains.
+
+        Who may see a source that was there before stays as it is, unless `set_access` says otherwise.
+        """
         generation = secrets.token_hex(8)
         ids = [item.source.id for item in items]
         with engine_errors("writing"):
             self._changed = True
-            await self._chunks.add(_chunk_rows(items, generation))
+            access = await self._access_for(items)
+            await self._chunks.add(self._chunk_rows(items, generation, access))
             rows = [
-                schema.source_row(item.source, generation=generation, outline=item.outline, text=item.text)
+                schema.source_row(item, generation=generation, access=access[item.source.id])
                 for item in items
             ]
             upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             await upsert.execute(pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA))
-            stale = f"{schema.one_of('source_id', ids)} AND (generation <> {schema.quoted(generation)})"
+            stale = f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
             await self._chunks.delete(stale)
+
+    async def _access_for(self, items: Sequence[NewSource]) -> dict[str, Access | None]:
+        """The record that each source is to have."""
+        there = await self.access(item.source.id for item in items)
+        access = {}
+        for item in items:
+            known, id_ = item.source.id in there, item.source.id
+            access[id_] = there[id_] if known and not item.set_access else item.access
+            if known and item.set_access and item.access:
+                access[id_] = _revised(item.access, there[id_])
+        return access
+
+    def _chunk_rows(
+        self, items: Sequence[NewSource], generation: str, access: Mapping[str, Access | None]
+    ) -> pa.Table:
+        fields = self.collection.fields
+        parts = [
+            schema.chunk_rows(item, generation=generation, access=access[item.source.id], fields=fields)
+            for item in items
+        ]
+        return pa.concat_tables(parts)
+
+    async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
+        """The access records of those sources that there are."""
+        query = self._sources.query().where(schema.one_of("id", ids))
+        rows = (await query.select(["id", "revision", *schema.ACCESS_COLUMNS]).to_arrow()).to_pylist()
+        return {row["id"]: schema.access_record(row) for row in rows}
+
+    async def set_access(self, records: Mapping[str, Access]) -> None:
+        """Give sources their access records; in force for every reader from the first commit of each.
+
+        The source's own record comes first. What is left of its copies after a crash, `sweep` mends.
+        """
+        with engine_errors("changing access"):
+            self._changed = True
+            there = await self.access(records)
+            for id_, record in records.items():
+                values = schema.access_values(_revised(record, there[id_]))
+                await self._sources.update(values, where=schema.one_of("id", [id_]))
+                await self._chunks.update(values, where=schema.one_of("source_id", [id_]))
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources; they are invisible from the first of the two commits."""
@@ -132,8 +169,23 @@ class CollectionWriter:
             for generation, ids in leftovers.items():
                 self._changed = True
                 theirs = schema.one_of("source_id", ids)
-                await self._chunks.delete(f"{theirs} AND (generation = {schema.quoted(generation)})")
+                await self._chunks.delete(f"{theirs} AND (generation = {literal(generation)})")
+            await self._mend_copies()
         self._incomplete = frozenset(key[0] for key, count in counted.items() if stored.get(key, 0) != count)
+
+    async def _mend_copies(self) -> None:
+        """Bring the chunks' copies of access records up to date, where a change was cut short."""
+        columns = ["source_id", "revision"]
+        copies = (await self._chunks.query().select(columns).to_arrow()).group_by(columns).aggregate([])
+        rows = (await self._sources.query().select(["id", "revision"]).to_arrow()).to_pylist()
+        revisions = {row["id"]: row["revision"] for row in rows}
+        stale = {
+            row["source_id"] for row in copies.to_pylist() if revisions[row["source_id"]] != row["revision"]
+        }
+        for source_id, record in (await self.access(stale)).items():
+            self._changed = True
+            values = schema.access_values(record)
+            await self._chunks.update(values, where=schema.one_of("source_id", [source_id]))
 
     async def _stored_chunks(self) -> dict[tuple[str, str], int]:
         """How many chunks there are of each source id and generation."""
@@ -157,12 +209,20 @@ class CollectionWriter:
         maintenance.sync_to_disk(self.data, self._opened_at)
 
 
-async def ensure_collection(
-    data: Path, tenant: str, name: str, embedder: EmbedderIdentity, *, language: Language | None = None
+async def ensure_collection(  # noqa: PLR0913 what a collection is made of
+    data: Path,
+    tenant: str,
+    name: str,
+    embedder: EmbedderIdentity,
+    *,
+    language: Language | None = None,
+    fields: Mapping[str, FieldType] = MappingProxyType({}),
+    visibility: Visibility = "tenant",
 ) -> Collection:
     """The collection of this name, made first if it isn't there.
 
-    `language` None means that of the collection, `DEFAULT_LANGUAGE` for a new one.
+    `language` None means that of the collection, `DEFAULT_LANGUAGE` for a new one. `fields` and
+    `visibility` are for a new one.
 
     Raises:
         ConfigurationError: it was made by another embedder or for another language, or the data folder
@@ -185,13 +245,20 @@ async def ensure_collection(
             catalog.check_language(collection, language or collection.language)
             return collection
         collection = Collection(
-            tenant, name, embedder, language or DEFAULT_LANGUAGE, "cosine", datetime.now(UTC)
+            tenant,
+            name,
+            embedder,
+            language or DEFAULT_LANGUAGE,
+            "cosine",
+            datetime.now(UTC),
+            dict(fields),
+            visibility,
         )
         await _create_tables(database, collection)
         maintenance.sync_to_disk(data, started)  # before the row says that they are there
         await collections.add(catalog.collection_row(collection))
-        # Each row is a file of its own until then, and with 2,000 of them a first search takes twice as long.
-        await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
+        if await collections.version() % CATALOG_COMPACTED == 0:
+            await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
         maintenance.sync_to_disk(_table_folder(data, schema.COLLECTIONS), started)
         return collection
 
@@ -240,7 +307,7 @@ async def drop_collection(data: Path, collection: Collection) -> None:
 async def _create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
     await _drop_tables(database, collection.tenant, collection.name)  # leftovers of a kill before the row
     key = collection.tenant, collection.name
-    columns = schema.chunks_schema(collection.embedder.dimension)
+    columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
     chunks = await database.create_table(schema.chunks_table(*key), schema=columns)
     await maintenance.create_chunk_indexes(chunks, collection.language)
     await database.create_table(schema.sources_table(*key), schema=schema.SOURCES_SCHEMA)
@@ -251,19 +318,12 @@ async def _drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str
         await database.drop_table(table, ignore_missing=True)
 
 
-def _chunk_rows(items: Sequence[NewSource], generation: str) -> pa.Table:
-    return pa.concat_tables(
-        [
-            schema.chunk_rows(
-                item.source.id, item.text, item.passages, generation=generation, vectors=item.vectors
-            )
-            for item in items
-        ]
-    )
+def _revised(access: Access, before: Access | None) -> Access:
+    return replace(access, revision=before.revision + 1 if before else 1)
 
 
 def _is(tenant: str, name: str) -> str:
-    return f"(tenant = {schema.quoted(tenant)}) AND (name = {schema.quoted(name)})"
+    return f"(tenant = {literal(tenant)}) AND (name = {literal(name)})"
 
 
 def _table_folder(data: Path, table: str) -> Path:

@@ -116,7 +116,7 @@ class Library:
         """The chunks of a source."""
         table, source = await self.table(), (await self.sources())[name]
         stored = (await table.sources([source.id]))[source.id]
-        return [chunk.text for chunk in await table.between(stored, 0, 9999)]
+        return [chunk.text for chunk in await table.between(stored, 0, 9999, "(true)")]
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ async def test_a_changed_file_keeps_its_id_and_so_do_its_chunks(library: Library
     assert before.id == after.id
     assert after.chunk_count > before.chunk_count
     ids = [f"{before.id}/{seq}" for seq in range(before.chunk_count)]
-    assert {stored.chunk.id for stored in await (await library.table()).chunks(ids)} == set(ids)
+    assert {stored.chunk.id for stored in await (await library.table()).chunks(ids, "(true)")} == set(ids)
 
 
 async def test_a_shorter_version_leaves_no_chunk_of_the_longer_one(library: Library) -> None:
@@ -237,7 +237,7 @@ async def test_a_chunk_is_the_text_of_its_source_at_its_place(library: Library) 
     found = await table.text(source.id)
     assert found
     stored, outline, text = found
-    chunks = await table.between(stored, 0, 9999)
+    chunks = await table.between(stored, 0, 9999, "(true)")
     assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
     assert [(heading.title, heading.level) for heading in outline] == [("Title", 1), ("More 😀", 2)]
     assert all(text[heading.start :].startswith("#") for heading in outline)

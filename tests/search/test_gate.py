@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from rag.records import Principal
 from rag.search.gate import SLACK, admit
 from rag.search.recall import Candidate, concurrently, fused
+from rag.search.view import View
 from rag.store.reader import CollectionReader, Reader
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
+ME = Principal("default")
+
 
 async def _table(shelf: Shelf) -> CollectionReader:
     reader = Reader(shelf.data, timeout_seconds=15)
@@ -27,12 +31,17 @@ async def _table(shelf: Shelf) -> CollectionReader:
 
 
 def _candidates(table: CollectionReader, ids: Iterable[str]) -> list[Candidate]:
-    return [Candidate(id_, 1 - place / 1000, table) for place, id_ in enumerate(ids)]
+    view = View(table, ME)
+    return [Candidate(id_, 1 - place / 1000, view) for place, id_ in enumerate(ids)]
+
+
+def _silent(_sources: int) -> None:
+    """The lists here are made up, so what the gate keeps back says nothing."""
 
 
 async def _admitted(shelf: Shelf, candidates: list[Candidate], limit: int) -> list[str]:
     (vector,) = shelf.small.vectors(["pendulum"])
-    return [hit.chunk.text for hit in await admit(candidates, vector, limit)]
+    return [hit.chunk.text for hit in await admit(candidates, vector, limit, _silent)]
 
 
 async def test_what_has_no_source_or_another_version_than_its_source_is_left_out(shelf: Shelf) -> None:
@@ -86,11 +95,11 @@ async def test_a_source_replaced_between_two_fetches_is_shown_in_one_version(
     chunks = CollectionReader.chunks
     fetches: list[int] = []
 
-    async def overtaken(table: CollectionReader, ids: list[str]) -> object:
+    async def overtaken(table: CollectionReader, ids: list[str], where: str) -> object:
         fetches.append(len(ids))
         if len(fetches) == 2:
             await shelf.put("a", *(f"new {n}" for n in range(4)))
-        return await chunks(table, ids)
+        return await chunks(table, ids, where)
 
     monkeypatch.setattr(CollectionReader, "chunks", overtaken)
     assert await _admitted(shelf, candidates, 4) == ["new 0", "new 1", "new 2"]

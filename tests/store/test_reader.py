@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.records import Language
-    from rag.store.writer import NewSource
+    from rag.store.schema import NewSource
 
 pytestmark = pytest.mark.anyio
 
+ALL = "(true)"
 NASTY = [
     "it's",
     "''",
@@ -71,7 +72,7 @@ async def test_a_relative_folder_is_no_cloud_address_whatever_its_name(
     folder = Path("db-1")
     async with await small_desk.writing(folder) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
-    assert len(await (await _opened(folder)).sparse("pendulum", 9, None)) == 1
+    assert len(await (await _opened(folder)).sparse("pendulum", 9, ALL)) == 1
 
 
 async def test_an_open_reader_sees_what_appears_later(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -81,14 +82,14 @@ async def test_an_open_reader_sees_what_appears_later(small_desk: ModuleType, tm
         (collection,) = await reader.collections("default")
         table = await reader.open(collection)
         assert collection == writer.collection
-        assert (await table.listing(), await table.count()) == ([], 0)
+        assert (await table.listing(), await table.has_any(ALL)) == ([], False)
         item = small_desk.new_source(writer, "a", "one", "two")
         await writer.replace([item])
         assert await table.listing() == [item.source]
-        assert [one.stored.chunk.id for one in await table.sparse("two", 9, None)] == [f"{item.source.id}/1"]
+        assert [one.stored.chunk.id for one in await table.sparse("two", 9, ALL)] == [f"{item.source.id}/1"]
         await writer.remove([item.source.id])
         assert await table.sources([item.source.id]) == {}
-        assert await table.sparse("two", 9, None) == []
+        assert await table.sparse("two", 9, ALL) == []
 
 
 async def test_a_source_comes_back_as_it_was_written(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ async def test_a_source_comes_back_as_it_was_written(small_desk: ModuleType, tmp
     assert found
     stored, outline, text = found
     assert (stored.source, outline, text) == (item.source, item.outline, item.text)
-    chunks = await table.between(stored, 0, 9)
+    chunks = await table.between(stored, 0, 9, ALL)
     assert [(one.seq, one.page, one.section) for one in chunks] == [
         (0, 1, ("Häder 'one' 😀",)),
         (1, 2, ("Häder 'one' 😀",)),
@@ -126,7 +127,7 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
     stored = (await table.sources([item.source.id]))[item.source.id]
 
     async def touching(start: int, end: int) -> str:
-        return "".join(one.text[0] for one in await table.touching(stored, start, end))
+        return "".join(one.text[0] for one in await table.touching(stored, start, end, ALL))
 
     assert [await touching(*window) for window in ((0, 1), (3, 7), (4, 6), (0, 99), (23, 30))] == [
         "a",
@@ -135,8 +136,8 @@ async def test_chunks_are_found_by_position_and_by_number(small_desk: ModuleType
         "abcd",
         "",
     ]
-    assert [one.seq for one in await table.between(stored, -1, 1)] == [0, 1]
-    assert [one.seq for one in await table.between(stored, 3, 9)] == [3]
+    assert [one.seq for one in await table.between(stored, -1, 1, ALL)] == [0, 1]
+    assert [one.seq for one in await table.between(stored, 3, 9, ALL)] == [3]
 
 
 async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -147,10 +148,10 @@ async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType
     assert ids == sorted(ids)
     assert len(ids) == 23
     paged, after = [], ""
-    while page := await table.page(after, 5):
+    while page := await table.page(after, 5, ALL):
         assert len(page) <= 5
-        paged += [source.id for source in page]
-        after = page[-1].id
+        paged += [stored.source.id for stored in page]
+        after = page[-1].source.id
     assert paged == ids
 
 
@@ -164,7 +165,7 @@ async def test_values_are_values_whatever_characters_they_hold(
         for item in items:
             id_ = item.source.id
             assert list(await table.sources([id_])) == [id_]
-            assert [one.chunk.id for one in await table.chunks([f"{id_}/0"])] == [f"{id_}/0"]
+            assert [one.chunk.id for one in await table.chunks([f"{id_}/0"], ALL)] == [f"{id_}/0"]
             (vector,) = item.vectors
             ranking = await table.dense(vector, 99, schema.one_of("source_id", [id_]))
             assert [one.stored.chunk.id for one in ranking] == [f"{id_}/0"]
@@ -180,7 +181,7 @@ async def test_no_values_match_nothing(small_desk: ModuleType, tmp_path: Path) -
         await writer.replace([small_desk.new_source(writer, "a", "text")])
     table = await _opened(tmp_path)
     assert await table.sources([]) == {}
-    assert await table.chunks([]) == []
+    assert await table.chunks([], ALL) == []
     assert await table.sparse("text", 9, schema.one_of("source_id", [])) == []
 
 
@@ -191,8 +192,8 @@ async def test_any_query_is_only_words(small_desk: ModuleType, tmp_path: Path, q
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "the text")])
     table = await _opened(tmp_path)
-    assert len(await table.sparse(query, 9, None)) <= 1
-    assert len(await table.sparse(f"text {query}", 9, None)) == 1
+    assert len(await table.sparse(query, 9, ALL)) <= 1
+    assert len(await table.sparse(f"text {query}", 9, ALL)) == 1
 
 
 async def test_words_beyond_the_most_do_not_count(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -200,8 +201,8 @@ async def test_words_beyond_the_most_do_not_count(small_desk: ModuleType, tmp_pa
         await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
     table = await _opened(tmp_path)
     filler = ["word"] * (MAX_TERMS - 1)
-    assert len(await table.sparse(" ".join([*filler, "pendulum"]), 9, None)) == 1
-    assert await table.sparse(" ".join([*filler, "word", "pendulum"]), 9, None) == []
+    assert len(await table.sparse(" ".join([*filler, "pendulum"]), 9, ALL)) == 1
+    assert await table.sparse(" ".join([*filler, "word", "pendulum"]), 9, ALL) == []
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ async def test_words_are_found_in_the_forms_of_the_language(
     async with open_writer(tmp_path, made) as writer:
         texts = ["im Hause der Uhren", "viele Häuser", "ein Haufen"]
         await writer.replace([small_desk.new_source(writer, "a", *texts)])
-    ranking = await (await _opened(tmp_path)).sparse("Hause", 9, None)
+    ranking = await (await _opened(tmp_path)).sparse("Hause", 9, ALL)
     assert sorted(one.stored.chunk.text for one in ranking) == found
 
 
@@ -236,7 +237,7 @@ async def test_identifiers_are_found_and_come_before_those_that_resemble_them(
     async with await small_desk.writing(tmp_path) as writer:
         for text in [*IDENTIFIERS, *others]:
             await writer.replace([small_desk.new_source(writer, text, f"Something on {text} here.")])
-    ranking = await (await _opened(tmp_path)).sparse(query.format(identifier), 9, None)
+    ranking = await (await _opened(tmp_path)).sparse(query.format(identifier), 9, ALL)
     assert identifier in ranking[0].stored.chunk.text
     assert len(ranking) == 1 or ranking[0].score > ranking[1].score
 
@@ -253,7 +254,7 @@ async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType
         await writer.replace([small_desk.new_source(writer, text, text) for text in texts])
     table = await _opened(tmp_path)
     for query in ("clock", "swings", "zurich", "机器", "4", "b", "user_id", "v1.2.3"):
-        assert len(await table.sparse(query, 9, None)) == 1, query
+        assert len(await table.sparse(query, 9, ALL)) == 1, query
 
 
 @pytest.mark.parametrize("indexed", [False, True], ids=["exact", "indexed"])
@@ -283,7 +284,7 @@ async def _check_nearest(
     for query in small_desk.vectors(["word1 word2 word3", "late word7", "word500 word5", "other"]):
         cosines = vectors @ query
         expected = dict(zip(ids.tolist(), cosines.tolist(), strict=True))
-        ranking = await table.dense(query, 20, None)
+        ranking = await table.dense(query, 20, ALL)
         scores = [one.score for one in ranking]
         assert scores == pytest.approx([expected[one.stored.chunk.id] for one in ranking], abs=1e-5)
         assert scores == sorted(scores, reverse=True)
@@ -315,10 +316,10 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
         await writer.replace([item])
         table = await _opened(tmp_path)
         for number in range(5):
-            assert len(await table.dense(item.vectors[7], 9, None)) == 9
-            assert len(await table.sparse("pendulum", 9, None)) == 9
+            assert len(await table.dense(item.vectors[7], 9, ALL)) == 9
+            assert len(await table.sparse("pendulum", 9, ALL)) == 9
             stored = (await table.sources([item.source.id]))[item.source.id]
-            assert [one.text for one in await table.between(stored, 7, 7)] == ["pendulum number 7"]
+            assert [one.text for one in await table.between(stored, 7, 7, ALL)] == ["pendulum number 7"]
             await writer.replace([small_desk.new_source(writer, f"b{number}", f"other {number}")])
             await writer.finish()
 
@@ -334,8 +335,11 @@ async def test_a_dropped_collection_that_is_made_again_is_seen_anew(
             await writer.finish()
         (collection,) = await reader.collections("default")
         table = await reader.open(collection)
-        for ranking in (await table.dense(query, 9, None), await table.sparse("pendulum", 9, None)):
-            (stored,) = await table.chunks([one.stored.chunk.id for one in ranking])
+        for ranking in (
+            await table.dense(query, 9, ALL),
+            await table.sparse("pendulum", 9, ALL),
+        ):
+            (stored,) = await table.chunks([one.stored.chunk.id for one in ranking], ALL)
             assert stored.chunk.text == text
             sources = await table.sources([stored.chunk.source_id])
             assert sources[stored.chunk.source_id].generation == stored.generation
@@ -351,13 +355,13 @@ async def test_chunks_of_a_source_that_was_replaced_since_are_not_mistaken_for_n
         table = await _opened(tmp_path)
         (source,) = await table.listing()
         stored = (await table.sources([source.id]))[source.id]
-        assert await table.between(stored, 5, 9) == ()
+        assert await table.between(stored, 5, 9, ALL) == ()
         await writer.replace([small_desk.new_source(writer, "a", "uno")])
         with pytest.raises(BusyError):
-            await table.between(stored, 0, 0)
+            await table.between(stored, 0, 0, ALL)
         await writer.remove([source.id])
         with pytest.raises(BusyError):
-            await table.touching(replace(stored, generation="x"), 0, 3)
+            await table.touching(replace(stored, generation="x"), 0, 3, ALL)
 
 
 async def test_reading_writes_nothing_and_takes_no_lock(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -367,10 +371,10 @@ async def test_reading_writes_nothing_and_takes_no_lock(small_desk: ModuleType, 
         await writer.finish()
         before = _files(tmp_path)
         table = await _opened(tmp_path)
-        await table.dense(item.vectors[0], 9, None)
-        await table.sparse("pendulum", 9, None)
+        await table.dense(item.vectors[0], 9, ALL)
+        await table.sparse("pendulum", 9, ALL)
         await table.text(item.source.id)
-        await table.page("", 9)
+        await table.page("", 9, ALL)
         await table.statistics()
         assert _files(tmp_path) == before
 
@@ -387,8 +391,8 @@ async def test_a_folder_that_may_only_be_read_is_served(small_desk: ModuleType, 
         with pytest.raises(OSError, match="Permission denied"):
             (data / "tables" / "new").touch()
         table = await _opened(data)
-        assert len(await table.dense(item.vectors[0], 9, None)) == 1
-        assert len(await table.sparse("pendulum", 9, None)) == 1
+        assert len(await table.dense(item.vectors[0], 9, ALL)) == 1
+        assert len(await table.sparse("pendulum", 9, ALL)) == 1
         assert await table.listing() == [item.source]
     finally:
         for path in [data, *data.rglob("*")]:
@@ -403,5 +407,5 @@ async def test_what_the_engine_says_of_damage_stays_inside(small_desk: ModuleTyp
         path.write_bytes(b"pendulum damage " * 99)
     table = await _opened(tmp_path)
     with pytest.raises(StoreError) as error:
-        await table.dense(item.vectors[0], 9, None)
+        await table.dense(item.vectors[0], 9, ALL)
     assert str(error.value) == "The storage engine failed while searching by meaning."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
-from rag.records import EmbedderIdentity
+from rag.records import Access, EmbedderIdentity
 from rag.settings import valid_name
 from rag.store import maintenance, schema
 from rag.store.connection import connect, database_folder
@@ -51,7 +52,7 @@ async def _texts(data: Path) -> dict[str, list[str]]:
     found = {}
     for source in await table.listing():
         stored = (await table.sources([source.id]))[source.id]
-        found[source.uri] = [chunk.text for chunk in await table.between(stored, 0, 999)]
+        found[source.uri] = [chunk.text for chunk in await table.between(stored, 0, 999, "(true)")]
     return found
 
 
@@ -62,6 +63,59 @@ async def test_a_replaced_source_has_its_new_chunks_only(small_desk: ModuleType,
         await writer.replace([small_desk.new_source(writer, "a", "uno")])
     assert await _texts(tmp_path) == {"a": ["uno"], "b": ["other"]}
     assert await (await _chunks(tmp_path)).count_rows() == 2
+
+
+async def test_a_source_keeps_its_access_record_unless_it_is_told_otherwise(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    first, other = Access("restricted", frozenset({"group:hr"}), revision=1), Access("tenant", revision=1)
+    async with await small_desk.writing(tmp_path) as writer:
+        id_ = writer.source_id("a")
+        for access, set_access, expected in (
+            (first, False, first),
+            (other, False, first),
+            (other, True, replace(other, revision=2)),
+            (first, True, replace(first, revision=3)),
+        ):
+            item = small_desk.new_source(writer, "a", "one", "two", access=access, set_access=set_access)
+            await writer.replace([item])
+            assert await writer.access([id_]) == {id_: expected}
+            assert await _copies(tmp_path) == {(expected.visibility, expected.revision)}
+        await writer.set_access({id_: other})
+        assert await writer.access([id_]) == {id_: replace(other, revision=4)}
+        assert await _copies(tmp_path) == {("tenant", 4)}
+
+
+async def test_a_source_without_an_access_record_has_none_until_it_gets_one(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(writer, "a", "one", access=None)
+        await writer.replace([item])
+        assert await writer.access([item.source.id]) == {item.source.id: None}
+        await writer.set_access({item.source.id: Access("tenant")})
+        assert await writer.access([item.source.id]) == {item.source.id: Access("tenant", revision=1)}
+
+
+async def test_a_change_of_access_that_was_cut_short_is_finished_by_the_next_writer(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, name, "one", "two") for name in "ab"])
+        id_ = writer.source_id("a")
+    sources = await (await connect(tmp_path)).open_table(schema.sources_table("default", "documents"))
+    values = schema.access_values(Access("restricted", frozenset({"user:ann"}), revision=7))
+    await sources.update(values, where=schema.one_of("id", [id_]))
+    assert await _copies(tmp_path) == {("tenant", 0)}
+    async with await small_desk.writing(tmp_path):
+        pass
+    assert await _copies(tmp_path) == {("tenant", 0), ("restricted", 7)}
+
+
+async def _copies(data: Path) -> set[tuple[str, int]]:
+    """The access records that chunks hold, as (visibility, revision)."""
+    rows = (await (await _chunks(data)).query().select(["visibility", "revision"]).to_arrow()).to_pylist()
+    return {(row["visibility"], row["revision"]) for row in rows}
 
 
 async def test_a_removed_source_leaves_nothing(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -242,12 +296,12 @@ async def test_a_lost_index_is_an_error_of_the_mode_that_needs_it_until_the_next
     await (await _chunks(tmp_path)).drop_index("body_idx")
     table = await _opened(tmp_path)
     with pytest.raises(NotReadyError, match="full-text index"):
-        await table.sparse("pendulum", 9, None)
+        await table.sparse("pendulum", 9, "(true)")
     (vector,) = small_desk.vectors(["pendulum"])
-    assert len(await table.dense(vector, 9, None)) == 1
+    assert len(await table.dense(vector, 9, "(true)")) == 1
     async with await small_desk.writing(tmp_path):
         pass
-    assert len(await table.sparse("pendulum", 9, None)) == 1
+    assert len(await table.sparse("pendulum", 9, "(true)")) == 1
 
 
 async def test_the_indexes_are_there_after_the_first_run_and_hold_every_chunk(
@@ -317,9 +371,9 @@ async def test_collections_and_tenants_do_not_see_each_other(small_desk: ModuleT
         table = await _opened(tmp_path, name, tenant)
         (source,) = await table.listing()
         ids.add(source.id)
-        for ranking in (await table.dense(vector, 9, None), await table.sparse("pendulum", 9, None)):
+        for ranking in (await table.dense(vector, 9, "(true)"), await table.sparse("pendulum", 9, "(true)")):
             assert [one.stored.chunk.id for one in ranking] == [f"{source.id}/0"]
-        (stored,) = await table.chunks([f"{source.id}/0"])
+        (stored,) = await table.chunks([f"{source.id}/0"], "(true)")
         assert stored.chunk.text == f"pendulum of {tenant} {name}"
     assert len(ids) == 3
     assert [one.name for one in await Reader(tmp_path, timeout_seconds=15).collections("acme")] == [

@@ -69,7 +69,7 @@ def _calls(
     engine: Engine,
     table: CollectionReader,
     vectors: Mapping[str, npt.NDArray[np.float32]],
-    where: str | None,
+    where: str,
     found: Mapping[str, Answers],
 ) -> dict[str, Callable[[str], Awaitable[None]]]:
     """Both ways to search; each notes what it found."""
@@ -89,12 +89,12 @@ def recall(found: list[str], exact: list[str]) -> float:
     return len(set(found) & set(exact)) / len(exact) if exact else 1.0
 
 
-def filters(sources: list[str]) -> dict[str, str | None]:
+def filters(sources: list[str]) -> dict[str, str]:
     """Predicates by what they add to a measure's name: all rows, half, one in a hundred, in ten thousand."""
     order = np.random.default_rng(SEED).permutation(sources).tolist()
     few = partial(_some_sources, order)
     return {
-        "": None,
+        "": "(true)",
         "/filter 50 %": f"seq < {SOURCE_CHUNKS // 2}",
         "/filter 1 %": few(0.01),
         "/filter 0.01 %": few(0.0001),

@@ -11,9 +11,10 @@ import numpy as np
 from rag.embed.vectors import unit_rows
 from rag.evaluate.bench.corpus import SEED
 from rag.evaluate.bench.engine import TENANT
-from rag.records import Passage, Source
+from rag.records import Access, Passage, Source
 from rag.settings import DEFAULT_COLLECTION
-from rag.store.writer import NewSource, ensure_collection, open_writer
+from rag.store.schema import NewSource
+from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ class Sizes:
     growth: tuple[int, ...] = (1_000, 10_000, 100_000)  # chunks
     index: tuple[int, ...] = (100_000,)  # chunks
     tenants: tuple[int, ...] = (1, 100, 2_000)
-    files: int = 200  # for ingestion
+    files: int = 100  # for ingestion
     book: int = 5_000  # chunks of the long source
 
 
@@ -115,4 +116,4 @@ def new_source(
         length=len(text),
         ingested_at=datetime.now(UTC),
     )
-    return NewSource(source, text, (), passages, vectors)
+    return NewSource(source, text, (), passages, vectors, access=Access("tenant"))

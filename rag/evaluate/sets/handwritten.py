@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rag.store.reader import CollectionReader
 
 PASSAGE_CHARS = 300
+EVERYTHING = "(true)"  # an operator's view
 WIDTH = 106  # of comments
 Grade = Annotated[int, Field(ge=1, le=100)]
 
@@ -99,8 +100,9 @@ _HEAD = """\
 #   expect  the sources that answer it: ids, URIs or paths; with grades: {{"a.md" = 2, "b.md" = 1}}
 #   quotes  words of the passage that must be found; without them any passage of the source will do
 #
-# A question can also carry sources = […], exclude_sources = […], collections = […] to restrict the search,
-# and principal = {{tenant = "…"}}. Hits that these don't allow are leaks, and fail the run.
+# A question can also restrict the search, by sources = […], exclude_sources = […], collections = […] and
+# filter = {{…}}, and say who asks, by principal = {{tenant = "…"}}. Hits that these don't allow are leaks,
+# and fail the run.
 """
 
 
@@ -138,7 +140,7 @@ async def _from_source(table: CollectionReader, source: Source) -> Skeleton:
     """A passage from the middle of the source, where its subject is under way."""
     stored = (await table.sources([source.id]))[source.id]
     middle = source.chunk_count // 2
-    (chunk,) = await table.between(stored, middle, middle)
+    (chunk,) = await table.between(stored, middle, middle, EVERYTHING)
     path = source.metadata.get("path", source.id)
     below = chunk.section[1:] if chunk.section[:1] == (source.title,) else chunk.section
     passage = textwrap.shorten(chunk.text, PASSAGE_CHARS, placeholder=" …")

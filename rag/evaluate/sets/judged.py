@@ -34,6 +34,7 @@ class Asking:
     collections: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
     exclude_sources: tuple[str, ...] = ()
+    filter: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

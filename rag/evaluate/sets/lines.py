@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,11 +41,12 @@ class AskingLine(BaseModel):
     collections: Names | None = None
     sources: Names | None = None
     exclude_sources: tuple[str, ...] = ()
+    filter: dict[str, Any] | None = None
 
     def asking(self) -> Asking:
         """As a record."""
         who = self.principal.principal() if self.principal else None
-        return Asking(who, self.collections, self.sources, self.exclude_sources)
+        return Asking(who, self.collections, self.sources, self.exclude_sources, self.filter)
 
 
 def json_lines(path: Path, model: type[M]) -> Iterator[M]:

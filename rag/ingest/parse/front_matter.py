@@ -7,6 +7,8 @@ import re
 _FENCED = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _ENTRY = re.compile(r"^([A-Za-z_][\w.-]*):(?:[ \t]+(.*))?$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
+ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
+"""In any case of letters. What can't be read of these is kept, empty: it must not go unnoticed."""
 _NESTED = tuple("|>{&*!")  # what YAML values begin with that are no plain words
 
 
@@ -22,7 +24,8 @@ def split_front_matter(text: str) -> tuple[dict[str, str], str]:
     if not fenced or not _ENTRY.match(fenced[1].lstrip("\n")):
         return {}, text
     entries = {key: _plain(value.strip()) for key, value in _ENTRY.findall(fenced[1])}
-    return {key: value for key, value in entries.items() if value}, text[fenced.end() :]
+    kept = {key: value for key, value in entries.items() if value or key.casefold() in ACCESS_KEYS}
+    return kept, text[fenced.end() :]
 
 
 def _plain(value: str) -> str:

@@ -29,7 +29,7 @@ async def test_exact_search_finds_the_nearest_of_those_that_the_filter_keeps(ben
     engine, table = await open_engine(data, bench.embedder), await opened(data)
     vector = bench.vectors[3]
     all_ids = [f"{source.id}/{seq}" for source in await table.listing() for seq in range(10)]
-    chunks = {one.id: one.vector for one in await table.chunks(all_ids)}
+    chunks = {one.id: one.vector for one in await table.chunks(all_ids, "(true)")}
     nearest = sorted(chunks, key=lambda id_: -float(np.dot(chunks[id_], vector)))
     assert await engine.exact(vector, 5, None) == nearest[:5]
     assert await engine.exact(vector, 5, "seq < 5") == [id_ for id_ in nearest if int(id_[-1]) < 5][:5]
@@ -43,7 +43,7 @@ async def test_a_window_is_the_text_and_the_chunks_that_the_desk_would_show(benc
         assert found
         text, chunks = await engine.window(source.id, 30, 290)
         assert text == found[2][30:290]
-        assert sorted(chunks) == [chunk.id for chunk in await table.touching(found[0], 30, 290)]
+        assert sorted(chunks) == [chunk.id for chunk in await table.touching(found[0], 30, 290, "(true)")]
         assert 1 < len(chunks) < 10
 
 
@@ -53,6 +53,6 @@ async def test_every_added_tenant_has_a_collection_of_its_own_that_can_be_search
     for tenant in ("default", "default-0", "default-1"):
         table = await opened(data, tenant)
         assert table.collection.tenant == tenant
-        assert len(await table.dense(bench.vectors[0], 5, None)) == 5
-        assert len(await table.sparse("clock", 5, None)) == 5
+        assert len(await table.dense(bench.vectors[0], 5, "(true)")) == 5
+        assert len(await table.sparse("clock", 5, "(true)")) == 5
     assert await Reader(data, timeout_seconds=15).collections("default-2") == ()

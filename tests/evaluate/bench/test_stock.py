@@ -39,14 +39,14 @@ async def test_a_chunk_is_three_to_five_sentences_and_its_vector_their_mean(
         found = await table.text(source.id)
         assert found
         stored, _, text = found
-        chunks = await table.touching(stored, 0, source.length)
+        chunks = await table.touching(stored, 0, source.length, "(true)")
         assert len(chunks) == 10
         for chunk in chunks:
             assert text[chunk.start : chunk.end] == chunk.text
             sentences = [f"{part}." for part in chunk.text.rstrip(".").split(". ")]
             assert 3 <= len(sentences) <= 5
             mean = small_desk.vectors(sentences).mean(axis=0)
-            (stored_chunk,) = await table.chunks([chunk.id])
+            (stored_chunk,) = await table.chunks([chunk.id], "(true)")
             np.testing.assert_allclose(stored_chunk.vector, mean / np.linalg.norm(mean), atol=1e-6)
 
 

@@ -1,0 +1,204 @@
+"""`refdesk-admin access`: who may see which sources."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rag.access import entries_of, visible
+from rag.admin.console import command, print_json
+from rag.admin.sources import open_collections
+from rag.errors import NotFoundError
+from rag.ingest.rights import Said
+from rag.records import Access, Principal, Visibility
+from rag.search.uris import NOT_FOUND, parse_id
+from rag.settings import check_access, valid_entries
+from rag.store.writer import open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rag.settings import Settings
+    from rag.store.reader import StoredSource
+
+ENTRIES = "user:NAME or group:NAME; repeatable."
+_OPTIONS = (
+    click.option(
+        "--deny",
+        multiple=True,
+        metavar="ENTRY",
+        help="user:NAME or group:NAME who never sees it; repeatable.",
+    ),
+    click.option(
+        "--allow", multiple=True, metavar="ENTRY", help="user:NAME or group:NAME who sees it; repeatable."
+    ),
+    click.option(
+        "--visibility",
+        type=click.Choice(get_args(Visibility)),
+        help="Everybody in the tenant, or those that are allowed.",
+    ),
+)
+
+
+def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--visibility, --allow and --deny."""
+    return reduce(lambda made, option: option(made), _OPTIONS, function)
+
+
+def said(visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]) -> Said | None:
+    """What the options say, None where they are left out.
+
+    Raises:
+        ConfigurationError: an entry is neither user:NAME nor group:NAME, or they contradict each other.
+    """
+    check_access(visibility, allow, deny)
+    return Said(visibility, allow, deny) if visibility or allow or deny else None
+
+
+@click.group("access")
+def access_command() -> None:
+    """Show and change who may see which sources."""
+
+
+@command("show")
+@click.argument("name", metavar="ID")
+async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
+    """Show who may see a source.
+
+    ID is the source's, or its URI.
+    """
+    _print(await _found(settings, name), as_json=as_json)
+
+
+@command("set")
+@click.argument("names", metavar="ID", nargs=-1, required=True)
+@access_options
+async def set_command(
+    settings: Settings,
+    *,
+    names: tuple[str, ...],
+    visibility: Visibility | None,
+    allow: tuple[str, ...],
+    deny: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Give sources a new access record, whatever they had."""
+    asked = said(visibility, allow, deny)
+    if asked is None or not (visibility or allow):
+        raise click.UsageError("Say who may see it: --visibility or --allow; revoke only takes rights away.")
+    await _change(settings, names, lambda _before: asked.record("restricted"), as_json=as_json)
+
+
+@command("grant")
+@click.argument("names", metavar="ID", nargs=-1, required=True)
+@click.option("--to", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
+async def grant_command(
+    settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
+) -> None:
+    """Let users or groups see sources; a denial of them ends."""
+    added = valid_entries(entries)
+
+    def granted(before: Access | None) -> Access:
+        if before is None:
+            return Access("restricted", added)
+        return Access(before.visibility, valid_entries(before.allow | added), before.deny - added)
+
+    await _change(settings, names, granted, as_json=as_json)
+
+
+@command("revoke")
+@click.argument("names", metavar="ID", nargs=-1, required=True)
+@click.option("--from", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
+async def revoke_command(
+    settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
+) -> None:
+    """Keep users or groups from seeing sources.
+
+    They are taken off the list of those who may, and put on the list of those who never do.
+    """
+    removed = valid_entries(entries)
+
+    def revoked(before: Access | None) -> Access:
+        if before is None:
+            return Access("restricted", deny=removed)
+        return Access(before.visibility, before.allow - removed, valid_entries(before.deny | removed))
+
+    await _change(settings, names, revoked, as_json=as_json)
+
+
+@command("explain")
+@click.argument("name", metavar="ID")
+@click.option("--user", default="", metavar="NAME", help="The user who asks.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable.")
+async def explain_command(
+    settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
+) -> None:
+    """Say whether somebody sees a source, and why."""
+    stored = await _found(settings, name)
+    asker = Principal(settings.principal.tenant, user or None, frozenset(groups))
+    seen = visible(asker, stored.access)
+    if as_json:
+        print_json({"visible": seen, "why": _why(asker, stored.access)})
+    else:
+        click.echo(f"{'Visible' if seen else 'Not visible'}: {_why(asker, stored.access)}")
+
+
+def _why(asker: Principal, access: Access | None) -> str:
+    if access is None:
+        return "it has no access record."
+    mine = entries_of(asker)
+    if denied := sorted(mine & access.deny):
+        return f"{denied[0]} is denied, and that goes before everything else."
+    if access.visibility == "tenant":
+        return "everybody in the tenant may see it."
+    if allowed := sorted(mine & access.allow):
+        return f"{allowed[0]} is allowed."
+    return "it is restricted, and neither the user nor a group of theirs is allowed."
+
+
+async def _found(settings: Settings, name: str) -> StoredSource:
+    id_ = parse_id(name).partition("/")[0]
+    for table in await open_collections(settings, None):
+        if stored := (await table.sources([id_])).get(id_):
+            return stored
+    raise NotFoundError(NOT_FOUND)
+
+
+async def _change(
+    settings: Settings,
+    names: tuple[str, ...],
+    changed: Callable[[Access | None], Access],
+    *,
+    as_json: bool,
+) -> None:
+    found = [await _found(settings, name) for name in names]
+    for table in await open_collections(settings, None):
+        theirs = {
+            one.source.id: changed(one.access)
+            for one in found
+            if one.source.collection == table.collection.name
+        }
+        if theirs:
+            async with open_writer(settings.data, table.collection) as writer:
+                await writer.set_access(theirs)
+    for name in names:
+        _print(await _found(settings, name), as_json=as_json)
+
+
+def _print(stored: StoredSource, *, as_json: bool) -> None:
+    access = stored.access
+    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
+    if as_json:
+        record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
+        print_json({"id": stored.source.id, "access": record})
+        return
+    click.echo(f"{stored.source.id}  {stored.source.title}")
+    click.echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
+    for name, entries in lists.items():
+        click.echo(f"  {name:10} {', '.join(entries) or '-'}")
+
+
+for one in (show_command, set_command, grant_command, revoke_command, explain_command):
+    access_command.add_command(one)

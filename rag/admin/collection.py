@@ -1,0 +1,147 @@
+"""`refdesk-admin collection`: make, show and remove collections."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rag.admin.console import command, counted, language_option, print_json, print_table
+from rag.admin.sources import open_collections
+from rag.embed.open import open_embedder
+from rag.errors import ConfigurationError
+from rag.records import FieldType, Visibility
+from rag.settings import valid_name
+from rag.store.writer import drop_collection, ensure_collection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.records import Collection, Language
+    from rag.settings import Settings
+
+FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
+MAX_FIELDS = 32
+
+
+@click.group("collection")
+def collection_command() -> None:
+    """Make, show and remove collections."""
+
+
+def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, FieldType]:
+    fields: dict[str, FieldType] = {}
+    for value in values:
+        name, _, named = value.partition("=")
+        kind = next((one for one in get_args(FieldType) if one == named), None)
+        if kind is None or not re.fullmatch(FIELD_NAME, name):
+            kinds = ", ".join(get_args(FieldType))
+            raise click.BadParameter(f"{value!r} is not like year=integer; there are: {kinds}.")
+        if name in fields:
+            raise click.BadParameter(f"the field {name} is declared twice.")
+        fields[name] = kind
+    if len(fields) > MAX_FIELDS:
+        raise click.BadParameter(f"a collection has at most {MAX_FIELDS} fields.")
+    return fields
+
+
+@command("create")
+@click.argument("name")
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    callback=_fields,
+    metavar="NAME=TYPE",
+    help=f"A metadata field to filter by; one of {', '.join(get_args(FieldType))}. Repeatable.",
+)
+@click.option(
+    "--visibility",
+    type=click.Choice(get_args(Visibility)),
+    default="tenant",
+    help="Of new sources: everybody in the tenant sees them (the default), or those that are allowed.",
+)
+@language_option("it")
+async def create_command(
+    settings: Settings,
+    *,
+    name: str,
+    fields: dict[str, FieldType],
+    visibility: Visibility,
+    language: Language | None,
+    as_json: bool,
+) -> None:
+    """Make a collection with metadata fields to filter by.
+
+    ingest makes a collection without fields by itself. Fields are filled from the front matter of Markdown
+    files; title and date from what any document says of itself.
+    """
+    if name in {table.collection.name for table in await open_collections(settings, None)}:
+        raise ConfigurationError(f"There is a collection {name!r} already.")
+    async with open_embedder(settings.embedder, os.environ) as embedder:
+        made = await ensure_collection(
+            settings.data,
+            settings.principal.tenant,
+            valid_name(name),
+            embedder.identity,
+            language=language,
+            fields=fields,
+            visibility=visibility,
+        )
+    if as_json:
+        print_json(_json(made))
+    else:
+        click.echo(f"Made the collection {name} with {counted(len(fields), 'field')}.")
+
+
+@command("list")
+async def list_command(settings: Settings, *, as_json: bool) -> None:
+    """List the collections."""
+    found = [table.collection for table in await open_collections(settings, None)]
+    if as_json:
+        print_json({"collections": [_json(one) for one in found]})
+    elif found:
+        rows = [(one.name, one.language, one.visibility, ", ".join(one.fields) or "-") for one in found]
+        print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "FIELDS"), *rows])
+    else:
+        click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+
+
+@command("show")
+@click.argument("name")
+async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
+    """Show how a collection was made."""
+    (table,) = await open_collections(settings, name)
+    details = _json(table.collection)
+    if as_json:
+        print_json(details)
+        return
+    for key, value in details.items():
+        for part, one in value.items() if isinstance(value, dict) else [("", value)]:
+            click.echo(f"{f'{key} {part}'.strip():24} {one}")
+
+
+@command("remove")
+@click.argument("name")
+@click.option("--yes", is_flag=True, required=True, help="Yes, with all that is in it.")
+async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 click holds it to being there
+    """Remove a collection with everything in it."""
+    (table,) = await open_collections(settings, name)
+    await drop_collection(settings.data, table.collection)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        click.echo(f"Removed the collection {name}.")
+
+
+def _json(collection: Collection) -> dict[str, Any]:
+    details = asdict(collection)
+    details["created_at"] = collection.created_at.isoformat(timespec="seconds")
+    return details
+
+
+for one in (create_command, list_command, show_command, remove_command):
+    collection_command.add_command(one)

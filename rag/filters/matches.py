@@ -1,0 +1,42 @@
+"""Whether a source's fields satisfy a filter: the reference that the engine's predicate is held to."""
+
+from __future__ import annotations
+
+import operator
+import typing
+from typing import TYPE_CHECKING
+
+from rag.filters.tree import All, Any, Not, OneOf, Ordered, Present
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rag.filters.tree import Filter, Operator
+    from rag.records import Value
+
+
+def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:
+    """Whether a source's declared fields satisfy the filter; what `predicate` must agree with."""
+    match filter_:
+        case OneOf(field, _, wanted):
+            value = values.get(field)
+            return any(one in wanted for one in value) if isinstance(value, tuple) else value in wanted
+        case Ordered(field, comparison, bound):
+            value = values.get(field)
+            return value is not None and _ORDER[comparison](value, bound)
+        case Present(field):
+            return field in values
+        case Not(part):
+            return not matches(part, values)
+        case All(parts):
+            return all(matches(part, values) for part in parts)
+        case Any(parts):
+            return any(matches(part, values) for part in parts)
+
+
+_ORDER: dict[Operator, Callable[[typing.Any, typing.Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}

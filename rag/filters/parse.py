@@ -1,0 +1,179 @@
+"""JSON to a filter's tree; whatever is not in the grammar is refused."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rag.errors import InvalidRequestError
+from rag.filters.tree import OPERATORS, All, Any, Filter, Not, OneOf, Ordered, Present, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rag.records import FieldType
+
+MAX_LEAVES = 32
+MAX_DEPTH = 5
+MAX_VALUES = 100
+MAX_CHARS = 512
+MAX_INTEGER = 2**53  # beyond it, JSON numbers are not exact everywhere
+
+
+def parse(value: object, fields: Mapping[str, FieldType]) -> Filter:
+    """The filter that a JSON value means, with the declared fields and their types.
+
+    Example: {"year": {"$gte": 2020}, "status": "final"} -> All((Ordered("year", …), OneOf("status", …))).
+
+    Raises:
+        InvalidRequestError: it is not in the grammar, or over a limit; the message names the field,
+            the operator and what is allowed, and quotes no value.
+    """
+    return _Parser(fields).tree(value, 1)
+
+
+class _Parser:
+    def __init__(self, fields: Mapping[str, FieldType]) -> None:
+        self._fields = fields
+        self._leaves = 0
+
+    def tree(self, value: object, depth: int) -> Filter:
+        """An object of conditions, which all must hold."""
+        if depth > MAX_DEPTH:
+            raise InvalidRequestError(f"filter is nested deeper than {MAX_DEPTH} levels.")
+        if not isinstance(value, dict) or not value:
+            raise InvalidRequestError("filter must be an object with at least one condition in it.")
+        return _all([part for key, inner in value.items() for part in self._entry(key, inner, depth)])
+
+    def _entry(self, key: str, inner: object, depth: int) -> Iterator[Filter]:
+        match key:
+            case "$and":
+                yield All(self._trees(key, inner, depth))
+            case "$or":
+                yield Any(self._trees(key, inner, depth))
+            case "$not":
+                yield Not(self.tree(inner, depth + 1))
+            case _:
+                yield from self._field(key, inner)
+
+    def _trees(self, key: str, inner: object, depth: int) -> tuple[Filter, ...]:
+        if not isinstance(inner, list) or not inner:
+            raise InvalidRequestError(f"{key} takes a list of at least one filter.")
+        if len(inner) > MAX_LEAVES:
+            raise InvalidRequestError(f"{key} takes at most {MAX_LEAVES} filters.")
+        return tuple(self.tree(one, depth + 1) for one in inner)
+
+    def _field(self, name: str, inner: object) -> Iterator[Filter]:
+        if name not in self._fields:
+            names = ", ".join(sorted(self._fields)) or "none"
+            raise InvalidRequestError(f"There is no field {_shown(name)} to filter by; there are: {names}.")
+        conditions = inner if isinstance(inner, dict) else {"$eq": inner}
+        if not conditions:
+            raise InvalidRequestError(f"{name}: give an operator and a value.")
+        for asked, value in conditions.items():
+            self._leaves += 1
+            if self._leaves > MAX_LEAVES:
+                raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
+            yield _leaf(name, self._fields[name], asked, value)
+
+
+def _all(parts: Sequence[Filter]) -> Filter:
+    return parts[0] if len(parts) == 1 else All(tuple(parts))
+
+
+def _leaf(name: str, type_: FieldType, asked: str, value: object) -> Filter:
+    match next((one for one in OPERATORS[type_] if one == asked), None):
+        case "$eq":
+            return OneOf(name, type_, (_scalar(name, type_, value),))
+        case "$ne":
+            return Not(OneOf(name, type_, (_scalar(name, type_, value),)))
+        case "$in":
+            return OneOf(name, type_, _scalars(name, type_, "$in", value))
+        case "$nin":
+            return Not(OneOf(name, type_, _scalars(name, type_, "$nin", value)))
+        case "$exists":
+            if not isinstance(value, bool):
+                raise InvalidRequestError(f"{name}: $exists takes true or false.")
+            return Present(name) if value else Not(Present(name))
+        case None:
+            raise InvalidRequestError(
+                f"{name} can't be asked {_shown(asked)}; "
+                f"it is a {type_}, with: {', '.join(OPERATORS[type_])}."
+            )
+        case ordering:
+            return Ordered(name, ordering, _scalar(name, type_, value))
+
+
+def _scalars(name: str, type_: FieldType, asked: str, value: object) -> tuple[Scalar, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_VALUES:
+        raise InvalidRequestError(f"{name}: {asked} takes a list of 1 to {MAX_VALUES} values.")
+    return tuple(_scalar(name, type_, one) for one in value)
+
+
+def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
+    checked = _CHECKS[type_](value)
+    if checked is None:
+        raise InvalidRequestError(f"{name}: a value must be {_WANTED[type_]}.")
+    return checked
+
+
+def _string(value: object) -> str | None:
+    if not isinstance(value, str) or len(value) > MAX_CHARS or "\x00" in value:
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half a character
+        return None
+    return unicodedata.normalize("NFC", value)
+
+
+def _integer(value: object) -> int | None:
+    exact = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
+    return value if exact and isinstance(value, int) else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, float) and math.isfinite(value):
+        return value + 0.0  # -0.0 is 0.0
+    whole = _integer(value)
+    return None if whole is None else float(whole)
+
+
+def _boolean(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _datetime(value: object) -> datetime | None:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?")
+_CHECKS: dict[FieldType, Callable[[object], Scalar | None]] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "datetime": _datetime,
+    "string list": _string,
+}
+_WANTED: dict[FieldType, str] = {
+    "string": f"a string of at most {MAX_CHARS} characters",
+    "integer": "a whole number within ±2^53",
+    "number": "a finite number",
+    "boolean": "true or false",
+    "datetime": "a date like 2024-05-01 or 2024-05-01T12:00:00Z",
+    "string list": f"a string of at most {MAX_CHARS} characters",
+}
+
+
+def _shown(name: str) -> str:
+    return repr(name[:64])

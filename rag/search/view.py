@@ -1,0 +1,82 @@
+"""What a principal may find in one collection with one request: as a predicate and as a check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rag import access
+from rag.filters.matches import matches
+from rag.filters.parse import parse
+from rag.filters.predicate import predicate
+from rag.store.schema import field_column, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.filters.tree import Filter
+    from rag.records import FieldType, Principal
+    from rag.search.plan import Plan
+    from rag.store.reader import CollectionReader, StoredSource
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A collection as one request sees it.
+
+    Every read of its chunks goes by `where`; every row that leaves has passed `admits`, which asks
+    the source's own record.
+    """
+
+    table: CollectionReader
+    principal: Principal
+    filter: Filter | None = None
+    sources: tuple[str, ...] | None = None
+    exclude_sources: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The whole of it in the engine's SQL: access AND filter AND sources."""
+        conditions = [access.predicate(self.principal)]
+        if self.filter is not None:
+            conditions.append(predicate(self.filter, self.table.collection.fields, field_column))
+        if self.sources is not None:
+            conditions.append(one_of("source_id", self.sources))
+        if self.exclude_sources:
+            conditions.append(f"(NOT {one_of('source_id', self.exclude_sources)})")
+        return " AND ".join(conditions)
+
+    def admits(self, source: StoredSource) -> bool:
+        """Whether chunks of this source may leave."""
+        id_ = source.source.id
+        return (
+            access.visible(self.principal, source.access)
+            and (self.filter is None or matches(self.filter, source.fields))
+            and (self.sources is None or id_ in self.sources)
+            and id_ not in self.exclude_sources
+        )
+
+
+def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
+    """The views with what the plan restricts them to.
+
+    A field of the filter that only some of the collections declare is one that the sources of the
+    others lack.
+
+    Raises:
+        InvalidRequestError: the filter is none for these collections.
+    """
+    everywhere: dict[str, FieldType] = {}
+    for view in views:
+        everywhere.update(view.table.collection.fields)
+    return [
+        replace(
+            view,
+            filter=None
+            if plan.filter is None
+            else parse(plan.filter, {**everywhere, **view.table.collection.fields}),
+            sources=plan.sources,
+            exclude_sources=plan.exclude_sources,
+        )
+        for view in views
+    ]

@@ -1,0 +1,374 @@
+"""Who may see which sources: as ingestion says, as refdesk-admin access changes it, and as searches obey."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+NOT_FOUND = "refdesk-admin: Nothing readable has this id. Use an id or a uri from a search result.\n"
+NOBODY = ""
+ANN = 'user = "ann"\ngroups = ["hr"]'
+BOB = 'user = "bob"\ngroups = ["it"]'
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """A desk, a folder of notes, and a settings file."""
+
+    desk: Desk
+    notes: Path
+    config: Path
+
+    def settings(self, text: str) -> None:
+        self.config.write_text(text)
+
+    def write(self, name: str, text: str) -> None:
+        (self.notes / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.notes / name).write_text(text)
+
+    def ingest(self, *options: str, code: int = 0) -> Any:  # noqa: ANN401 any JSON
+        return self.desk.json("ingest", self.notes, *options, "--config", self.config, code=code)
+
+    def ids(self) -> dict[str, str]:
+        """The sources' ids by their paths."""
+        return {one["metadata"]["path"]: one["id"] for one in self.desk.json("sources")["sources"]}
+
+    def access(self, action: str, *arguments: str) -> Any:  # noqa: ANN401 any JSON
+        return self.desk.json("access", action, *arguments)
+
+    def records(self) -> dict[str, Any]:
+        """The access records by the sources' paths."""
+        return {path: self.access("show", id_)["access"] for path, id_ in self.ids().items()}
+
+    def seen(self, who: str) -> set[str]:
+        """The paths of what this principal finds."""
+        self.settings(f"[principal]\n{who}\n")
+        reply = self.desk.json("search", "days of leave", "--config", self.config)
+        return {hit["metadata"]["path"] for hit in reply["results"]}
+
+
+@pytest.fixture
+def office(desk: Desk, tmp_path: Path) -> Office:
+    made = Office(desk, tmp_path / "notes", tmp_path / "config.toml")
+    made.settings("")
+    made.write("leave.md", "# Leave\n\nEverybody has thirty days of leave.\n")
+    return made
+
+
+def record(
+    visibility: str, allow: tuple[str, ...] = (), deny: tuple[str, ...] = (), revision: int = 1
+) -> dict[str, object]:
+    return {"visibility": visibility, "allow": list(allow), "deny": list(deny), "revision": revision}
+
+
+def test_what_nobody_restricts_everybody_finds(office: Office) -> None:
+    office.ingest()
+    assert office.records() == {"leave.md": record("tenant")}
+    for who in (NOBODY, ANN, BOB):
+        assert office.seen(who) == {"leave.md"}
+
+
+def test_only_those_that_are_allowed_find_what_is_restricted(office: Office) -> None:
+    office.ingest("--visibility", "restricted", "--allow", "group:hr", "--allow", "user:eve")
+    assert office.records() == {"leave.md": record("restricted", ("group:hr", "user:eve"))}
+    assert office.seen(ANN) == {"leave.md"}
+    assert office.seen('user = "eve"') == {"leave.md"}
+    assert office.seen('groups = ["it", "hr"]') == {"leave.md"}
+    for who in (NOBODY, BOB, 'user = "hr"', 'groups = ["eve"]', 'user = "Eve"', 'groups = ["HR", "h"]'):
+        assert office.seen(who) == set()
+
+
+def test_what_is_restricted_and_allows_nobody_is_found_by_nobody(office: Office) -> None:
+    office.ingest("--visibility", "restricted")
+    assert office.records() == {"leave.md": record("restricted")}
+    assert office.seen(NOBODY) == office.seen(ANN) == set()
+
+
+def test_to_allow_somebody_is_to_restrict(office: Office) -> None:
+    office.ingest("--allow", "group:hr")
+    assert office.records() == {"leave.md": record("restricted", ("group:hr",))}
+
+
+def test_deny_wins_over_whatever_allows(office: Office) -> None:
+    office.ingest("--allow", "group:hr", "--allow", "user:ann", "--deny", "user:ann")
+    assert office.seen('groups = ["hr"]') == {"leave.md"}
+    assert office.seen(ANN) == set()
+    office.access("set", office.ids()["leave.md"], "--visibility", "tenant", "--deny", "group:hr")
+    assert office.seen(BOB) == {"leave.md"}
+    assert office.seen(ANN) == set()
+
+
+def test_sources_of_one_folder_are_found_one_by_one(office: Office) -> None:
+    office.write("pay.md", "# Pay\n\nDays of leave are paid.\n")
+    office.ingest()
+    office.access("set", office.ids()["pay.md"], "--allow", "group:hr")
+    assert office.seen(BOB) == {"leave.md"}
+    assert office.seen(ANN) == {"leave.md", "pay.md"}
+
+
+def test_a_grant_lets_see_and_a_revocation_ends_it(office: Office) -> None:
+    office.ingest("--visibility", "restricted")
+    id_ = office.ids()["leave.md"]
+    assert office.access("grant", id_, "--to", "group:hr", "--to", "user:bob") == {
+        "id": id_,
+        "access": record("restricted", ("group:hr", "user:bob"), revision=2),
+    }
+    assert office.seen(ANN) == office.seen(BOB) == {"leave.md"}
+
+    revoked = office.access("revoke", id_, "--from", "user:bob")
+    assert revoked["access"] == record("restricted", ("group:hr",), ("user:bob",), revision=3)
+    assert office.seen(ANN) == {"leave.md"}
+    assert office.seen(BOB) == set()
+
+    again = office.access("grant", id_, "--to", "user:bob")
+    assert again["access"] == record("restricted", ("group:hr", "user:bob"), revision=4)
+    assert office.seen(BOB) == {"leave.md"}
+
+
+def test_a_revocation_holds_where_everybody_may_see(office: Office) -> None:
+    office.ingest()
+    revoked = office.access("revoke", office.ids()["leave.md"], "--from", "group:hr")
+    assert revoked["access"] == record("tenant", deny=("group:hr",), revision=2)
+    assert office.seen(ANN) == set()
+    assert office.seen(BOB) == {"leave.md"}
+
+
+def test_a_new_record_takes_the_place_of_the_old_one(office: Office) -> None:
+    office.ingest("--allow", "group:hr", "--deny", "user:bob")
+    id_ = office.ids()["leave.md"]
+    changed = office.access("set", id_, "--visibility", "restricted", "--allow", "group:it")
+    assert changed == {"id": id_, "access": record("restricted", ("group:it",), revision=2)}
+    assert office.access("show", id_) == changed
+    assert office.seen(BOB) == {"leave.md"}
+    assert office.seen(ANN) == set()
+
+
+def test_several_sources_of_several_collections_change_together(office: Office) -> None:
+    office.ingest()
+    office.ingest("--collection", "handbook")
+    ids = [source["id"] for source in office.desk.json("sources")["sources"]]
+    assert len(set(ids)) == 2
+    run = office.desk.run("access", "set", *ids, "--allow", "group:hr", "--json")
+    assert len(run.stdout.splitlines()) == 2
+    for id_ in ids:
+        assert office.access("show", id_)["access"] == record("restricted", ("group:hr",), revision=2)
+
+
+def test_people_read_who_may_see_a_source_by_its_id_or_uri(office: Office) -> None:
+    office.ingest("--allow", "user:ann", "--allow", "group:hr")
+    id_ = office.ids()["leave.md"]
+    for name in (id_, f"refdesk://documents/{id_}", f"{id_}/0"):
+        assert office.desk.run("access", "show", name).stdout.splitlines() == [
+            f"{id_}  Leave",
+            "  visibility restricted",
+            "  allow      group:hr, user:ann",
+            "  deny       -",
+        ]
+
+
+EXPLAINED = """
+[[access.rules]]
+path = "denied.md"
+visibility = "tenant"
+deny = ["user:ann"]
+
+[[access.rules]]
+path = "both.md"
+allow = ["user:ann", "group:hr"]
+deny = ["group:it"]
+
+[[access.rules]]
+path = "nobody.md"
+"""
+RESTRICTED = "Not visible: it is restricted, and neither the user nor a group of theirs is allowed."
+
+
+def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Office) -> None:
+    for name in ("denied.md", "both.md", "nobody.md"):
+        office.write(name, f"Days of leave, {name}\n")
+    office.settings(EXPLAINED)
+    office.ingest()
+    ids = office.ids()
+    for path, who, told in [
+        ("leave.md", "", "Visible: everybody in the tenant may see it."),
+        ("denied.md", "--user bob", "Visible: everybody in the tenant may see it."),
+        ("denied.md", "--user ann", "Not visible: user:ann is denied, and that goes before everything else."),
+        (
+            "both.md",
+            "--user ann --group it",
+            "Not visible: group:it is denied, and that goes before everything else.",
+        ),
+        ("both.md", "--user ann", "Visible: user:ann is allowed."),
+        ("both.md", "--user bob --group x --group hr", "Visible: group:hr is allowed."),
+        ("both.md", "--user hr --group ann", RESTRICTED),
+        ("nobody.md", "", RESTRICTED),
+    ]:
+        run = office.desk.run("access", "explain", ids[path], *who.split())
+        assert run.stdout == f"{told}\n", (path, who)
+    assert office.access("explain", ids["both.md"], "--user", "ann") == {
+        "visible": True,
+        "why": "user:ann is allowed.",
+    }
+    assert office.access("explain", ids["nobody.md"])["visible"] is False
+
+
+def test_an_id_that_nothing_has_is_said(office: Office) -> None:
+    office.ingest()
+    for action, *options in (
+        ["show"],
+        ["set", "--visibility", "tenant"],
+        ["grant", "--to", "user:ann"],
+        ["revoke", "--from", "user:ann"],
+        ["explain", "--user", "ann"],
+    ):
+        run = office.desk.run("access", action, "aaaaaaaaaaaaaaaa", *options, "--json", code=1)
+        assert (run.stdout, run.stderr) == ("", NOT_FOUND)
+
+
+def test_one_unknown_id_among_others_changes_none(office: Office) -> None:
+    office.ingest()
+    id_ = office.ids()["leave.md"]
+    office.desk.run("access", "set", id_, "aaaaaaaaaaaaaaaa", "--visibility", "restricted", code=1)
+    assert office.records() == {"leave.md": record("tenant")}
+
+
+def test_wrong_entries_are_refused_and_change_nothing(office: Office) -> None:
+    office.ingest()
+    id_ = office.ids()["leave.md"]
+    for arguments in (
+        ["grant", id_, "--to", "group:hr", "--to", "ann"],
+        ["revoke", id_, "--from", "User:ann"],
+        ["set", id_, "--allow", "group: "],
+        ["set", id_, "--deny", "user:a\nb"],
+        ["set", id_, "--deny", f"user:{'a' * 256}"],
+    ):
+        run = office.desk.run("access", *arguments, code=2)
+        assert "can't stand in an access list; write user:NAME or group:NAME." in run.stderr
+    both = office.desk.run("access", "set", id_, "--visibility", "tenant", "--allow", "user:ann", code=2)
+    assert "visibility tenant lets everybody see it; leave allow out" in both.stderr
+    for arguments in ([], ["--deny", "user:ann"]):  # a denial alone must not open what was restricted
+        nothing = office.desk.run("access", "set", id_, *arguments, code=2)
+        assert "Say who may see it: --visibility or --allow" in nothing.stderr
+    assert office.records() == {"leave.md": record("tenant")}
+
+
+def test_wrong_entries_of_an_ingestion_are_refused_before_it_begins(office: Office) -> None:
+    for options in (["--allow", "hr"], ["--deny", "hr"], ["--visibility", "tenant", "--allow", "group:hr"]):
+        assert office.desk.run("ingest", office.notes, *options, code=2).stdout == ""
+    assert not office.desk.data.exists()
+
+
+def test_a_changed_file_keeps_its_record_whatever_the_run_asks_for(office: Office) -> None:
+    office.ingest("--allow", "group:hr")
+    office.write("leave.md", "# Leave\n\nEverybody has thirty-one days of leave.\n")
+    office.write("new.md", "# New\n\nNew days of leave.\n")
+    assert office.ingest("--visibility", "tenant")["counts"]["replaced"] == 1
+    assert office.records() == {"leave.md": record("restricted", ("group:hr",)), "new.md": record("tenant")}
+    assert office.seen(BOB) == {"new.md"}
+    assert office.seen(ANN) == {"leave.md", "new.md"}
+
+
+def test_a_record_is_changed_by_a_run_that_is_told_to_also_of_unchanged_files(office: Office) -> None:
+    office.write("pay.md", "# Pay\n\nDays of leave are paid.\n")
+    office.ingest("--allow", "group:hr")
+    office.write("pay.md", "# Pay\n\nDays of leave are paid in full.\n")
+    office.ingest("--allow", "group:it", "--set-access")
+    changed = record("restricted", ("group:it",), revision=2)
+    assert office.records() == {"leave.md": changed, "pay.md": changed}
+    assert office.seen(ANN) == set()
+    assert office.seen(BOB) == {"leave.md", "pay.md"}
+
+
+def test_new_sources_are_as_visible_as_their_collection_says(office: Office) -> None:
+    office.desk.run("collection", "create", "documents", "--visibility", "restricted")
+    office.ingest()
+    assert office.records() == {"leave.md": record("restricted")}
+    assert office.seen(ANN) == set()
+    office.ingest("--visibility", "tenant", "--set-access")
+    assert office.seen(ANN) == {"leave.md"}
+
+
+RULES = """
+[[access.rules]]
+path = "hr/pay/*"
+allow = ["group:pay"]
+
+[[access.rules]]
+path = "hr/*"
+visibility = "restricted"
+allow = ["group:hr"]
+deny = ["user:bob"]
+"""
+
+
+def test_rules_of_the_settings_say_who_sees_what_by_its_path(office: Office) -> None:
+    office.write("hr/rules.md", "# Rules\n\nDays of leave end in March.\n")
+    office.write("hr/pay/may.md", "# May\n\nDays of leave in May.\n")
+    office.settings(RULES)
+    office.ingest()
+    assert office.records() == {
+        "leave.md": record("tenant"),
+        "hr/rules.md": record("restricted", ("group:hr",), ("user:bob",)),
+        "hr/pay/may.md": record("restricted", ("group:pay",)),
+    }
+    assert office.seen(NOBODY) == {"leave.md"}
+    assert office.seen(ANN) == {"leave.md", "hr/rules.md"}
+    assert office.seen('groups = ["hr", "pay"]') == {"leave.md", "hr/rules.md", "hr/pay/may.md"}
+    assert office.seen('user = "bob"\ngroups = ["hr", "pay"]') == {"leave.md", "hr/pay/may.md"}
+
+
+def test_a_run_that_asks_for_a_record_goes_before_the_rules(office: Office) -> None:
+    office.write("hr/rules.md", "# Rules\n\nDays of leave end in March.\n")
+    office.settings(RULES)
+    office.ingest("--allow", "user:eve")
+    assert office.records()["hr/rules.md"] == record("restricted", ("user:eve",))
+
+
+def test_new_rules_hold_for_sources_that_are_there_when_the_run_is_told_to(office: Office) -> None:
+    office.write("hr/rules.md", "# Rules\n\nDays of leave end in March.\n")
+    office.ingest()
+    office.settings(RULES)
+    office.ingest()
+    assert office.records()["hr/rules.md"] == record("tenant")
+    office.ingest("--set-access")
+    assert office.records() == {
+        "leave.md": record("tenant", revision=2),
+        "hr/rules.md": record("restricted", ("group:hr",), ("user:bob",), revision=2),
+    }
+
+
+SAYS = "---\nvisibility: restricted\nallow: [group:hr, user:eve]\ndeny: user:bob\nauthor: Eve\n---\n"
+
+
+def test_documents_say_who_sees_them_where_the_settings_let_them(office: Office) -> None:
+    office.write("plans.md", f"{SAYS}# Plans\n\nMore days of leave.\n")
+    office.write("wrong.md", "---\nvisibility: secret\n---\nSecret days of leave.\n")
+    office.settings("[access]\nof_documents = true\n")
+    report = office.ingest(code=3)
+    assert [(one["path"], one["reason"]) for one in report["files"] if one["outcome"] == "skipped"] == [
+        (str(office.notes / "wrong.md"), "its visibility is neither tenant nor restricted")
+    ]
+    assert office.records() == {
+        "leave.md": record("tenant"),
+        "plans.md": record("restricted", ("group:hr", "user:eve"), ("user:bob",)),
+    }
+    shown = office.desk.json("source", office.ids()["plans.md"])["metadata"]
+    assert shown == {"author": "Eve", "path": "plans.md"}
+    assert office.seen(ANN) == {"leave.md", "plans.md"}
+    assert office.seen('user = "bob"\ngroups = ["hr"]') == {"leave.md"}
+
+
+def test_documents_have_no_say_by_default(office: Office) -> None:
+    office.write("plans.md", f"{SAYS}# Plans\n\nMore days of leave.\n")
+    office.write("wrong.md", "---\nvisibility: secret\n---\nSecret days of leave.\n")
+    office.ingest("--allow", "group:it")
+    assert set(office.records()) == {"leave.md", "plans.md", "wrong.md"}
+    assert office.seen(ANN) == set()
+    assert office.seen(BOB) == {"leave.md", "plans.md", "wrong.md"}

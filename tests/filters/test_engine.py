@@ -1,0 +1,351 @@
+"""Filters and access through the real engine: it finds exactly what the rules in Python say, on every path.
+
+Two tenants have sources with every nasty string and every kind of access record, in three states of their
+tables: as written and rewritten, compacted, and compacted with a vector index.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rag.access import visible
+from rag.filters.matches import matches
+from rag.filters.parse import MAX_DEPTH, parse
+from rag.filters.tree import OPERATORS
+from rag.records import MAX_LIMIT, Access, FieldType, Mode, Principal, SearchRequest
+from rag.search.desk import Desk
+from rag.search.recall import concurrently
+from rag.search.view import View
+from rag.settings import SearchSettings
+from rag.store import maintenance
+from rag.store.reader import Reader
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from anyio.from_thread import BlockingPortal
+
+    from rag.records import Value
+    from rag.store.reader import Statistics
+    from rag.store.writer import CollectionWriter
+
+FIELDS: dict[str, FieldType] = {
+    "status": "string",
+    "year": "integer",
+    "price": "number",
+    "final": "boolean",
+    "due": "datetime",
+    "tags": "string list",
+}
+AS_WRITTEN, COMPACTED, WITH_VECTOR_INDEX = "as written", "compacted", "with a vector index"
+TENANTS = ("north", "south")
+SOURCES = 60  # of each tenant, with no more chunks in all than one search can show
+BATCH = 10  # scans per example: they cost little beside the example itself
+
+NASTY = [
+    "",
+    "' OR 1=1 --",
+    "') OR ('1'='1",
+    "1=1);",
+    "1=1) -- ",
+    "1=1)/*",
+    "\\' OR 1=1 --",
+    "'",
+    "''",
+    '"',
+    "`",
+    ";",
+    "\\",
+    "\\\\",
+    "E'x'",
+    "U&'x'",
+    "$$x$$",
+    "\u2019",
+    "\u02bc",
+    "\uff07",
+    "\r\n",
+    "\u202e",
+    "%",
+    "_",
+    "{}",
+    "?",
+    "null",
+    "true",
+    "1",
+    "é",
+    "É",
+    "e",
+    "a b",
+    "a b ",
+    "😀",
+    "x" * 512,
+]
+INTEGERS = [-(2**53), -1, 0, 1, 2, 2001, 2**53 - 1, 2**53]
+NUMBERS = [-1.7e308, -1.5, -1e-300, 0.0, 5e-324, 0.1 + 0.2, 0.3, 1.0, 2001.0, 2.0**53, 1e22, 1.7e308]
+MOMENTS = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(1677, 9, 21, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(2024, 5, 1, 12, 30, 0, 1, tzinfo=UTC),
+    datetime(2262, 4, 12, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+]
+USERS = ["ann", "hr", "O'Neill", "' OR 1=1 --", "x') OR (true"]
+GROUPS = ["hr", "ann", "it's", "all", "*"]
+ENTRIES = [f"user:{name}" for name in USERS] + [f"group:{name}" for name in GROUPS]
+ALLOW_DENY = ([0, 1, 3], [0, 0, 1, 2])  # how many entries they hold
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A source as it was made. `chunks` are its ids."""
+
+    fields: Mapping[str, Value]
+    access: Access | None
+    chunks: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The data folder in one state, and what is in it by tenant and source id."""
+
+    state: str
+    portal: BlockingPortal
+    reader: Reader
+    desk: Desk
+    sources: Mapping[str, Mapping[str, Held]]
+
+    def scanned(self, asked: Sequence[Asked]) -> list[set[str]]:
+        """The sources that the engine lets through, one by one, without the gate."""
+        return self.portal.call(self._scanned, asked)
+
+    async def _scanned(self, asked: Sequence[Asked]) -> list[set[str]]:
+        return await concurrently([partial(self._scan, one) for one in asked])
+
+    async def _scan(self, asked: Asked) -> set[str]:
+        (collection,) = await self.reader.collections(asked.principal.tenant)
+        wanted = None if asked.filter is None else parse(asked.filter, FIELDS)
+        view = View(await self.reader.open(collection), asked.principal, wanted)
+        ids = [id_ for held in self.sources[asked.principal.tenant].values() for id_ in held.chunks]
+        return {stored.chunk.source_id for stored in await view.table.chunks(ids, view.where)}
+
+    async def statistics(self, tenant: str) -> Statistics:
+        (collection,) = await self.reader.collections(tenant)
+        return await (await self.reader.open(collection)).statistics()
+
+    def searched(self, asked: Asked, mode: Mode) -> list[str]:
+        """The chunks that a search finds for a word that stands in all."""
+        request = SearchRequest("pendulum", mode=mode, limit=MAX_LIMIT, filter=asked.filter)
+        answer = self.portal.call(self.desk.search, asked.principal, request)
+        return [hit.chunk.id for hit in answer.hits]
+
+    def expected(self, asked: Asked) -> set[str]:
+        """The reference: the two rules in Python."""
+        wanted = None if asked.filter is None else parse(asked.filter, FIELDS)
+        return {
+            id_
+            for id_, held in self.sources[asked.principal.tenant].items()
+            if visible(asked.principal, held.access) and (wanted is None or matches(wanted, held.fields))
+        }
+
+    def readable(self, principal: Principal) -> set[str]:
+        """The sources that the principal may see; the rule anew, should the reference be wrong."""
+        mine = {f"group:{group}" for group in principal.groups} | {f"user:{principal.user}"}
+        return {
+            id_
+            for id_, held in self.sources[principal.tenant].items()
+            if held.access and not mine & held.access.deny
+            if held.access.visibility == "tenant" or mine & held.access.allow
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks, and with which filter."""
+
+    principal: Principal
+    filter: Mapping[str, object] | None
+
+
+def _some_fields(chance: random.Random) -> dict[str, Value]:
+    values: dict[str, Value] = {
+        "status": chance.choice([*NASTY, "a\x00b"]),
+        "year": chance.choice(INTEGERS),
+        "price": chance.choice(NUMBERS),
+        "final": chance.random() < 0.5,
+        "due": chance.choice(MOMENTS),
+        "tags": tuple(chance.sample(NASTY, chance.randint(1, 3))),
+    }
+    return {name: value for name, value in values.items() if chance.random() < 0.7}
+
+
+def _some_access(chance: random.Random) -> Access | None:
+    if chance.random() < 0.1:
+        return None
+    allow, deny = (frozenset(chance.sample(ENTRIES, chance.choice(counts))) for counts in ALLOW_DENY)
+    return Access("tenant" if chance.random() < 0.5 else "restricted", allow, deny)
+
+
+async def _fill(small: ModuleType, writer: CollectionWriter, chance: random.Random) -> dict[str, Held]:
+    """Sources written twice, a third of them with other fields, and another third given other access."""
+    final: dict[str, Held] = {}
+    items, again = [], []
+    changed: dict[str, Access] = {}
+    for number in range(SOURCES):
+        words = [f"pendulum {number} part{part}" for part in range(chance.choice([1, 1, 2]))]
+        make = partial(small.new_source, writer, f"{writer.collection.tenant} {number}", *words)
+        fields, access = _some_fields(chance), _some_access(chance)
+        item = make(fields=fields, access=access)
+        items.append(item)
+        match number % 3:
+            case 0:
+                fields = _some_fields(chance)
+                again.append(make(fields=fields, access=_some_access(chance)))
+            case 1:
+                access = _some_access(chance) or access
+                changed |= {item.source.id: access} if access else {}
+        chunks = [f"{item.source.id}/{seq}" for seq in range(len(words))]
+        final[item.source.id] = Held(fields, access, chunks)
+    for start in range(0, SOURCES, 20):
+        await writer.replace(items[start : start + 20])
+    await writer.replace(again)
+    await writer.set_access(changed)
+    return final
+
+
+async def _filled(small: ModuleType, data: Path, *, finished: bool) -> dict[str, dict[str, Held]]:
+    sources = {}
+    for tenant in TENANTS:
+        identity = small.BagOfWords().identity
+        collection = await ensure_collection(data, tenant, "documents", identity, fields=FIELDS)
+        async with open_writer(data, collection) as writer:
+            sources[tenant] = await _fill(small, writer, random.Random(tenant))  # noqa: S311 the same in every run
+            if finished:
+                await writer.finish()
+    return sources
+
+
+@contextmanager
+def _library(small: ModuleType, data: Path, state: str) -> Iterator[Library]:
+    with pytest.MonkeyPatch.context() as patch, start_blocking_portal("asyncio") as portal:
+        patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
+        if state == WITH_VECTOR_INDEX:
+            patch.setattr(maintenance, "VECTOR_INDEX_ROWS", 10)
+        sources = portal.call(partial(_filled, small, data, finished=state != AS_WRITTEN))
+        reader = Reader(data, timeout_seconds=15)
+        yield Library(state, portal, reader, Desk(reader, small.BagOfWords(), SearchSettings()), sources)
+
+
+@pytest.fixture(scope="session", params=[AS_WRITTEN, COMPACTED, WITH_VECTOR_INDEX])
+def library(
+    request: pytest.FixtureRequest, small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Library]:
+    with _library(small_desk, tmp_path_factory.mktemp("library"), request.param) as made:
+        yield made
+
+
+def _written(moment: datetime) -> list[str]:
+    return [moment.isoformat(), moment.isoformat().replace("+00:00", "Z")]
+
+
+_STRINGS = st.sampled_from([*NASTY, "e\u0301", "E\u0301", "absent", "A B"])
+_VALUES: dict[FieldType, st.SearchStrategy[Any]] = {
+    "string": _STRINGS,
+    "integer": st.sampled_from(INTEGERS),
+    "number": st.sampled_from([*NUMBERS, *INTEGERS, -0.0]),
+    "boolean": st.booleans(),
+    "datetime": st.sampled_from([text for one in MOMENTS for text in _written(one)] + ["2024-05-01"]),
+    "string list": _STRINGS,
+}
+
+
+def _condition(field: str, operator: str) -> st.SearchStrategy[dict[str, Any]]:
+    values = _VALUES[FIELDS[field]]
+    if operator in {"$in", "$nin"}:
+        values = st.lists(values, min_size=1, max_size=4)
+    elif operator == "$exists":
+        values = st.booleans()
+    return values.map(lambda value: {field: {operator: value}})
+
+
+_CONDITIONS = st.one_of(
+    [_condition(field, operator) for field, type_ in FIELDS.items() for operator in OPERATORS[type_]]
+)
+
+
+@st.composite
+def _filters(draw: st.DrawFn, depth: int) -> dict[str, Any]:
+    """A filter of up to that many levels; all kinds are equally likely, which a union of them is not."""
+    kinds = ["one", "two", "$and", "$or", "$not"]
+    match draw(st.sampled_from(kinds if depth > 1 else kinds[:2])):
+        case "one":
+            return draw(_CONDITIONS)
+        case "two":
+            return draw(_CONDITIONS) | draw(_CONDITIONS)
+        case "$not":
+            return {"$not": draw(_filters(depth - 1))}
+        case key:
+            return {key: draw(st.lists(_filters(depth - 1), min_size=1, max_size=2))}
+
+
+_PRINCIPALS = st.builds(
+    Principal,
+    st.sampled_from(TENANTS),
+    st.none() | st.sampled_from(USERS),
+    st.frozensets(st.sampled_from(GROUPS), max_size=3),
+)
+_ASKED = st.sampled_from([st.none(), *[_filters(MAX_DEPTH)] * 9]).flatmap(
+    lambda filters: st.builds(Asked, _PRINCIPALS, filters)
+)
+
+
+@settings(deadline=None)
+@given(batch=st.lists(_ASKED, min_size=BATCH, max_size=BATCH))
+def test_a_scan_lets_through_what_the_rules_do(library: Library, batch: list[Asked]) -> None:
+    found = library.scanned(batch)
+    assert all(ids <= library.readable(one.principal) for ids, one in zip(found, batch, strict=True))
+    assert found == [library.expected(one) for one in batch]
+
+
+@settings(deadline=None)
+@given(asked=_ASKED)
+def test_every_mode_finds_what_the_rules_let_through(library: Library, asked: Asked) -> None:
+    expected = library.expected(asked)
+    held = library.sources[asked.principal.tenant]
+    for mode in get_args(Mode):
+        chunks = library.searched(asked, mode)
+        assert {id_.partition("/")[0] for id_ in chunks} <= library.readable(asked.principal)
+        assert sorted(chunks) == sorted(id_ for source in expected for id_ in held[source].chunks)
+    assert library.desk.alarms == 0
+
+
+def test_the_library_is_as_various_as_the_properties_need(library: Library) -> None:
+    for sources in library.sources.values():
+        records = [held.access for held in sources.values()]
+        assert {record and record.visibility for record in records} == {None, "tenant", "restricted"}
+        assert any(record and record.visibility == "tenant" and record.deny for record in records)
+        assert SOURCES < sum(len(held.chunks) for held in sources.values()) <= MAX_LIMIT
+        for field in FIELDS:
+            assert 0 < sum(field in held.fields for held in sources.values()) < SOURCES
+
+
+def test_the_tables_are_in_the_state_that_is_meant(library: Library) -> None:
+    for tenant in TENANTS:
+        statistics = library.portal.call(library.statistics, tenant)
+        assert bool(statistics.unindexed) == (library.state == AS_WRITTEN)
+        assert ("vector (IvfSq)" in statistics.indexes) == (library.state == WITH_VECTOR_INDEX)

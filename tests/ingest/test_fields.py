@@ -1,0 +1,128 @@
+"""Documents' words as the fields that a collection declares, and what is said of words that are none."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+from rag.ingest.fields import declared_fields
+from rag.records import FieldType
+
+if TYPE_CHECKING:
+    from rag.records import Value
+
+LONGEST = 512  # characters of a filter's string: nothing longer could ever be asked for
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "value"),
+    [
+        ("string", "draft", "draft"),
+        ("string", "  two  words ", "two  words"),
+        ("string", "2024", "2024"),
+        ("string", "x" * LONGEST, "x" * LONGEST),
+        ("integer", "2024", 2024),
+        ("integer", "-7", -7),
+        ("integer", " 7 ", 7),
+        ("integer", str(2**53), 2**53),
+        ("integer", str(-(2**53)), -(2**53)),
+        ("number", "2.5", 2.5),
+        ("number", "3", 3.0),
+        ("number", "-1e3", -1000.0),
+        ("datetime", "2024-05-01", datetime(2024, 5, 1, tzinfo=UTC)),
+        ("datetime", "2024-05-01T10:30:00", datetime(2024, 5, 1, 10, 30, tzinfo=UTC)),
+        ("datetime", "2024-05-01T01:30:00+02:00", datetime(2024, 4, 30, 23, 30, tzinfo=UTC)),
+        ("datetime", "Wed, 01 May 2024 10:30:00 +0000", datetime(2024, 5, 1, 10, 30, tzinfo=UTC)),
+        ("string list", "one", ("one",)),
+        ("string list", "b, a,b", ("b", "a", "b")),
+        ("string list", " two words ,, other, ", ("two words", "other")),
+    ],
+)
+def test_words_that_fit_the_type_become_its_value(kind: FieldType, written: str, value: Value) -> None:
+    fields, complaints = declared_fields({"it": written}, {"it": kind})
+    assert (fields, complaints) == ({"it": value}, [])
+    assert type(fields["it"]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        ("string", "x" * (LONGEST + 1)),
+        ("integer", "many"),
+        ("integer", "2.0"),
+        ("integer", "1,000"),
+        ("integer", str(2**53 + 1)),
+        ("integer", str(-(2**53) - 1)),
+        ("integer", "9" * 5000),
+        ("number", "2,5"),
+        ("number", "nan"),
+        ("number", "inf"),
+        ("number", "-inf"),
+        ("number", "1e999"),
+        ("boolean", "maybe"),
+        ("boolean", "2"),
+        ("datetime", "yesterday"),
+        ("datetime", "2024-13-01"),
+        ("datetime", "01.05.2024"),
+        ("datetime", "0001-01-01T00:00:00+14:00"),
+        ("string list", ","),
+        ("string list", "short," + "x" * (LONGEST + 1)),
+    ],
+)
+def test_words_that_don_t_fit_are_left_out_and_complained_of(kind: FieldType, written: str) -> None:
+    assert declared_fields({"it": written}, {"it": kind}) == ({}, [f"it is no {kind}"])
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_boolean_is_written_in_one_of_four_ways_in_any_case(truth: bool) -> None:  # noqa: FBT001 the parameter
+    for word in ("true", "yes", "on", "1") if truth else ("false", "no", "off", "0"):
+        for written in (word, word.upper(), word.title()):
+            fields, complaints = declared_fields({"final": written}, {"final": "boolean"})
+            assert fields["final"] is truth
+            assert complaints == []
+
+
+@pytest.mark.parametrize("kind", get_args(FieldType))
+def test_a_field_that_is_missing_or_blank_has_no_value_and_is_no_complaint(kind: FieldType) -> None:
+    for metadata in ({}, {"it": ""}, {"it": " \t"}, {"other": "1"}):
+        assert declared_fields(metadata, {"it": kind}) == ({}, [])
+
+
+def test_strings_are_composed_so_that_equal_words_are_equal() -> None:
+    apart = unicodedata.normalize("NFD", "Zoë")
+    declared: dict[str, FieldType] = {"author": "string", "authors": "string list"}
+    fields, _ = declared_fields({"author": apart, "authors": f"{apart}, Ann"}, declared)
+    assert apart != "Zoë"
+    assert fields == {"author": "Zoë", "authors": ("Zoë", "Ann")}
+
+
+def test_a_length_counts_after_composition() -> None:
+    apart = unicodedata.normalize("NFD", "ë" * LONGEST)
+    assert declared_fields({"it": apart}, {"it": "string"}) == ({"it": "ë" * LONGEST}, [])
+
+
+def test_zero_has_no_sign() -> None:
+    fields, _ = declared_fields({"it": "-0.0"}, {"it": "number"})
+    assert str(fields["it"]) == "0.0"
+
+
+def test_every_wrong_field_is_named_in_the_order_of_declaration_and_the_right_ones_stay() -> None:
+    declared: dict[str, FieldType] = {
+        "year": "integer",
+        "pages": "integer",
+        "tags": "string list",
+        "final": "boolean",
+    }
+    metadata = {"final": "perhaps", "pages": "many", "year": "2024", "tags": "a, b"}
+    assert declared_fields(metadata, declared) == (
+        {"year": 2024, "tags": ("a", "b")},
+        ["pages is no integer", "final is no boolean"],
+    )
+
+
+def test_what_nobody_declared_is_no_field() -> None:
+    assert declared_fields({"year": "2024", "pages": "many"}, {"year": "integer"}) == ({"year": 2024}, [])
+    assert declared_fields({"year": "2024"}, {}) == ({}, [])

@@ -1,0 +1,362 @@
+"""What a principal may not see is found on no path, and what it may see is found on the same one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.records import Access, EmbedderIdentity, Mode, Principal, SearchRequest
+from rag.store import schema
+from rag.store.connection import connect
+from rag.store.reader import CollectionReader
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rag.records import FieldType, Source
+    from rag.search.desk import Desk
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+ANN = Principal("default", "ann", frozenset({"hr"}))
+BOB = Principal("default", "bob", frozenset({"it"}))
+NOBODY = Principal("default")
+ASKED = SearchRequest("pendulum")
+STRANGER = Principal("elsewhere", "ann", frozenset({"hr"}))
+
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
+ONLY_HR = Access("restricted", frozenset({"group:hr"}))
+NOT_BOB = Access("tenant", frozenset(), frozenset({"user:bob"}))
+NOT_IT = Access("restricted", frozenset({"user:ann", "user:bob"}), frozenset({"group:it"}))
+
+HIDDEN: list[tuple[Access | None, Principal]] = [
+    (Access("tenant"), STRANGER),
+    (ONLY_ANN, STRANGER),
+    (ONLY_ANN, BOB),
+    (ONLY_ANN, NOBODY),
+    (ONLY_HR, BOB),
+    (NOT_BOB, BOB),
+    (NOT_IT, BOB),
+]
+hidden = pytest.mark.parametrize(("access", "other"), HIDDEN)
+
+
+async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **asked: object) -> set[str]:
+    """The titles of what a search finds."""
+    request = SearchRequest("pendulum", mode=mode, limit=50, **asked)  # type: ignore[arg-type]  # a test's own
+    return {hit.source.title for hit in (await desk.search(principal, request)).hits}
+
+
+async def _titles(desk: Desk, principal: Principal) -> list[str]:
+    return [source.title for source in await desk.sources(principal, after=("", ""), limit=50)]
+
+
+async def _names(desk: Desk, principal: Principal) -> list[str]:
+    return [collection.name for collection in await desk.collections(principal)]
+
+
+async def _refusal(desk: Desk, principal: Principal, id_: str) -> str:
+    with pytest.raises(NotFoundError) as error:
+        await desk.extract(principal, id_, max_chars=1000)
+    return str(error.value)
+
+
+async def _set(shelf: Shelf, source: Source, access: Access) -> None:
+    async with await shelf.small.writing(shelf.data) as writer:
+        await writer.set_access({source.id: access})
+
+
+async def _put_declared(
+    shelf: Shelf, collection: str, declared: Mapping[str, FieldType], fields: Mapping[str, object]
+) -> None:
+    """A source, called like its collection, with declared fields that everybody may read."""
+    identity = shelf.small.BagOfWords().identity
+    made = await ensure_collection(shelf.data, "default", collection, identity, fields=declared)
+    async with open_writer(shelf.data, made) as writer:
+        item = shelf.small.new_source(writer, collection, f"pendulum {collection}", fields=fields)
+        await writer.replace([item])
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_tenants_with_the_same_names_and_words_see_each_only_its_own(shelf: Shelf, mode: Mode) -> None:
+    ours = await shelf.put("a", "pendulum ours")
+    async with await shelf.small.writing(shelf.data, "elsewhere") as writer:
+        theirs = shelf.small.new_source(writer, "a", "pendulum theirs", title="theirs")
+        await writer.replace([theirs])
+    desk = shelf.desk()
+    for principal, title, own, other in [
+        (ANN, "a", ours.id, theirs.source.id),
+        (STRANGER, "theirs", theirs.source.id, ours.id),
+    ]:
+        assert await _found(desk, principal, mode) == {title}
+        assert await _found(desk, principal, mode, sources=(own, other)) == {title}
+        assert await _found(desk, principal, mode, sources=(other,)) == set()
+        assert await _titles(desk, principal) == [title]
+        assert (await desk.extract(principal, own, max_chars=99)).source.title == title
+        await _refusal(desk, principal, other)
+
+
+@hidden
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_search_does_not_find_what_is_not_for_the_principal(
+    shelf: Shelf, access: Access, other: Principal, mode: Mode
+) -> None:
+    await shelf.put("secret", "pendulum one", "pendulum two", access=access)
+    desk = shelf.desk()
+    assert await _found(desk, ANN, mode) == {"secret"}
+    assert await _found(desk, other, mode) == set()
+    assert desk.alarms == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_is_for_the_principal_is_found_beside_any_number_of_better_hits_that_are_not(
+    shelf: Shelf, mode: Mode
+) -> None:
+    await shelf.put("secret", *["pendulum"] * 200, access=ONLY_ANN)
+    await shelf.put("open", "pendulum among a lot of other words")
+    desk = shelf.desk()
+    assert await _found(desk, ANN, mode) >= {"secret"}
+    assert await _found(desk, BOB, mode) == {"open"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_source_without_a_record_is_for_nobody(shelf: Shelf, mode: Mode) -> None:
+    source = await shelf.put("new", "pendulum", access=None)
+    desk = shelf.desk()
+    assert await _found(desk, ANN, mode) == set()
+    assert (await _titles(desk, ANN), await _names(desk, ANN)) == ([], [])
+    await _refusal(desk, ANN, source.id)
+    await _set(shelf, source, Access("tenant"))
+    assert await _found(desk, ANN, mode) == {"new"}
+
+
+@hidden
+async def test_naming_the_source_or_its_collection_helps_nobody(
+    shelf: Shelf, access: Access, other: Principal
+) -> None:
+    source = await shelf.put("secret", "pendulum", access=access)
+    desk = shelf.desk()
+    assert await _found(desk, ANN, sources=(source.id,), collections=("documents",)) == {"secret"}
+    assert await _found(desk, other, sources=(source.id,)) == set()
+    with pytest.raises(NotFoundError) as error:
+        await _found(desk, other, collections=("documents",))
+    assert "documents" not in str(error.value)
+
+
+@hidden
+async def test_it_cannot_be_read_either_and_the_refusal_is_that_of_an_unknown_id(
+    shelf: Shelf, access: Access, other: Principal
+) -> None:
+    source = await shelf.put("secret", "pendulum one", "pendulum two", access=access)
+    desk = shelf.desk()
+    unknown = await _refusal(desk, other, "a" * 16)
+    for id_ in (source.id, f"{source.id}/0", f"{source.id}/1", f"{source.id}/9"):
+        assert await _refusal(desk, other, id_) == unknown
+    assert (await desk.extract(ANN, source.id, max_chars=1000)).text == "pendulum one\n\npendulum two"
+    assert (await desk.extract(ANN, f"{source.id}/1", max_chars=1000, around=0)).text == "pendulum two"
+
+
+@hidden
+async def test_it_stands_in_no_list(shelf: Shelf, access: Access, other: Principal) -> None:
+    await shelf.put("secret", "pendulum", access=access)
+    desk = shelf.desk()
+    assert (await _titles(desk, ANN), await _names(desk, ANN)) == (["secret"], ["documents"])
+    assert (await _titles(desk, other), await _names(desk, other)) == ([], [])
+
+
+@hidden
+async def test_a_collection_with_something_else_in_it_shows_only_that(
+    shelf: Shelf, access: Access, other: Principal
+) -> None:
+    await shelf.put("secret", "pendulum", access=access)
+    await shelf.put("open", "pendulum")
+    desk = shelf.desk()
+    rest = [] if other is STRANGER else ["open"]
+    assert sorted(await _titles(desk, ANN)) == ["open", "secret"]
+    assert await _titles(desk, other) == rest
+    assert await _found(desk, other) == set(rest)
+    assert await _names(desk, other) == (["documents"] if rest else [])
+
+
+async def test_what_is_hidden_does_not_show_in_what_a_search_says(shelf: Shelf) -> None:
+    await shelf.put("open", "sundial")
+    desk = shelf.desk()
+    before = await desk.search(BOB, SearchRequest("pendulum", mode="sparse"))
+    await shelf.put("secret", "pendulum", access=ONLY_ANN)
+    assert await desk.search(BOB, SearchRequest("pendulum", mode="sparse")) == before
+    assert await _found(desk, ANN, "sparse") == {"secret"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_change_of_access_counts_from_the_next_search_of_the_same_desk(
+    shelf: Shelf, mode: Mode
+) -> None:
+    source = await shelf.put("a", "pendulum one")
+    await shelf.put("control", "pendulum too")
+    desk = shelf.desk()
+    assert await _found(desk, BOB, mode) == {"a", "control"}
+    for access, seen in [(NOT_BOB, False), (Access("tenant"), True), (ONLY_ANN, False), (NOT_IT, False)]:
+        await _set(shelf, source, access)
+        assert await _found(desk, BOB, mode) == ({"a", "control"} if seen else {"control"})
+        assert await _found(desk, ANN, mode) == {"a", "control"}
+        assert ("a" in await _titles(desk, BOB)) is seen
+    assert desk.alarms == 0
+
+
+async def test_a_source_that_is_ingested_again_keeps_its_access(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum one", access=ONLY_ANN)
+    await shelf.put("a", "pendulum two", access=Access("tenant"))
+    desk = shelf.desk()
+    assert (await _found(desk, ANN), await _found(desk, BOB)) == ({"a"}, set())
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_gate_keeps_back_what_a_stale_copy_lets_through_and_counts_it(
+    shelf: Shelf, mode: Mode
+) -> None:
+    source = await shelf.put("a", "pendulum one", "pendulum two")
+    await shelf.put("control", "pendulum too")
+    desk = shelf.desk()
+    assert await _found(desk, BOB, mode) == {"a", "control"}
+    sources = await (await connect(shelf.data)).open_table(schema.sources_table("default", "documents"))
+    await sources.update(schema.access_values(ONLY_ANN), where=schema.one_of("id", [source.id]))
+    assert desk.alarms == 0
+    assert await _found(desk, BOB, mode) == {"control"}
+    assert desk.alarms == 1
+    assert await _found(desk, ANN, mode) == {"a", "control"}
+    await _refusal(desk, BOB, source.id)
+    assert await _titles(desk, BOB) == ["control"]
+    assert desk.alarms == 1
+
+
+async def test_the_gate_holds_a_source_to_the_filter_by_its_own_fields(shelf: Shelf) -> None:
+    await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
+    desk = shelf.desk()
+    assert await _found(desk, NOBODY, filter={"year": 2001}) == {"dated"}
+    sources = await (await connect(shelf.data)).open_table(schema.sources_table("default", "dated"))
+    await sources.update({"fields": '{"year": 1999}'})
+    assert (await _found(desk, NOBODY, filter={"year": 2001}), desk.alarms) == (set(), 1)
+    assert await _found(desk, NOBODY) == {"dated"}
+
+
+async def test_a_source_whose_copies_are_stale_the_other_way_is_missing_but_safe(shelf: Shelf) -> None:
+    source = await shelf.put("a", "pendulum one", access=ONLY_ANN)
+    desk = shelf.desk()
+    sources = await (await connect(shelf.data)).open_table(schema.sources_table("default", "documents"))
+    await sources.update(schema.access_values(Access("tenant")), where=schema.one_of("id", [source.id]))
+    assert (await _found(desk, BOB), desk.alarms) == (set(), 0)
+    assert await _titles(desk, BOB) == ["a"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_field_that_one_collection_declares_is_one_that_the_other_lacks(
+    shelf: Shelf, mode: Mode
+) -> None:
+    await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
+    await _put_declared(shelf, "plain", {}, {})
+    desk = shelf.desk()
+    expected: list[tuple[dict[str, object], set[str]]] = [
+        ({"year": 2001}, {"dated"}),
+        ({"year": 1999}, set()),
+        ({"year": {"$ne": 2001}}, {"plain"}),
+        ({"year": {"$nin": [1999]}}, {"dated", "plain"}),
+        ({"year": {"$exists": False}}, {"plain"}),
+        ({"$not": {"year": 2001}}, {"plain"}),
+        ({"$not": {"year": {"$gt": 3000}}}, {"dated", "plain"}),
+        ({"$or": [{"year": 2001}, {"year": {"$exists": False}}]}, {"dated", "plain"}),
+    ]
+    for filter_, found in expected:
+        assert await _found(desk, NOBODY, mode, filter=filter_) == found
+    assert await _found(desk, NOBODY, mode) == {"dated", "plain"}
+    assert desk.alarms == 0
+
+
+async def test_where_the_named_collections_declare_nothing_the_field_is_unknown(shelf: Shelf) -> None:
+    await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
+    await _put_declared(shelf, "plain", {}, {})
+    with pytest.raises(InvalidRequestError, match=r"no field 'year' to filter by; there are: none\.$"):
+        await _found(shelf.desk(), NOBODY, collections=("plain",), filter={"year": 2001})
+
+
+async def test_an_unknown_field_names_only_those_of_collections_that_the_principal_reads(
+    shelf: Shelf,
+) -> None:
+    await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
+    identity = shelf.small.BagOfWords().identity
+    kept: dict[str, FieldType] = {"clearance": "string"}
+    made = await ensure_collection(shelf.data, "default", "kept", identity, fields=kept)
+    async with open_writer(shelf.data, made) as writer:
+        await writer.replace([shelf.small.new_source(writer, "kept", "pendulum", access=ONLY_ANN)])
+    for principal, names in [(ANN, "clearance, year"), (BOB, "year"), (NOBODY, "year")]:
+        with pytest.raises(InvalidRequestError) as error:
+            await _found(shelf.desk(), principal, filter={"colour": "red"})
+        assert str(error.value) == f"There is no field 'colour' to filter by; there are: {names}."
+    with pytest.raises(InvalidRequestError) as error:
+        await _found(shelf.desk(), BOB, filter={"clearance": "top"})
+    assert str(error.value) == "There is no field 'clearance' to filter by; there are: year."
+    assert await _found(shelf.desk(), ANN, filter={"clearance": {"$exists": False}}) == {"dated", "kept"}
+
+
+async def test_a_filter_never_widens(shelf: Shelf) -> None:
+    await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
+    desk = shelf.desk()
+    empty: list[dict[str, object]] = [{}, {"$and": []}, {"$or": []}, {"year": {"$in": []}}, {"year": None}]
+    for filter_ in empty:
+        with pytest.raises(InvalidRequestError):
+            await _found(desk, NOBODY, filter=filter_)
+    assert await _found(desk, NOBODY, filter={"year": 2001}) == {"dated"}
+
+
+async def test_a_filter_of_a_principal_who_reads_nothing_is_not_even_looked_at(shelf: Shelf) -> None:
+    await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
+    desk = shelf.desk()
+    assert await _found(desk, STRANGER, filter={"year": 2001}) == set()
+    assert await _found(desk, STRANGER, filter={"unknown": 2001}) == set()
+
+
+async def test_a_collection_of_another_embedder_that_one_cannot_read_is_not_named(shelf: Shelf) -> None:
+    await shelf.put("open", "pendulum")
+    made = await ensure_collection(shelf.data, "default", "kept", EmbedderIdentity("tests", "other", 32))
+    async with open_writer(shelf.data, made) as writer:
+        await writer.replace([shelf.small.new_source(writer, "x", "pendulum", access=ONLY_ANN)])
+    assert len((await shelf.desk().search(BOB, ASKED)).hits) == 1
+
+
+async def test_a_collection_without_an_index_that_one_cannot_read_is_not_named(shelf: Shelf) -> None:
+    await shelf.put("open", "pendulum")
+    await shelf.put("x", "pendulum", collection="kept", access=ONLY_ANN)
+    table = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "kept"))
+    for index in await table.list_indices():
+        if index.columns == ["body"]:
+            await table.drop_index(index.name)
+    assert len((await shelf.desk().search(BOB, ASKED)).hits) == 1
+
+
+async def test_access_that_is_taken_away_during_an_extract_is_not_found(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await shelf.put("a", "pendulum one", "pendulum two")
+    between = CollectionReader.between
+    calls: list[int] = []
+
+    async def overtaken(*arguments: Any) -> object:  # noqa: ANN401 whatever the method takes
+        calls.append(1)
+        if len(calls) == 2:
+            async with await shelf.small.writing(shelf.data) as writer:
+                await writer.set_access({source.id: ONLY_ANN})
+        return await between(*arguments)
+
+    monkeypatch.setattr(CollectionReader, "between", overtaken)
+    with pytest.raises(NotFoundError):
+        await shelf.desk().extract(BOB, f"{source.id}/0", around=1, max_chars=999)
+
+
+async def test_half_a_character_in_a_source_id_is_a_wrong_request(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum")
+    with pytest.raises(InvalidRequestError):
+        await shelf.desk().search(BOB, SearchRequest("pendulum", sources=("a\ud800",)))
