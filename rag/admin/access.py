@@ -183,6 +183,7 @@ async def _change(
         if theirs:
             async with open_writer(settings.data, table.collection) as writer:
                 await writer.set_access(theirs)
+                await writer.finish()
     for name in names:
         _print(await _found(settings, name), as_json=as_json)
 

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rag.access import predicate
 from rag.embed.open import open_embedder
 from rag.errors import BusyError, NotFoundError
 from rag.records import Answer
@@ -85,7 +84,7 @@ class Desk:
             check_embedder(view.table.collection, self._embedder.identity)
         (vector,) = await self._embedder.embed([plan.query], "query")
         hits = await admit(await recall(views, plan, vector), vector, plan.limit, self._alarm)
-        return Answer(tuple(hits), tuple(await self._notes(views, plan, found=bool(hits))))
+        return Answer(tuple(hits), tuple(self._notes(views, plan, found=bool(hits))))
 
     async def extract(
         self,
@@ -144,7 +143,9 @@ class Desk:
 
     async def _views(self, principal: Principal) -> list[View]:
         """Those in which the principal may read anything."""
-        return await _readable(await self._all_views(principal))
+        views = await self._all_views(principal)
+        some = await concurrently([partial(view.table.has_any, view.where) for view in views])
+        return [view for view, any_ in zip(views, some, strict=True) if any_]
 
     async def _chosen(self, principal: Principal, plan: Plan) -> list[View]:
         """The readable collections that the plan names, or all that are readable."""
@@ -164,7 +165,7 @@ class Desk:
                 return view
         raise NotFoundError(NOT_FOUND)
 
-    async def _notes(self, views: Sequence[View], plan: Plan, *, found: bool) -> list[str]:
+    def _notes(self, views: Sequence[View], plan: Plan, *, found: bool) -> list[str]:
         notes = []
         terms = max(len(query_terms(plan.query, view.table.collection.language)) for view in views)
         if plan.mode != "dense" and terms > MAX_TERMS:
@@ -172,22 +173,13 @@ class Desk:
         if plan.mode != "sparse" and len(self._embedder.token_spans(plan.query)) > self._embedder.window:
             notes.append(f"Only the first {self._embedder.window} tokens of the query count for its meaning.")
         if not found:
-            notes.append(_why_nothing(plan, await _readable(views)))
+            notes.append(_why_nothing(views, plan))
         return notes
 
 
-async def _readable(views: Sequence[View]) -> list[View]:
-    """Those of the views in which their principal may read anything."""
-    some = await concurrently([partial(view.table.has_any, predicate(view.principal)) for view in views])
-    return [view for view, any_ in zip(views, some, strict=True) if any_]
-
-
-def _why_nothing(plan: Plan, readable: Sequence[View]) -> str:
-    if not readable:
-        return NOTHING_YET
-    names = ", ".join(view.table.collection.name for view in readable)
+def _why_nothing(views: Sequence[View], plan: Plan) -> str:
     if plan.filter is not None or plan.sources is not None or plan.exclude_sources:
         return "Nothing was found among the sources that the request allows; search without that restriction."
     if plan.mode == "sparse":
         return "No passage holds a word of the query; use other words, or mode hybrid to search by meaning."
-    return f"Nothing was found in {names}."
+    return f"Nothing was found in {', '.join(view.table.collection.name for view in views)}."

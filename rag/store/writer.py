@@ -14,12 +14,12 @@ import hashlib
 import json
 import secrets
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -51,6 +51,13 @@ class KnownSource:
     uri: str
     digest: str
     chunk_count: int
+
+
+class _Counted(NamedTuple):
+    """What a source says of its chunks: how many, and of which access record they hold copies."""
+
+    chunks: int
+    revision: int
 
 
 class CollectionWriter:
@@ -157,48 +164,48 @@ class CollectionWriter:
             await self._chunks.delete(schema.one_of("source_id", ids))
 
     async def sweep(self) -> None:
-        """Delete chunks that no source counts, and take note of sources that lack chunks.
+        """Delete chunks that no source counts, mend their copies of access records, and note what is missing.
 
-        A run that was killed leaves the former, a power failure can leave both.
+        A run that was killed leaves the former, a change of access that was cut short stale copies, and a
+        power failure sources that lack chunks.
         """
         leftovers: dict[str, list[str]] = defaultdict(list)
         with engine_errors("looking for leftovers"):
-            stored, counted = await self._stored_chunks(), await self._counted_chunks()
+            counted = await self._counted_chunks()
+            stored: Counter[tuple[str, str]] = Counter()
+            stale = set()
+            for row in await self._chunk_groups():
+                key = row["source_id"], row["generation"]
+                stored[key] += row["count_all"]
+                if key in counted and row["revision"] != counted[key].revision:
+                    stale.add(row["source_id"])
             for source_id, generation in stored.keys() - counted.keys():
                 leftovers[generation].append(source_id)
             for generation, ids in leftovers.items():
                 self._changed = True
                 theirs = schema.one_of("source_id", ids)
                 await self._chunks.delete(f"{theirs} AND (generation = {literal(generation)})")
-            await self._mend_copies()
-        self._incomplete = frozenset(key[0] for key, count in counted.items() if stored.get(key, 0) != count)
+            await self._mend_copies(stale)
+        self._incomplete = frozenset(key[0] for key, one in counted.items() if stored[key] != one.chunks)
 
-    async def _mend_copies(self) -> None:
-        """Bring the chunks' copies of access records up to date, where a change was cut short."""
-        columns = ["source_id", "revision"]
-        copies = (await self._chunks.query().select(columns).to_arrow()).group_by(columns).aggregate([])
-        rows = (await self._sources.query().select(["id", "revision"]).to_arrow()).to_pylist()
-        revisions = {row["id"]: row["revision"] for row in rows}
-        stale = {
-            row["source_id"] for row in copies.to_pylist() if revisions[row["source_id"]] != row["revision"]
-        }
+    async def _mend_copies(self, stale: Iterable[str]) -> None:
+        """Bring the copies of access records that the chunks of these sources hold up to date."""
         for source_id, record in (await self.access(stale)).items():
             self._changed = True
             values = schema.access_values(record)
             await self._chunks.update(values, where=schema.one_of("source_id", [source_id]))
 
-    async def _stored_chunks(self) -> dict[tuple[str, str], int]:
-        """How many chunks there are of each source id and generation."""
-        columns = ["source_id", "generation"]
+    async def _chunk_groups(self) -> list[dict[str, Any]]:
+        """How many chunks there are of each source id, generation and revision of the access record."""
+        columns = ["source_id", "generation", "revision"]
         rows = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
-        counts = rows.aggregate([([], "count_all")]).to_pylist()
-        return {(row["source_id"], row["generation"]): row["count_all"] for row in counts}
+        return rows.aggregate([([], "count_all")]).to_pylist()
 
-    async def _counted_chunks(self) -> dict[tuple[str, str], int]:
-        """How many chunks there should be, by what the sources say."""
-        query = self._sources.query().select(["id", "generation", "chunk_count"])
+    async def _counted_chunks(self) -> dict[tuple[str, str], _Counted]:
+        """What there should be of each source id and generation, by what the sources say."""
+        query = self._sources.query().select(["id", "generation", "chunk_count", "revision"])
         rows = (await query.to_arrow()).to_pylist()
-        return {(row["id"], row["generation"]): row["chunk_count"] for row in rows}
+        return {(row["id"], row["generation"]): _Counted(row["chunk_count"], row["revision"]) for row in rows}
 
     async def finish(self) -> None:
         """Bring indexes up to date, compact, and flush to disk what this writer wrote."""

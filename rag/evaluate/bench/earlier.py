@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -34,20 +35,7 @@ class _Run(BaseModel):
 
 def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
     """A run as it is printed and read again."""
-    return {
-        "measures": [
-            {
-                "name": one.name,
-                "value": one.value,
-                "unit": one.unit,
-                "limit": one.limit,
-                "ratio": one.ratio,
-                "min": one.min,
-                "p95": one.p95,
-            }
-            for one in measures
-        ]
-    }
+    return {"measures": [asdict(one) | {"ratio": one.ratio} for one in measures]}
 
 
 def read_run(path: Path) -> list[Measure]:
