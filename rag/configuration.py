@@ -33,7 +33,7 @@ def load_settings(
     """Settings from the file, then the environment, then flags.
 
     `config` None means `REFDESK_CONFIG`, then the default place, where a missing file is
-    no error. `flags` are top-level keys; None among them means not given.
+    no error. `flags` are keys like "data" or "principal.tenant"; None among them means not given.
 
     Raises:
         ConfigurationError: the file is missing or no TOML, a key is unknown, a value has the
@@ -50,7 +50,7 @@ def load_settings(
         _put(values, keys, value)
     for key, value in (flags or {}).items():
         if value is not None:
-            _put(values, (key,), str(value))
+            _put(values, tuple(key.split(".")), str(value))
     return _validated(values, "the environment or flags", "")
 
 

@@ -32,6 +32,7 @@ NAME_LENGTH = 48
 MAX_ENTRIES = 256  # of an access list, and groups of a principal; more is an error, never cut
 MAX_ENTRY_CHARS = 256
 ENTRY_KINDS = ("user", "group")
+DEFAULT_TENANT = "default"
 DEFAULT_COLLECTION = "documents"
 DEFAULT_PROFILE = "default"
 
@@ -54,7 +55,7 @@ class _Section(BaseModel):
 class PrincipalSettings(_Section):
     """Whose documents a local server answers from."""
 
-    tenant: Name = "default"
+    tenant: Name | None = None
     user: str = ""
     groups: Annotated[tuple[str, ...], Field(max_length=MAX_ENTRIES)] = ()
 
@@ -128,6 +129,7 @@ class ProfileSettings(_Section):
 
     mode: Mode | None = None
     candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
+    relax: bool | None = None
 
 
 class SearchSettings(_Section):
@@ -137,6 +139,7 @@ class SearchSettings(_Section):
     mode: Mode = "hybrid"
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 8
     candidates: Annotated[int, Field(ge=10, le=1000)] = 50
+    relax: bool = False
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
     profiles: dict[Name, ProfileSettings] = {}
 

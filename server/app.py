@@ -16,13 +16,14 @@ from rag.records import SearchRequest
 from rag.search.reply import SearchReply, SourceReply, search_reply, source_reply
 from rag.search.untrusted import without_images
 from rag.search.uris import NOT_FOUND, parse_id, resource_uri
+from rag.tenants import declares_fields
 from server import resources, surface
 from server.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.records import Principal
+    from rag.records import Collection, Principal
     from rag.settings import Settings
     from server.opening import OpeningDesk
 
@@ -69,11 +70,15 @@ class App:
         self._opening = opening
         self._max_chars = settings.server.max_chars
         self._principal_of = principal_of
-        self._tools = surface.tools(settings)
+        self._settings = settings
 
-    async def list_tools(self, _context: Context, _params: object) -> types.ListToolsResult:
-        """tools/list."""
-        return types.ListToolsResult(tools=self._tools)
+    async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
+        """tools/list: with the fields that the principal can filter by; at once where there are none."""
+        principal = self._principal_of(context)
+        readable: tuple[Collection, ...] = ()
+        if declares_fields(self._settings.data, principal.tenant):
+            readable = await (await self._opening.desk()).collections(principal)
+        return types.ListToolsResult(tools=surface.tools(self._settings, readable))
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. What goes wrong in a tool is a tool error, so that the model reads it."""
@@ -101,6 +106,7 @@ class App:
             collections=None if arguments.collections is None else tuple(arguments.collections),
             sources=None if arguments.sources is None else tuple(arguments.sources),
             exclude_sources=tuple(arguments.exclude_sources or ()),
+            filter=arguments.filter,
         )
         desk = await self._opening.desk()
         return search_reply(await desk.search(principal, request), arguments.max_chars or self._max_chars)

@@ -27,6 +27,7 @@ def main() -> None:
     flags = _flags().parse_args()
     try:
         settings = load_settings(flags.config, os.environ, {"data": flags.data})
+        principal = stdio_principal(settings)
     except ConfigurationError as error:
         print(error, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
         sys.exit(MISUSE)
@@ -36,7 +37,6 @@ def main() -> None:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     opening = OpeningDesk(settings)
-    principal = stdio_principal(settings.principal)
     server = create_server(opening, settings, lambda _context: principal)
     anyio.run(partial(serve, server, opening))
 

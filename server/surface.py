@@ -12,8 +12,9 @@ from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, MAX_REPLY_CHARS, MIN_REPLY_C
 from rag.search.reply import SearchReply, SourceReply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from rag.records import Collection, FieldType
     from rag.settings import Settings
 
 INSTRUCTIONS = """\
@@ -59,6 +60,12 @@ Answer the question below from the reference desk's documents alone.
 Question: {question}\
 """
 
+FILTER_DESCRIPTION = """\
+Only sources whose fields fit, as in {"year": {"$gte": 2020}, "status": {"$in": ["a", "b"]}}. \
+Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists; $and $or $not around them. Fields: \
+"""
+MAX_FIELDS_CHARS = 800  # a search with a wrong name is answered with all of them
+
 PROMPT = types.Prompt(
     name="answer",
     title="Answer from the documents",
@@ -98,6 +105,7 @@ class SearchArguments(_Arguments):
     exclude_sources: Annotated[
         list[str] | None, Field(max_length=100, description="Not these source_ids.")
     ] = None
+    filter: dict[str, Any] | None = None
     max_chars: Chars = None
 
 
@@ -115,32 +123,50 @@ class GetSourceArguments(_Arguments):
     max_chars: Chars = None
 
 
-def tools(settings: Settings) -> list[types.Tool]:
-    """The tools as hosts list them; the defaults are the operator's."""
-    chars = {"max_chars": settings.server.max_chars}
-    usual = {"limit": settings.search.limit, "mode": settings.search.mode} | chars
+def tools(settings: Settings, collections: Sequence[Collection]) -> list[types.Tool]:
+    """The tools as hosts list them to somebody who may read these collections.
+
+    The defaults are the operator's. Where no field is declared, there is nothing to filter by.
+    """
+    search, opening = _schema(SearchArguments), _schema(GetSourceArguments)
+    for properties in (search["properties"], opening["properties"]):
+        properties["max_chars"]["default"] = settings.server.max_chars
+    search["properties"]["limit"]["default"] = settings.search.limit
+    search["properties"]["mode"]["default"] = settings.search.mode
+    if fields := _fields(collections):
+        search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
+    else:
+        del search["properties"]["filter"]
     return [
-        _tool("search", "Search documents", SEARCH_DESCRIPTION, (SearchArguments, usual), SearchReply),
-        _tool("get_source", "Open a document", OPEN_DESCRIPTION, (GetSourceArguments, chars), SourceReply),
+        _tool("search", "Search documents", SEARCH_DESCRIPTION, search, SearchReply),
+        _tool("get_source", "Open a document", OPEN_DESCRIPTION, opening, SourceReply),
     ]
 
 
+def _fields(collections: Sequence[Collection]) -> str:
+    """The declared fields with their types: once where all collections have the same, else by collection."""
+    declared = {one.name: _listed(one.fields) for one in collections if one.fields}
+    if len(declared) == len(collections) and len(set(declared.values())) == 1:
+        return _shortened(declared.popitem()[1])
+    return _shortened("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
+
+
+def _listed(fields: Mapping[str, FieldType]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind in fields.items())
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_FIELDS_CHARS else f"{text[:MAX_FIELDS_CHARS].rpartition(', ')[0]}, …"
+
+
 def _tool(
-    name: str,
-    title: str,
-    description: str,
-    arguments: tuple[type[BaseModel], Mapping[str, Any]],
-    reply: type[BaseModel],
+    name: str, title: str, description: str, arguments: dict[str, Any], reply: type[BaseModel]
 ) -> types.Tool:
-    model, defaults = arguments
-    schema = _schema(model)
-    for key, value in defaults.items():
-        schema["properties"][key]["default"] = value
     return types.Tool(
         name=name,
         title=title,
         description=description,
-        input_schema=schema,
+        input_schema=arguments,
         output_schema=_open(_schema(reply)),
         annotations=_READ_ONLY,
     )
@@ -207,4 +233,4 @@ def _allowed(schema: Mapping[str, Any]) -> str:
             return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
         case {"minLength": low, "maxLength": high}:
             return f"a string of {low} to {high} characters"
-    return f"a {schema['type']}"
+    return f"an {schema['type']}"

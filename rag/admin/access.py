@@ -16,6 +16,7 @@ from rag.records import Access, Principal, Visibility
 from rag.search.uris import NOT_FOUND, parse_id
 from rag.settings import check_access, valid_entries
 from rag.store.writer import open_writer
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +138,7 @@ async def explain_command(
 ) -> None:
     """Say whether somebody sees a source, and why."""
     stored = await _found(settings, name)
-    asker = Principal(settings.principal.tenant, user or None, frozenset(groups))
+    asker = Principal(tenant_of(settings), user or None, frozenset(groups))
     seen = visible(asker, stored.access)
     if as_json:
         print_json({"visible": seen, "why": _why(asker, stored.access)})

@@ -32,7 +32,7 @@ MEANING = (
 )
 
 
-@command("bench")
+@command("bench", of_tenant=False)
 @click.argument("parts", nargs=-1, metavar="[PART]...", type=click.Choice(list(PARTS)))
 @click.option("--large", is_flag=True, help="A million chunks, too: seven minutes and 6 GB of disk more.")
 @click.option(

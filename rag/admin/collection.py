@@ -16,6 +16,7 @@ from rag.errors import ConfigurationError
 from rag.records import FieldType, Visibility
 from rag.settings import valid_name
 from rag.store.writer import drop_collection, ensure_collection
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +85,7 @@ async def create_command(
     async with open_embedder(settings.embedder, os.environ) as embedder:
         made = await ensure_collection(
             settings.data,
-            settings.principal.tenant,
+            tenant_of(settings),
             valid_name(name),
             embedder.identity,
             language=language,

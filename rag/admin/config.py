@@ -22,7 +22,7 @@ def config_command() -> None:
     """Look at the settings."""
 
 
-@command("check")
+@command("check", of_tenant=False)
 async def check_command(settings: Settings, *, as_json: bool) -> None:
     """Check the settings, and print those in force.
 

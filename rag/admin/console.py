@@ -13,12 +13,16 @@ import click
 
 from rag.configuration import config_path, load_settings
 from rag.records import Language, Principal
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rag.settings import Settings
 
+_TENANT = click.option(
+    "--tenant", metavar="NAME", help="Whose documents (or tenant in the settings); else the only tenant's."
+)
 _OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object to standard output."),
     click.option(
@@ -36,19 +40,27 @@ _OPTIONS = (
 )
 
 
-def command(name: str) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
-    """Make a coroutine a command with --json, --data and --config.
+def command(
+    name: str, *, of_tenant: bool = True
+) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
+    """Make a coroutine a command with --json, --data and --config, and --tenant if it is `of_tenant`.
 
     It is called with the settings, `as_json` and its own options; what it returns is the exit code.
     """
 
     def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
         @functools.wraps(function)
-        def run(config: Path | None, data: Path | None, **options: Any) -> int:  # noqa: ANN401 click's
-            settings = load_settings(config, os.environ, {"data": data})
+        def run(
+            config: Path | None,
+            data: Path | None,
+            tenant: str | None = None,
+            **options: Any,  # noqa: ANN401 click's
+        ) -> int:
+            settings = load_settings(config, os.environ, {"data": data, "principal.tenant": tenant})
             return anyio.run(functools.partial(function, settings, **options)) or 0
 
-        return click.command(name)(functools.reduce(lambda made, option: option(made), _OPTIONS, run))
+        options = (*_OPTIONS, _TENANT) if of_tenant else _OPTIONS
+        return click.command(name)(functools.reduce(lambda made, option: option(made), options, run))
 
     return wrap
 
@@ -78,7 +90,7 @@ def settings_file() -> Path:
 def principal(settings: Settings) -> Principal:
     """Who asks on the command line: whoever the settings name."""
     named = settings.principal
-    return Principal(named.tenant, named.user or None, frozenset(named.groups))
+    return Principal(tenant_of(settings), named.user or None, frozenset(named.groups))
 
 
 def counted(number: int, thing: str) -> str:

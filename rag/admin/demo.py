@@ -37,7 +37,7 @@ QUESTIONS = (
 RESULTS = 2  # passages printed per question
 
 
-@command("demo")
+@command("demo", of_tenant=False)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--ask", "questions", multiple=True, metavar="QUESTION", help="What to ask; may be repeated.")
 async def demo_command(

@@ -20,6 +20,7 @@ from rag.errors import NotFoundError
 from rag.evaluate.ask import METRICS
 from rag.evaluate.compare import compare
 from rag.evaluate.runs import kept_run, kept_summaries
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from rag.evaluate.runs import QuestionResult, Run
@@ -45,7 +46,7 @@ question_option = click.option("--question", metavar="ID", help="Show what becam
 @command("runs")
 async def runs_command(settings: Settings, *, as_json: bool) -> None:
     """List the runs that were kept."""
-    summaries = await kept_summaries(settings.data, settings.principal.tenant)
+    summaries = await kept_summaries(settings.data, tenant_of(settings))
     readable = [(id_, summary) for id_, summary in summaries.items() if summary]
     if as_json:
         print_json({"runs": [run_json(*pair) for pair in readable]})
@@ -72,7 +73,7 @@ async def show_command(
     as_json: bool,
 ) -> None:
     """Show a run, or what became of one of its questions."""
-    kept = await kept_run(settings.data, settings.principal.tenant, run)
+    kept = await kept_run(settings.data, tenant_of(settings), run)
     if report:
         write_report(report, [kept], metric)
     chosen = [_question(kept, question)] if question else kept.questions
@@ -105,7 +106,7 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
 
     p is how probable a difference at least as large would be if the two were alike.
     """
-    tenant = settings.principal.tenant
+    tenant = tenant_of(settings)
     first, second = [await kept_run(settings.data, tenant, id_) for id_ in (one, other)]
     comparison = compare(first, second, metric)
     if report:

@@ -28,6 +28,7 @@ from rag.evaluate.runs import keep
 from rag.evaluate.sets.reading import read_set
 from rag.records import Mode
 from rag.settings import DEFAULT_PROFILE
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,6 +128,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("--fresh asks a collection of its own; leave --collection out.")
     if language and not fresh:
         raise click.UsageError("--language goes with --fresh; a collection that exists has its language.")
+    tenant = tenant_of(settings)
     judged = read_set(path)
     chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:
@@ -139,7 +141,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
             runs = await evaluate(judged, room, os.environ, chosen, progress)
     complaints: list[str] = []
     try:
-        runs = await keep(settings.data, settings.principal.tenant, runs)
+        runs = await keep(settings.data, tenant, runs)
     except RefdeskError as error:  # the work of minutes is shown all the same
         complaints.append(f"The runs were not kept: {error}")
     try:

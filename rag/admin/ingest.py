@@ -17,6 +17,7 @@ from rag.ingest.rights import Rights, Said
 from rag.ingest.run import Instructions, ingest
 from rag.settings import DEFAULT_COLLECTION, valid_name
 from rag.store.writer import ensure_collection, open_writer
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from rag.ingest.report import Report
@@ -89,7 +90,7 @@ async def run_ingest(
     name = valid_name(collection)
     async with open_embedder(settings.embedder, os.environ) as embedder:
         made = await ensure_collection(
-            settings.data, settings.principal.tenant, name, embedder.identity, language=language
+            settings.data, tenant_of(settings), name, embedder.identity, language=language
         )
         rights = replace(rights or rights_of(settings), usual=made.visibility)
         async with open_writer(settings.data, made) as writer:

@@ -22,6 +22,7 @@ COMMANDS = {
     "sources": "sources",
     "source": "sources",
     "remove": "remove",
+    "tenant": "tenant",
     "collection": "collection",
     "access": "access",
     "status": "status",

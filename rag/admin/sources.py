@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag.admin.console import collection_option, command, principal, print_json, print_table
+from rag.admin.console import collection_option, command, print_json, print_table
 from rag.errors import NotFoundError
 from rag.search.uris import NOT_FOUND, parse_id
 from rag.store.reader import Reader
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from rag.records import Source
@@ -62,7 +63,7 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
         NotFoundError: there is none of that name.
     """
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    collections = await reader.collections(principal(settings).tenant)
+    collections = await reader.collections(tenant_of(settings))
     chosen = [one for one in collections if name in {None, one.name}]
     if name and not chosen:
         names = ", ".join(one.name for one in collections) or "none"

@@ -11,6 +11,7 @@ import click
 
 from rag.admin.console import command, print_json, print_table
 from rag.admin.sources import open_collections
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from rag.settings import Settings
@@ -33,7 +34,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         print_json({"data": str(settings.data), "bytes": disk, "collections": collections})
         return
     click.echo(f"Data folder  {settings.data} ({disk / 1e6:.1f} MB)")
-    click.echo(f"Tenant       {settings.principal.tenant}")
+    click.echo(f"Tenant       {tenant_of(settings)}")
     click.echo(f"Embedder     {settings.embedder.provider} {settings.embedder.model}".rstrip())
     if not collections:
         click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")

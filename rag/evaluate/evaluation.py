@@ -17,7 +17,9 @@ from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
 from rag.records import Principal, SearchRequest
 from rag.search.desk import open_desk
 from rag.search.plan import make_plan
+from rag.settings import DEFAULT_TENANT
 from rag.store.reader import Reader
+from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -65,7 +67,7 @@ async def existing_room(judged: JudgedSet, settings: Settings, collection: str |
     if collection:
         _check_no_collections(judged)
         settings = _updated(settings, collections=(collection,))
-    yield await _room(judged, settings, {}, collection, frozenset())
+    yield await _room(judged, _of_tenant(settings), {}, collection, frozenset())
 
 
 @asynccontextmanager
@@ -89,7 +91,8 @@ async def fresh_room(
             "that exist."
         )
     with tempfile.TemporaryDirectory(prefix="refdesk-eval-") as scratch:
-        settings = _updated(settings, collections=()).model_copy(update={"data": Path(scratch, "data")})
+        settings = _updated(_of_tenant(settings), collections=())
+        settings = settings.model_copy(update={"data": Path(scratch, "data")})
         files = Path(scratch, "documents")
         absent = await shelve(
             judged.documents, files, settings, environment, language=language, progress=progress
@@ -108,6 +111,12 @@ def _check_no_collections(judged: JudgedSet) -> None:
             )
 
 
+def _of_tenant(settings: Settings) -> Settings:
+    """The settings with the tenant whose runs these are."""
+    principal = settings.principal.model_copy(update={"tenant": tenant_of(settings)})
+    return settings.model_copy(update={"principal": principal})
+
+
 def _updated(settings: Settings, *, collections: tuple[str, ...]) -> Settings:
     search = settings.search.model_copy(update={"collections": collections})
     return settings.model_copy(update={"search": search})
@@ -121,7 +130,7 @@ async def _room(
     absent: frozenset[str],
 ) -> Room:
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    usual = Principal(settings.principal.tenant)
+    usual = Principal(settings.principal.tenant or DEFAULT_TENANT)
     askers = [question.asking.principal or usual for question in judged.questions]
     shelves = {
         tenant: await shelves_of(reader, tenant, names=names, only=collection)

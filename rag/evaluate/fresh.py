@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rag.embed.open import open_embedder
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
-from rag.settings import DEFAULT_COLLECTION, IngestSettings
+from rag.settings import DEFAULT_COLLECTION, DEFAULT_TENANT, IngestSettings
 from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def shelve(
     """
     by_tenant: dict[str, dict[str, str]] = defaultdict(dict)
     for document in documents:
-        tenant = document.tenant or settings.principal.tenant
+        tenant = document.tenant or settings.principal.tenant or DEFAULT_TENANT
         file = folder / tenant / document.filename
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(document.content, encoding="utf-8", newline="")

@@ -21,10 +21,10 @@ def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:
         case OneOf(field, _, wanted):
             value = values.get(field)
             return any(one in wanted for one in value) if isinstance(value, tuple) else value in wanted
-        case Ordered(field, comparison, bound):
+        case Ordered(field, _, comparison, bound):
             value = values.get(field)
             return value is not None and _ORDER[comparison](value, bound)
-        case Present(field):
+        case Present(field, _):
             return field in values
         case Not(part):
             return not matches(part, values)

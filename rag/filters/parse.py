@@ -97,14 +97,14 @@ def _leaf(name: str, type_: FieldType, asked: str, value: object) -> Filter:
         case "$exists":
             if not isinstance(value, bool):
                 raise InvalidRequestError(f"{name}: $exists takes true or false.")
-            return Present(name) if value else Not(Present(name))
+            return Present(name, type_) if value else Not(Present(name, type_))
         case None:
             raise InvalidRequestError(
                 f"{name} can't be asked {_shown(asked)}; "
                 f"it is a {type_}, with: {', '.join(OPERATORS[type_])}."
             )
         case ordering:
-            return Ordered(name, ordering, _scalar(name, type_, value))
+            return Ordered(name, type_, ordering, _scalar(name, type_, value))
 
 
 def _scalars(name: str, type_: FieldType, asked: str, value: object) -> tuple[Scalar, ...]:

@@ -42,7 +42,7 @@ def _leaf(leaf: OneOf | Ordered | Present, column: str) -> str:
             return f"coalesce(array_has_any({column}, [{_literals(values)}]), false)"
         case OneOf(_, _, values):
             return f"coalesce({column} IN ({_literals(values)}), false)"
-        case Ordered(_, comparison, value):
+        case Ordered(_, _, comparison, value):
             return f"coalesce({column} {_SIGNS[comparison]} {literal(value)}, false)"
 
 

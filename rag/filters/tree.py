@@ -39,6 +39,7 @@ class Ordered:
     """The field is greater or less than the value."""
 
     field: str
+    type: FieldType
     operator: Operator
     value: Scalar
 
@@ -48,6 +49,7 @@ class Present:
     """The source has the field."""
 
     field: str
+    type: FieldType
 
 
 @dataclass(frozen=True, slots=True)

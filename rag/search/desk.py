@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from rag.search.extract import extract
 from rag.search.gate import READS, admit
 from rag.search.plan import make_plan
 from rag.search.recall import concurrently, recall
+from rag.search.relax import explained, relaxed, said, to_drop
 from rag.search.uris import NOT_FOUND
 from rag.search.view import View, narrowed
 from rag.store.catalog import check_embedder
@@ -27,8 +29,11 @@ from rag.store.terms import MAX_TERMS, query_terms
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
+
     from rag.embed import Embedder
-    from rag.records import Collection, Extract, Principal, SearchRequest, Source
+    from rag.records import Collection, Extract, Hit, Principal, SearchRequest, Source
     from rag.search.plan import Plan
     from rag.settings import SearchSettings, Settings
     from rag.store.reader import StoredSource
@@ -53,7 +58,7 @@ async def open_desk(settings: Settings, environment: Mapping[str, str]) -> Async
 class Desk:
     """Answers questions from the documents that a principal may read. Safe to share between tasks.
 
-    `alarms` counts the sources that the gate kept back though the engine had let them through.
+    `alarms` counts how often the gate kept back a source that the engine had let through.
     """
 
     def __init__(self, reader: Reader, embedder: Embedder, settings: SearchSettings) -> None:
@@ -83,8 +88,12 @@ class Desk:
         for view in views:
             check_embedder(view.table.collection, self._embedder.identity)
         (vector,) = await self._embedder.embed([plan.query], "query")
-        hits = await admit(await recall(views, plan, vector), vector, plan.limit, self._alarm)
-        return Answer(tuple(hits), tuple(self._notes(views, plan, found=bool(hits))))
+        notes = self._notes(views, plan)
+        hits = await self._hits(views, plan, vector)
+        if not hits:
+            hits, why = await self._after_nothing(views, plan, vector)
+            notes.append(why)
+        return Answer(tuple(hits), tuple(notes))
 
     async def extract(
         self,
@@ -126,6 +135,25 @@ class Desk:
                 break
         return page
 
+    async def _hits(self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]) -> list[Hit]:
+        return await admit(await recall(views, plan, vector), vector, plan.limit, self._alarm)
+
+    async def _after_nothing(
+        self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]
+    ) -> tuple[list[Hit], str]:
+        """What is found without a part of the filter, where that is allowed, and why nothing was found."""
+        one_hit = replace(plan, limit=1, candidates=1, mode="sparse" if plan.mode == "sparse" else "dense")
+
+        async def finds(others: Sequence[View]) -> bool:
+            return bool(await self._hits(others, one_hit, vector))
+
+        dropped = await to_drop(views, finds) if plan.filter is not None else []
+        if not dropped:
+            return [], _why_nothing(views, plan)
+        if not plan.relax:
+            return [], await explained(views, dropped, finds)
+        return await self._hits(relaxed(views, dropped), plan, vector), said(views, dropped)
+
     def _alarm(self, sources: int) -> None:
         self.alarms += sources
         log.warning("The gate kept back %d sources that the engine had let through.", sources)
@@ -165,20 +193,18 @@ class Desk:
                 return view
         raise NotFoundError(NOT_FOUND)
 
-    def _notes(self, views: Sequence[View], plan: Plan, *, found: bool) -> list[str]:
+    def _notes(self, views: Sequence[View], plan: Plan) -> list[str]:
         notes = []
         terms = max(len(query_terms(plan.query, view.table.collection.language)) for view in views)
         if plan.mode != "dense" and terms > MAX_TERMS:
             notes.append(f"Only the first {MAX_TERMS} words of the query were searched for as words.")
         if plan.mode != "sparse" and len(self._embedder.token_spans(plan.query)) > self._embedder.window:
             notes.append(f"Only the first {self._embedder.window} tokens of the query count for its meaning.")
-        if not found:
-            notes.append(_why_nothing(views, plan))
         return notes
 
 
 def _why_nothing(views: Sequence[View], plan: Plan) -> str:
-    if plan.filter is not None or plan.sources is not None or plan.exclude_sources:
+    if plan.sources is not None or plan.exclude_sources:
         return "Nothing was found among the sources that the request allows; search without that restriction."
     if plan.mode == "sparse":
         return "No passage holds a word of the query; use other words, or mode hybrid to search by meaning."

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A search with nothing left open. `candidates` is how many chunks each list brings."""
+    """A search with nothing left open.
+
+    `candidates` is how many chunks each list brings. `relax` is whether conditions of a filter that leaves
+    nothing may be dropped.
+    """
 
     query: str
     mode: Mode
@@ -28,6 +32,7 @@ class Plan:
     sources: tuple[str, ...] | None
     exclude_sources: tuple[str, ...]
     filter: Mapping[str, object] | None
+    relax: bool
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
@@ -56,6 +61,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
         sources=request.sources,
         exclude_sources=request.exclude_sources,
         filter=request.filter,
+        relax=settings.relax,
     )
 
 

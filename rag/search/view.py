@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rag import access
+from rag.errors import InvalidRequestError
 from rag.filters.matches import matches
 from rag.filters.parse import parse
 from rag.filters.predicate import predicate
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.filters.tree import Filter
-    from rag.records import FieldType, Principal
+    from rag.records import Principal
     from rag.search.plan import Plan
     from rag.store.reader import CollectionReader, StoredSource
 
@@ -66,17 +67,20 @@ def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
     Raises:
         InvalidRequestError: the filter is none for these collections.
     """
-    everywhere: dict[str, FieldType] = {}
-    for view in views:
-        everywhere.update(view.table.collection.fields)
-    return [
-        replace(
-            view,
-            filter=None
-            if plan.filter is None
-            else parse(plan.filter, {**everywhere, **view.table.collection.fields}),
-            sources=plan.sources,
-            exclude_sources=plan.exclude_sources,
-        )
-        for view in views
-    ]
+    narrower = [replace(view, sources=plan.sources, exclude_sources=plan.exclude_sources) for view in views]
+    if plan.filter is None:
+        return narrower
+    declared = [view.table.collection.fields for view in views]
+    everywhere = {name: kind for fields in declared for name, kind in fields.items()}
+    try:
+        filters = [parse(plan.filter, {**everywhere, **fields}) for fields in declared]
+    except InvalidRequestError as error:
+        differing = {name for fields in declared for name in fields if fields[name] != everywhere[name]}
+        if not differing:
+            raise
+        names = ", ".join(sorted(differing))
+        raise InvalidRequestError(
+            f"{error} The collections searched declare these fields with different types: {names}; "
+            "name one collection to filter by them."
+        ) from error
+    return [replace(view, filter=filter_) for view, filter_ in zip(narrower, filters, strict=True)]

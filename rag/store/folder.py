@@ -1,4 +1,4 @@
-"""The data folder: made with the first write, locked while somebody writes, with the key of its ids."""
+"""The data folder: made with the first write, locked while somebody writes, with its tenants and its key."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from rag.errors import BusyError, ConfigurationError
 from rag.store.connection import database_folder
+from rag.tenants import FILTERABLE, tenant_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ def prepare(data: Path) -> None:
         ConfigurationError: it can't be made.
     """
     try:
-        for folder in (data, data / "locks", database_folder(data)):
+        for folder in (data, data / "locks", data / "tenants", database_folder(data)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"The data folder {data} can't be made: {error.strerror}.") from error
@@ -53,16 +54,33 @@ def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
         lock.release()
 
 
+def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:
+    """Make a tenant, if it isn't there; `filterable` if a collection of theirs declares fields."""
+    file = tenant_file(data, tenant)
+    if not file.exists() or (filterable and not file.stat().st_size):
+        _write(file, FILTERABLE.encode() if filterable else b"")
+
+
+def forget_tenant(data: Path, tenant: str) -> None:
+    """End a tenant that has no collections any more."""
+    tenant_file(data, tenant).unlink()
+
+
 def make_key(data: Path) -> None:
     """32 random bytes, once per data folder; whoever has them can compute source ids."""
-    key, new = data / "key", data / "key.new"
-    if not key.exists():
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(descriptor)
-        new.replace(key)  # whole or not at all
+    if not (data / "key").exists():
+        _write(data / "key", secrets.token_bytes(32))
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file whole or not at all, for its owner alone."""
+    new = file.parents[0] / f".{file.name}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(descriptor)
+    new.replace(file)
 
 
 def read_key(data: Path) -> bytes:

@@ -59,6 +59,18 @@ async def save_runs(data: Path, tenant: str, runs: Sequence[StoredRun]) -> list[
     return ids
 
 
+async def drop_runs(data: Path, tenant: str) -> None:
+    """Remove the tenant's runs.
+
+    Raises:
+        BusyError: another process keeps runs just now.
+    """
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("removing the runs"):
+        table = await open_if_there(await connect(data), EVAL_RUNS)
+        if table is not None:
+            await table.delete(_theirs(tenant))
+
+
 async def run_summaries(data: Path, tenant: str) -> dict[int, str]:
     """The summaries of the tenant's runs by id, oldest first."""
     rows = await _rows(data, _theirs(tenant), ["id", "summary"])

@@ -27,7 +27,8 @@ from rag.filters.predicate import literal
 from rag.records import Collection
 from rag.store import catalog, maintenance, schema
 from rag.store.connection import connect, database_folder, engine_errors
-from rag.store.folder import locked, make_key, prepare, read_key
+from rag.store.folder import forget_tenant, locked, make_key, note_tenant, prepare, read_key
+from rag.store.runs import drop_runs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -240,6 +241,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
         if not _table_folder(data, schema.COLLECTIONS).exists():  # with another key, ids would change
             make_key(data)
+        note_tenant(data, tenant, filterable=bool(fields))
         maintenance.repair(_table_folder(data, schema.COLLECTIONS))
         database = await connect(data)
         collections = await database.create_table(
@@ -309,6 +311,28 @@ async def drop_collection(data: Path, collection: Collection) -> None:
         await collections.delete(_is(tenant, name))
         maintenance.sync_to_disk(_table_folder(data, schema.COLLECTIONS), started)  # no row without tables
         await _drop_tables(database, tenant, name)
+
+
+async def create_tenant(data: Path, tenant: str) -> None:
+    """Make a tenant who has no collections yet.
+
+    Raises:
+        ConfigurationError: the data folder can't be made.
+    """
+    prepare(data)
+    note_tenant(data, tenant)
+
+
+async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]) -> None:
+    """Remove a tenant with their collections and what else is kept of them.
+
+    Raises:
+        BusyError: another process writes to one of the collections.
+    """
+    for collection in collections:
+        await drop_collection(data, collection)
+    await drop_runs(data, tenant)
+    forget_tenant(data, tenant)
 
 
 async def _create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:

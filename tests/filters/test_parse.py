@@ -55,14 +55,14 @@ def _nested(depth: int) -> object:
         ({"year": 2001}, YEAR),
         ({"year": {"$eq": 2001}}, YEAR),
         ({"year": {"$ne": 2001}}, Not(YEAR)),
-        ({"year": {"$gt": 2001}}, Ordered("year", "$gt", 2001)),
-        ({"year": {"$gte": 2001}}, Ordered("year", "$gte", 2001)),
-        ({"year": {"$lt": 2001}}, Ordered("year", "$lt", 2001)),
-        ({"year": {"$lte": 2001}}, Ordered("year", "$lte", 2001)),
+        ({"year": {"$gt": 2001}}, Ordered("year", "integer", "$gt", 2001)),
+        ({"year": {"$gte": 2001}}, Ordered("year", "integer", "$gte", 2001)),
+        ({"year": {"$lt": 2001}}, Ordered("year", "integer", "$lt", 2001)),
+        ({"year": {"$lte": 2001}}, Ordered("year", "integer", "$lte", 2001)),
         ({"year": {"$in": [2001, 1999]}}, OneOf("year", "integer", (2001, 1999))),
         ({"year": {"$nin": [2001, 1999]}}, Not(OneOf("year", "integer", (2001, 1999)))),
-        ({"year": {"$exists": True}}, Present("year")),
-        ({"year": {"$exists": False}}, Not(Present("year"))),
+        ({"year": {"$exists": True}}, Present("year", "integer")),
+        ({"year": {"$exists": False}}, Not(Present("year", "integer"))),
         ({"tags": "draft"}, OneOf("tags", "string list", ("draft",))),
         ({"tags": {"$in": ["draft", "old"]}}, OneOf("tags", "string list", ("draft", "old"))),
     ],
@@ -73,7 +73,7 @@ def test_each_operator_means_its_condition(value: object, meant: Filter) -> None
 
 
 def test_several_conditions_of_an_object_must_all_hold() -> None:
-    between = (Ordered("year", "$gte", 2000), Ordered("year", "$lt", 2010))
+    between = (Ordered("year", "integer", "$gte", 2000), Ordered("year", "integer", "$lt", 2010))
     assert parse({"year": {"$gte": 2000, "$lt": 2010}}, FIELDS) == All(between)
     final = OneOf("status", "string", ("final",))
     assert parse({"status": "final", "year": {"$gte": 2000, "$lt": 2010}}, FIELDS) == All((final, *between))

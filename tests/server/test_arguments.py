@@ -59,7 +59,7 @@ def hit(wire: Wire) -> dict[str, Any]:
             {"query": MARK, "top_k": MARK},
             (
                 "There is no argument 'top_k'; there are query, limit, mode, collections, sources, "
-                "exclude_sources, max_chars."
+                "exclude_sources, filter, max_chars."
             ),
         ),
         ({"query": "", "limit": 0}, f"{QUERY} {LIMIT}"),

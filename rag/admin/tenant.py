@@ -1,0 +1,83 @@
+"""`refdesk-admin tenant`: who owns documents in a data folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.console import command, counted, print_json, print_table
+from rag.errors import ConfigurationError, NotFoundError
+from rag.settings import valid_name
+from rag.store.reader import Reader
+from rag.store.writer import create_tenant, drop_tenant
+from rag.tenants import tenants
+
+if TYPE_CHECKING:
+    from rag.records import Collection
+    from rag.settings import Settings
+
+
+@click.group("tenant")
+def tenant_command() -> None:
+    """Make, list and remove tenants.
+
+    The first one makes itself with the first ingestion. From the second on, commands and servers must be
+    told whose documents they are about.
+    """
+
+
+@command("create", of_tenant=False)
+@click.argument("name")
+async def create_command(settings: Settings, *, name: str, as_json: bool) -> None:
+    """Make a tenant, a body of documents that no other tenant sees."""
+    if valid_name(name) in tenants(settings.data):
+        raise ConfigurationError(f"There is a tenant {name!r} already.")
+    await create_tenant(settings.data, name)
+    if as_json:
+        print_json({"name": name})
+    else:
+        click.echo(
+            f"Made the tenant {name}. Bring documents in with refdesk-admin ingest --tenant {name} PATH."
+        )
+
+
+@command("list", of_tenant=False)
+async def list_command(settings: Settings, *, as_json: bool) -> None:
+    """List the tenants and their collections."""
+    found = {name: await _collections(settings, name) for name in tenants(settings.data)}
+    names = {tenant: [one.name for one in collections] for tenant, collections in found.items()}
+    if as_json:
+        listed = [{"name": tenant, "collections": theirs} for tenant, theirs in names.items()]
+        print_json({"tenants": listed})
+    elif names:
+        rows = [(tenant, ", ".join(theirs) or "-") for tenant, theirs in names.items()]
+        print_table([("TENANT", "COLLECTIONS"), *rows])
+    else:
+        click.echo("There are no tenants yet; the first comes with refdesk-admin ingest PATH.")
+
+
+@command("remove", of_tenant=False)
+@click.argument("name")
+@click.option("--yes", is_flag=True, required=True, help="Yes, with all their documents.")
+async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 click holds it to being there
+    """Remove a tenant with everything that is theirs."""
+    known = tenants(settings.data)
+    if name not in known:
+        names = ", ".join(known) or "none"
+        raise NotFoundError(f"There is no tenant {name!r} in {settings.data}; there are: {names}.")
+    collections = await _collections(settings, name)
+    await drop_tenant(settings.data, name, collections)
+    if as_json:
+        print_json({"removed": name, "collections": [one.name for one in collections]})
+    else:
+        click.echo(f"Removed the tenant {name} with {counted(len(collections), 'collection')}.")
+
+
+async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...]:
+    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    return await reader.collections(tenant)
+
+
+for one in (create_command, list_command, remove_command):
+    tenant_command.add_command(one)

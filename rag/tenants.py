@@ -1,0 +1,68 @@
+"""Which tenants a data folder holds: what the doors must know before they import the engine.
+
+Each tenant is a file of the folder `tenants`, which `rag.store.folder` writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rag.errors import ConfigurationError
+from rag.settings import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rag.settings import Settings
+
+FILTERABLE = "filterable\n"
+"""What a tenant's file holds when a collection of theirs declares fields."""
+
+
+def tenant_file(data: Path, tenant: str) -> Path:
+    """Where a tenant is noted, whether there is one or not."""
+    return data / "tenants" / tenant
+
+
+def tenants(data: Path) -> tuple[str, ...]:
+    """The tenants of a data folder, by name.
+
+    Raises:
+        ConfigurationError: the folder can't be read.
+    """
+    try:
+        return tuple(sorted(file.name for file in (data / "tenants").iterdir() if file.name[0] != "."))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ConfigurationError(f"The data folder {data} can't be read: {error.strerror}.") from error
+
+
+def tenant_of(settings: Settings) -> str:
+    """The tenant that the settings name, or else the only one that there is.
+
+    Raises:
+        ConfigurationError: there are several and none is named, or there is none of that name.
+    """
+    named, known = settings.principal.tenant, tenants(settings.data)
+    if not known:
+        return named or DEFAULT_TENANT
+    if named is None and len(known) > 1:
+        raise ConfigurationError(
+            f"{settings.data} holds the documents of {len(known)} tenants ({', '.join(known)}). Say whose: "
+            "tenant in [principal], REFDESK_PRINCIPAL_TENANT, or --tenant of refdesk-admin."
+        )
+    if named is not None and named not in known:
+        raise ConfigurationError(
+            f"There is no tenant {named!r} in {settings.data}; there are: {', '.join(known)}. "
+            f"refdesk-admin tenant create {named} makes it."
+        )
+    return named or known[0]
+
+
+def declares_fields(data: Path, tenant: str) -> bool:
+    """Whether collections of the tenant may declare fields to filter by; False is certain."""
+    try:
+        return tenant_file(data, tenant).read_text(encoding="ascii") == FILTERABLE
+    except FileNotFoundError:
+        return False

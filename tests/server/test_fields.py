@@ -1,0 +1,115 @@
+"""What a host learns of the fields to filter by: those of the collections that its principal reads."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+    from tests.server.conftest import Start, Wire
+
+MAX_BYTES = 5_500  # the list without fields takes 4.8 KB
+
+
+@pytest.fixture(scope="module")
+def library(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection that everybody reads, and one of Ann's, with a field of each type."""
+    folder = tmp_path_factory.mktemp("library")
+    data = folder / "data"
+
+    def admin(*arguments: str | Path) -> None:
+        run = scripts.admin(*arguments, "--data", data)
+        assert run.returncode == 0, run.stderr
+
+    for name, fields, access in [
+        ("papers", ["year=integer", "status=string", "tags=string list"], []),
+        ("letters", ["due=datetime", "price=number", "final=boolean"], ["--allow", "user:ann"]),
+    ]:
+        admin("collection", "create", name, *(part for field in fields for part in ("--field", field)))
+        file = folder / f"{name}.md"
+        file.write_text(f"---\nyear: 2001\nstatus: final\ndue: 2024-05-01\n---\n# {name}\n\npendulum\n")
+        admin("ingest", file, "--collection", name, *access)
+    return data
+
+
+def _filter(wire: Wire) -> dict[str, Any] | None:
+    search, _ = wire.result("tools/list")["tools"]
+    found: dict[str, Any] | None = search["inputSchema"]["properties"].get("filter")
+    return found
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_the_fields_of_readable_collections_are_told_with_their_types(
+    start: Start, library: Path, era: str
+) -> None:
+    ann = start(library, era=era, env={"REFDESK_PRINCIPAL_USER": "ann"})
+    anybody = start(library, era=era)
+    told = []
+    for wire in (ann, anybody):
+        wire.begin()
+        schema = _filter(wire)
+        assert schema
+        assert schema["type"] == "object"
+        assert "$gte" in schema["description"]
+        told.append(schema["description"].partition("Fields: ")[2])
+    assert told == [
+        (
+            "in letters: due (datetime), price (number), final (boolean); "
+            "in papers: year (integer), status (string), tags (string list)"
+        ),
+        "year (integer), status (string), tags (string list)",
+    ]
+    ann.send(1, "tools/list")
+    assert len(ann.line()) < MAX_BYTES
+
+
+def test_a_filter_goes_through_the_tool(start: Start, library: Path) -> None:
+    wire = start(library, env={"REFDESK_PRINCIPAL_USER": "ann"})
+    wire.begin()
+
+    def titles(filter_: object) -> list[str]:
+        reply = wire.tool("search", {"query": "pendulum", "filter": filter_})["structuredContent"]
+        return sorted(hit["title"] for hit in reply["results"])
+
+    assert titles({"year": {"$gte": 2001}}) == ["papers"]
+    assert titles({"due": "2024-05-01"}) == ["letters"]
+    assert titles({"$or": [{"year": 2001}, {"due": {"$exists": True}}]}) == ["letters", "papers"]
+    assert wire.tool_error("search", {"query": "x", "filter": "year"}) == "filter must be an object."
+    assert "there are: due, final, price" in wire.tool_error("search", {"query": "x", "filter": {"no": 1}})
+    nothing = wire.tool("search", {"query": "x", "filter": {"year": 1980, "status": "final"}})
+    assert nothing["structuredContent"]["results"] == []
+    (note,) = nothing["structuredContent"]["notes"]
+    assert "without year $eq it leaves results." in note
+    assert "Alone, each of these leaves results: status $eq." in note
+
+
+def test_a_host_is_not_told_of_a_filter_where_nothing_is_declared(start: Start, clock_room: Path) -> None:
+    wire = start(clock_room)
+    wire.begin()
+    assert _filter(wire) is None
+    assert "there are: none" in wire.tool_error("search", {"query": "x", "filter": {"year": 1}})
+
+
+def test_more_fields_than_there_is_room_for_are_cut_and_said(
+    scripts: Scripts, start: Start, tmp_path: Path
+) -> None:
+    fields = [f"a_rather_long_name_of_a_field_{number}=string list" for number in range(32)]
+    options = (part for field in fields for part in ("--field", field))
+    assert (
+        scripts.admin("collection", "create", "wide", *options, "--data", tmp_path / "data").returncode == 0
+    )
+    file = tmp_path / "a.md"
+    file.write_text("# a\n\npendulum\n")
+    assert scripts.admin("ingest", file, "--collection", "wide", "--data", tmp_path / "data").returncode == 0
+    wire = start(tmp_path / "data")
+    wire.begin()
+    schema = _filter(wire)
+    assert schema
+    assert schema["description"].endswith(" (string list), …")
+    assert len(json.dumps(schema)) < 1_200
+    assert "field_31" in wire.tool_error("search", {"query": "x", "filter": {"no": 1}})

@@ -1,0 +1,707 @@
+"""The tests of who may see what can fail: builds that are broken on purpose, and the check that notices each.
+
+`BROKEN`, below, is the table of them. Every broken build differs from the real one in one place. A check is
+red by an assertion on what it defends; where its positive control fails, that somebody who may see a thing
+finds it by the same call, the run is void and proves nothing. Access is kept by two layers, the engine's
+predicate and the gate, of which one hides the faults of the other. So checks on the predicate demand that
+the gate has nothing to keep back (no alarms), and those on the gate give it what the engine can't know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import re
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+
+import anyio
+import anyio.lowlevel
+import lancedb
+import pytest
+from lancedb.query import AsyncFTSQuery, AsyncVectorQuery
+
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.filters.tree import OneOf
+from rag.records import MAX_LIMIT, Access, FieldType, Mode, Principal, SearchRequest
+from rag.search.desk import Desk
+from rag.search.view import View
+from rag.settings import SearchSettings
+from rag.store import schema
+from rag.store.connection import connect, database_folder
+from rag.store.reader import CollectionReader, Reader
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.records import Value
+
+pytestmark = pytest.mark.anyio
+
+EVERYBODY = Access("tenant")
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
+FIELDS: dict[str, FieldType] = {"status": "string", "year": "integer"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A source of the stock; its title is its key there."""
+
+    access: Access | None = EVERYBODY
+    fields: Mapping[str, Value] = field(default_factory=dict)
+    chunks: int = 1
+
+
+STOCK: dict[tuple[str, str], dict[str, Item]] = {
+    ("default", "documents"): {
+        "open": Item(fields={"status": "final", "year": 2001}),
+        "without fields": Item(),
+        "with quotes": Item(fields={"status": "x', 'final"}),
+        "in capitals": Item(fields={"status": "FINAL"}),
+        "for ann": Item(ONLY_ANN, {"status": "final", "year": 2001}, chunks=40),
+        "for hr": Item(Access("restricted", frozenset({"group:hr"}))),
+        "not for bob": Item(Access("tenant", frozenset(), frozenset({"user:bob"}))),
+        "not for it": Item(
+            Access("restricted", frozenset({"user:ann", "user:bob"}), frozenset({"group:it"}))
+        ),
+        "for nobody": Item(Access("restricted")),
+        "without a record": Item(None),
+    },
+    ("default", "private"): {"diary": Item(ONLY_ANN)},
+    ("elsewhere", "archive"): {"theirs": Item()},
+}
+"""By tenant and collection."""
+
+ANN = Principal("default", "ann", frozenset({"hr"}))
+BOB = Principal("default", "bob", frozenset({"it"}))
+FOR_ALL = {"open", "without fields", "with quotes", "in capitals"}
+READABLE: dict[Principal, set[str]] = {
+    ANN: {*FOR_ALL, "for ann", "for hr", "not for bob", "not for it", "diary"},
+    BOB: FOR_ALL,
+    Principal("default"): {*FOR_ALL, "not for bob"},
+    Principal("default", "ANN", frozenset({"HR"})): {*FOR_ALL, "not for bob"},
+    Principal("default", "x', 'user:ann"): {*FOR_ALL, "not for bob"},
+    Principal("elsewhere", "ann", frozenset({"hr"})): {"theirs"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A data folder with the stock in it. `ids` are those of the sources, by title."""
+
+    small: ModuleType
+    data: Path
+    ids: Mapping[str, str]
+
+    def desk(self, **settings: object) -> Desk:
+        reader = Reader(self.data, timeout_seconds=15)
+        return Desk(reader, self.small.BagOfWords(), SearchSettings.model_validate(settings))
+
+    async def view(self, principal: Principal) -> View:
+        """The collection `documents` as a request without restrictions sees it."""
+        reader = Reader(self.data, timeout_seconds=15)
+        collection, _ = await reader.collections("default")
+        return View(await reader.open(collection), principal)
+
+    async def give(self, title: str, access: Access) -> None:
+        """Change who may see a source, as another process does."""
+        async with await self.small.writing(self.data) as writer:
+            await writer.set_access({self.ids[title]: access})
+
+    async def overtake(self, title: str, values: Mapping[str, object]) -> None:
+        """Change a source's own row alone: what its chunks copied of it is stale."""
+        table = await (await connect(self.data)).open_table(schema.sources_table("default", "documents"))
+        await table.update(dict(values), where=schema.one_of("id", [self.ids[title]]))
+
+
+class VoidError(Exception):
+    """The positive control failed, so the check says nothing."""
+
+
+def control(holds: object) -> None:
+    """Hold that who may see a thing finds it."""
+    if not holds:
+        raise VoidError
+
+
+async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **asked: Any) -> set[str]:  # noqa: ANN401 a request's
+    """The titles of what a search for a word that stands in all finds."""
+    request = SearchRequest("pendulum", mode=mode, **{"limit": MAX_LIMIT, **asked})
+    return {hit.source.title for hit in (await desk.search(principal, request)).hits}
+
+
+async def _refusal(call: Awaitable[object]) -> str:
+    """What a refused call is told; nothing if it isn't."""
+    try:
+        await call
+    except (InvalidRequestError, NotFoundError) as error:
+        return str(error)
+    return ""
+
+
+async def _reads(desk: Desk, principal: Principal, id_: str) -> bool:
+    return not await _refusal(desk.extract(principal, id_, max_chars=99))
+
+
+# The checks. First, what the engine itself must leave out.
+
+
+async def a_search_leaves_out_what_is_hidden(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    for mode in get_args(Mode):
+        control(await _found(desk, ANN, mode) >= READABLE[ANN])
+        for principal, titles in READABLE.items():
+            assert (await _found(desk, principal, mode), desk.alarms) == (titles, 0)
+
+
+async def better_hits_that_are_hidden_crowd_out_nothing(shelf: Shelf) -> None:
+    desk, here = shelf.desk(candidates=10), ("documents",)
+    for mode in get_args(Mode):
+        control(await _found(desk, ANN, mode, limit=10, collections=here) == {"for ann"})
+        assert await _found(desk, BOB, mode, limit=10, collections=here) == FOR_ALL
+
+
+async def a_list_leaves_out_what_is_hidden(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(len(await desk.sources(ANN, after=("", ""), limit=99)) == len(READABLE[ANN]))
+    for principal, titles in READABLE.items():
+        listed = await desk.sources(principal, after=("", ""), limit=99)
+        assert ({source.title for source in listed}, desk.alarms) == (titles, 0)
+
+
+async def a_collection_is_known_to_those_who_read_something_there(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control([one.name for one in await desk.collections(ANN)] == ["documents", "private"])
+    control(await _found(desk, ANN, collections=("private",)) == {"diary"})
+    assert [one.name for one in await desk.collections(BOB)] == ["documents"]
+    refused = await _refusal(_found(desk, BOB, collections=("private",)))
+    assert refused == await _refusal(_found(desk, BOB, collections=("unknown",))) != ""
+
+
+async def a_filter_only_narrows(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    either = {"$or": [{"status": "final"}, {"year": 2001}]}
+    control(await _found(desk, ANN, filter=either) >= {"open", "for ann"})
+    for filter_, titles in [
+        (either, {"open", "for ann"}),
+        ({"status": "x', 'final"}, {"with quotes"}),
+        ({"status": "Final"}, set()),
+    ]:
+        for principal in (ANN, BOB):
+            expected = titles & READABLE[principal]
+            assert (await _found(desk, principal, filter=filter_), desk.alarms) == (expected, 0)
+
+
+async def relaxation_drops_nothing_but_conditions(shelf: Shelf) -> None:
+    desk = shelf.desk(relax=True)
+    control(await _found(desk, ANN, filter={"status": "lost"}) >= READABLE[ANN])
+    for principal, titles in READABLE.items():
+        if principal.tenant == "default":
+            assert (await _found(desk, principal, filter={"status": "lost"}), desk.alarms) == (titles, 0)
+
+
+async def a_missing_field_is_like_no_value(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(await _found(desk, BOB, filter={"year": {"$exists": False}}) == FOR_ALL - {"open"})
+    for filter_ in ({"year": {"$ne": 2001}}, {"$not": {"year": {"$gt": 2000}}}):
+        assert await _found(desk, BOB, filter=filter_) == FOR_ALL - {"open"}
+
+
+async def a_field_has_one_name(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(await _found(desk, BOB, filter={"status": "final"}) == {"open"})
+    for name in ("STATUS", "Status", "visibility", "field_status", "source_id"):
+        assert await _refusal(_found(desk, BOB, filter={name: "final"}))
+
+
+async def only_the_sources_asked_for_are_searched(shelf: Shelf) -> None:
+    desk, id_ = shelf.desk(), shelf.ids["open"]
+    control(await _found(desk, BOB, sources=(id_,)) == {"open"})
+    assert (await _found(desk, BOB, sources=(f"x', '{id_}",)), desk.alarms) == (set(), 0)
+    assert (await _found(desk, BOB, exclude_sources=(id_,)), desk.alarms) == (FOR_ALL - {"open"}, 0)
+    assert (await _found(desk, BOB, sources=(id_,), exclude_sources=(id_,)), desk.alarms) == (set(), 0)
+
+
+async def an_empty_list_is_not_everything(shelf: Shelf) -> None:
+    view, desk = await shelf.view(ANN), shelf.desk()
+    ids = [f"{shelf.ids['open']}/0"]
+    control(await view.table.chunks(ids, view.where))
+    assert await view.table.chunks(ids, replace(view, sources=()).where) == []
+    control(await _found(desk, ANN) == READABLE[ANN])
+    assert await _refusal(_found(desk, ANN, collections=()))
+    assert await _refusal(_found(desk, ANN, sources=()))
+    assert await _refusal(_found(desk, ANN, filter={}))
+    assert await _refusal(_found(desk, ANN, filter={"status": {"$in": []}}))
+
+
+async def a_change_of_access_counts_at_once_for_a_desk_that_is_open(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(await _found(desk, BOB) == FOR_ALL)
+    await shelf.give("open", ONLY_ANN)
+    assert await _found(desk, BOB) == FOR_ALL - {"open"}
+    assert not await _reads(desk, BOB, shelf.ids["open"])
+    control(await _found(desk, ANN) == READABLE[ANN])
+
+
+# Now the gate: what it must keep back though the engine lets it through, or isn't asked.
+
+
+async def what_is_hidden_cannot_be_read(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(await _reads(desk, ANN, shelf.ids["for ann"]))
+    for principal, titles in READABLE.items():
+        assert {title for title, id_ in shelf.ids.items() if await _reads(desk, principal, id_)} == titles
+
+
+async def a_stale_copy_of_an_access_record_shows_nothing(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(await _found(desk, BOB) == FOR_ALL)
+    await shelf.overtake("open", schema.access_values(ONLY_ANN))
+    assert (await _found(desk, BOB), desk.alarms) == (FOR_ALL - {"open"}, 1)
+    control(await _found(desk, ANN) == READABLE[ANN])
+
+
+async def a_stale_copy_of_fields_shows_nothing(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(await _found(desk, ANN, filter={"year": 2001}) == {"open", "for ann"})
+    await shelf.overtake("open", {"fields": json.dumps({"year": 1999})})
+    assert (await _found(desk, ANN, filter={"year": 2001}), desk.alarms) == ({"for ann"}, 1)
+
+
+async def the_gate_itself_knows_the_sources_asked_for(shelf: Shelf) -> None:
+    view, id_ = await shelf.view(BOB), shelf.ids["open"]
+    source = (await view.table.sources([id_]))[id_]
+    control(replace(view, sources=("x", id_), exclude_sources=("x",)).admits(source))
+    assert not replace(view, sources=()).admits(source)
+    assert not replace(view, sources=("x",)).admits(source)
+    assert not replace(view, exclude_sources=("x", id_)).admits(source)
+
+
+async def what_is_taken_away_while_it_is_read_is_not_shown(shelf: Shelf) -> None:
+    text = CollectionReader.text
+
+    async def overtaken_before(table: CollectionReader, id_: str) -> object:
+        await shelf.give("open", ONLY_ANN)
+        return await text(table, id_)
+
+    async def overtaken_after(table: CollectionReader, id_: str) -> object:
+        found = await text(table, id_)
+        await shelf.give("open", ONLY_ANN)
+        return found
+
+    source = shelf.ids["open"]
+    for overtaken, id_ in [(overtaken_before, source), (overtaken_after, f"{source}/0")]:
+        await shelf.give("open", EVERYBODY)
+        control(await _reads(shelf.desk(), BOB, id_))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CollectionReader, "text", overtaken)
+            assert not await _reads(shelf.desk(), BOB, id_)
+
+
+Check: TypeAlias = Callable[[Shelf], Awaitable[None]]
+Replacement: TypeAlias = Callable[[Any], Any]
+"""What stands in the place of the real thing, made from that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A build with one thing wrong: what, where, how, and the check that must be red then."""
+
+    name: str
+    target: str
+    replacement: Replacement
+    check: Check
+
+
+# How it is broken, where that takes more than a line.
+
+
+class Trusting(View):
+    """A view whose check is always content."""
+
+    def admits(self, _source: object) -> bool:
+        return True
+
+
+def _trusting(view: View) -> View:
+    return Trusting(view.table, view.principal, view.filter, view.sources, view.exclude_sources)
+
+
+class Open(Trusting):
+    """A view of everything that there is."""
+
+    @property
+    def where(self) -> str:
+        return "(true)"
+
+
+def _opened(view: View) -> View:
+    return Open(view.table, view.principal)
+
+
+def _without(part: str, value: object) -> Replacement:
+    """The predicate of a view, as if the request hadn't said that part."""
+    return lambda real: property(lambda view: real.fget(replace(view, **{part: value})))
+
+
+def _not_asked(part: str, value: object) -> Replacement:
+    """The check of a view, as if the request hadn't said that part."""
+    return lambda real: lambda view, source: real(replace(view, **{part: value}), source)
+
+
+def _unescaped(real: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: f"'{value}'" if isinstance(value, str) else real(value)
+
+
+def _deny_binds_to_allow_only(real: Callable[[Principal], str]) -> Callable[[Principal], str]:
+    return lambda principal: real(principal).replace("((", "(", 1).replace(")) AND NOT", ") AND NOT")
+
+
+def _empty_allow_is_everybody(real: Callable[[Principal], str]) -> Callable[[Principal], str]:
+    rule = "(visibility = 'restricted') AND "
+    return lambda principal: real(principal).replace(rule, f"{rule}(allow IS NULL) OR ")
+
+
+def _ignoring_case(real: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
+    def leaf(condition: Any, column: str) -> str:  # noqa: ANN401 any leaf
+        if not isinstance(condition, OneOf) or condition.type != "string":
+            return real(condition, column)
+        lowered = tuple(str(value).lower() for value in condition.values)
+        return real(replace(condition, values=lowered), f"lower({column})")
+
+    return leaf
+
+
+def _filtered_last(kind: type[AsyncVectorQuery | AsyncFTSQuery]) -> Replacement:
+    return lambda real: (
+        lambda table, query: real(table, query.postfilter() if isinstance(query, kind) else query)
+    )
+
+
+def _of_all_tenants(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[object]]:
+    async def collections(reader: Reader, _tenant: str) -> list[object]:
+        return [one for tenant in ("default", "elsewhere") for one in await real(reader, tenant)]
+
+    return collections
+
+
+def _as_the_first_was_told(real: Callable[..., Awaitable[bool]]) -> Callable[..., Awaitable[bool]]:
+    asked: list[str] = []
+
+    def has_any(table: CollectionReader, where: str) -> Awaitable[bool]:
+        asked.append(where)
+        return real(table, asked[0])
+
+    return has_any
+
+
+BROKEN = [
+    # The engine's predicate: who may see a source.
+    Broken(
+        "the engine is not told who asks",
+        "rag.access.predicate",
+        lambda _real: lambda _principal: "(true)",
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "a quote in a user's name ends the literal",
+        "rag.access.literal",
+        _unescaped,
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "names of users and groups ignore case",
+        "rag.access.entries_of",
+        lambda real: lambda principal: frozenset(map(str.lower, real(principal))),
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "deny does not win, for want of parentheses",
+        "rag.access.predicate",
+        _deny_binds_to_allow_only,
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "the engine shows what has no record",
+        "rag.access.predicate",
+        lambda real: lambda principal: real(principal).replace("'tenant', false", "'tenant', true"),
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "to the engine an empty allow list is everybody",
+        "rag.access.predicate",
+        _empty_allow_is_everybody,
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "the tenant is another than the principal's",
+        "rag.store.reader.Reader.collections",
+        lambda real: lambda reader, _tenant: real(reader, "default"),
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "all tenants' collections are one list",
+        "rag.store.reader.Reader.collections",
+        _of_all_tenants,
+        a_search_leaves_out_what_is_hidden,
+    ),
+    # On every path.
+    Broken(
+        "the dense list has no predicate",
+        "rag.store.reader.CollectionReader.dense",
+        lambda real: lambda table, vector, limit, _where: real(table, vector, limit, "(true)"),
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "the sparse list has no predicate",
+        "rag.store.reader.CollectionReader.sparse",
+        lambda real: lambda table, text, limit, _where: real(table, text, limit, "(true)"),
+        a_search_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "the list of sources has no predicate",
+        "rag.store.reader.CollectionReader.page",
+        lambda real: lambda table, after, limit, _where: real(table, after, limit, "(true)"),
+        a_list_leaves_out_what_is_hidden,
+    ),
+    Broken(
+        "the dense list is filtered after the best were taken",
+        "rag.store.reader.CollectionReader._table",
+        _filtered_last(AsyncVectorQuery),
+        better_hits_that_are_hidden_crowd_out_nothing,
+    ),
+    Broken(
+        "the sparse list is filtered after the best were taken",
+        "rag.store.reader.CollectionReader._table",
+        _filtered_last(AsyncFTSQuery),
+        better_hits_that_are_hidden_crowd_out_nothing,
+    ),
+    Broken(
+        "collections show though nothing in them does",
+        "rag.search.desk.Desk._views",
+        lambda _real: Desk._all_views,  # noqa: SLF001 this is the broken build
+        a_collection_is_known_to_those_who_read_something_there,
+    ),
+    Broken(
+        "whether there is anything to read is remembered without the principal",
+        "rag.store.reader.CollectionReader.has_any",
+        _as_the_first_was_told,
+        a_collection_is_known_to_those_who_read_something_there,
+    ),
+    Broken(
+        "an open table never looks for newer versions",
+        "rag.store.reader.connect",
+        lambda _real: lambda data: lancedb.connect_async(str(database_folder(data))),
+        a_change_of_access_counts_at_once_for_a_desk_that_is_open,
+    ),
+    # The engine's predicate: filters and named sources.
+    Broken(
+        "a quote in a filter's value ends the literal",
+        "rag.filters.predicate.literal",
+        _unescaped,
+        a_filter_only_narrows,
+    ),
+    Broken(
+        "a compiled filter has no parentheses",
+        "rag.search.view.predicate",
+        lambda real: lambda *filter_: real(*filter_)[1:-1],
+        a_filter_only_narrows,
+    ),
+    Broken(
+        "values ignore case",
+        "rag.filters.predicate._leaf",
+        _ignoring_case,
+        a_filter_only_narrows,
+    ),
+    Broken(
+        "a comparison with a missing field is neither true nor false",
+        "rag.filters.predicate._leaf",
+        lambda real: lambda *leaf: re.sub(r"^coalesce\((.*), false\)$", r"\1", real(*leaf)),
+        a_missing_field_is_like_no_value,
+    ),
+    Broken(
+        "names of fields ignore case",
+        "rag.search.view.parse",
+        lambda real: lambda filter_, fields: real({k.lower(): v for k, v in filter_.items()}, fields),
+        a_field_has_one_name,
+    ),
+    Broken(
+        "a quote in a source's id ends the literal",
+        "rag.store.schema.literal",
+        _unescaped,
+        only_the_sources_asked_for_are_searched,
+    ),
+    Broken(
+        "the engine is not told which sources to leave out",
+        "rag.search.view.View.where",
+        _without("exclude_sources", ()),
+        only_the_sources_asked_for_are_searched,
+    ),
+    Broken(
+        "exclude_sources is ignored",
+        "rag.search.desk.narrowed",
+        lambda real: lambda views, plan: real(views, replace(plan, exclude_sources=())),
+        only_the_sources_asked_for_are_searched,
+    ),
+    Broken(
+        "one of no values is true",
+        "rag.search.view.one_of",
+        lambda real: lambda column, values: real(column, values) if values else "(true)",
+        an_empty_list_is_not_everything,
+    ),
+    Broken(
+        "no collections are all of them",
+        "rag.search.desk.make_plan",
+        lambda real: (
+            lambda asked, settings: real(replace(asked, collections=asked.collections or None), settings)
+        ),
+        an_empty_list_is_not_everything,
+    ),
+    Broken(
+        "an empty filter is none",
+        "rag.search.desk.narrowed",
+        lambda real: lambda views, plan: real(views, replace(plan, filter=plan.filter or None)),
+        an_empty_list_is_not_everything,
+    ),
+    # The gate.
+    Broken(
+        "the gate is always content",
+        "rag.search.view.View.admits",
+        lambda _real: Trusting.admits,
+        what_is_hidden_cannot_be_read,
+    ),
+    Broken(
+        "to the gate deny does not win",
+        "rag.access.visible",
+        lambda real: lambda principal, access: real(principal, access and replace(access, deny=frozenset())),
+        what_is_hidden_cannot_be_read,
+    ),
+    Broken(
+        "the gate shows what has no record",
+        "rag.access.visible",
+        lambda real: lambda principal, access: access is None or real(principal, access),
+        what_is_hidden_cannot_be_read,
+    ),
+    Broken(
+        "to the gate an empty allow list is everybody",
+        "rag.access.visible",
+        lambda real: (
+            lambda principal, access: (
+                real(principal, access)
+                or access == Access("restricted", revision=access.revision if access else 0)
+            )
+        ),
+        what_is_hidden_cannot_be_read,
+    ),
+    Broken(
+        "a search skips the gate",
+        "rag.search.gate._visible",
+        lambda real: lambda view, *rest: real(_trusting(view), *rest),
+        a_stale_copy_of_an_access_record_shows_nothing,
+    ),
+    Broken(
+        "the gate goes by what it remembers of sources",
+        "rag.store.reader.CollectionReader._forget_if_changed",
+        lambda _real: lambda _table: anyio.lowlevel.checkpoint(),
+        a_stale_copy_of_an_access_record_shows_nothing,
+    ),
+    Broken(
+        "nobody hears of what the gate keeps back",
+        "rag.search.desk.Desk._alarm",
+        lambda _real: lambda _desk, _sources: None,
+        a_stale_copy_of_an_access_record_shows_nothing,
+    ),
+    Broken(
+        "the gate does not ask the filter",
+        "rag.search.view.View.admits",
+        _not_asked("filter", None),
+        a_stale_copy_of_fields_shows_nothing,
+    ),
+    Broken(
+        "the gate does not ask which sources are named",
+        "rag.search.view.View.admits",
+        _not_asked("sources", None),
+        the_gate_itself_knows_the_sources_asked_for,
+    ),
+    Broken(
+        "the gate does not ask which sources to leave out",
+        "rag.search.view.View.admits",
+        _not_asked("exclude_sources", ()),
+        the_gate_itself_knows_the_sources_asked_for,
+    ),
+    Broken(
+        "a text is read without another look at its record",
+        "rag.search.desk.extract",
+        lambda real: lambda view, *id_, **window: real(_trusting(view), *id_, **window),
+        what_is_taken_away_while_it_is_read_is_not_shown,
+    ),
+    Broken(
+        "neighbours are read without a predicate",
+        "rag.store.reader.CollectionReader.between",
+        lambda real: lambda table, source, first, last, _where: real(table, source, first, last, "(true)"),
+        what_is_taken_away_while_it_is_read_is_not_shown,
+    ),
+    Broken(
+        "a filter that is relaxed takes the access with it",
+        "rag.search.desk.relaxed",
+        lambda real: lambda views, dropped: [_opened(view) for view in real(views, dropped)],
+        relaxation_drops_nothing_but_conditions,
+    ),
+]
+CHECKS = list(dict.fromkeys(one.check for one in BROKEN))
+
+
+async def _stocked(small: ModuleType, data: Path) -> dict[str, str]:
+    """The stock in a new data folder: the ids of its sources by title."""
+    ids: dict[str, str] = {}
+    for (tenant, name), items in STOCK.items():
+        fields = FIELDS if name == "documents" else {}
+        collection = await ensure_collection(data, tenant, name, small.BagOfWords().identity, fields=fields)
+        async with open_writer(data, collection) as writer:
+            new = partial(small.new_source, writer)
+            sources = [
+                new(title, *_paragraphs(title, item.chunks), access=item.access, fields=item.fields)
+                for title, item in items.items()
+            ]
+            await writer.replace(sources)
+            ids |= {title: writer.source_id(title) for title in items}
+    return ids
+
+
+def _paragraphs(title: str, chunks: int) -> list[str]:
+    return ["pendulum"] * chunks if chunks > 1 else [f"a pendulum among other words: {title}"]
+
+
+@pytest.fixture(scope="session")
+def stocked(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    data = tmp_path_factory.mktemp("stock") / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
+        return Shelf(small_desk, data, anyio.run(_stocked, small_desk, data))
+
+
+@pytest.fixture
+def shelf(stocked: Shelf, tmp_path: Path) -> Shelf:
+    """A shelf of its own for each test."""
+    return replace(stocked, data=shutil.copytree(stocked.data, tmp_path / "data"))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_the_checks_pass_on_the_real_build(check: Check, shelf: Shelf) -> None:
+    await check(shelf)
+
+
+@pytest.mark.parametrize("build", BROKEN, ids=lambda build: build.name)
+async def test_each_broken_build_is_caught(
+    build: Broken, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build.target, build.replacement(pkgutil.resolve_name(build.target)))
+    with pytest.raises(AssertionError):
+        await build.check(shelf)
