@@ -22,6 +22,7 @@ COMMANDS = {
     "sources": "sources",
     "source": "sources",
     "remove": "remove",
+    "purge": "purge",
     "tenant": "tenant",
     "collection": "collection",
     "access": "access",

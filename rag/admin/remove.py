@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 async def remove_command(
     settings: Settings, *, sources: tuple[str, ...], everything: bool, collection: str, as_json: bool
 ) -> None:
-    """Remove sources by id, by file, or by folder."""
+    """Remove sources by id, by file, or by folder.
+
+    Nobody finds them from then on; refdesk-admin purge takes their text off the disk as well.
+    """
     if everything == bool(sources):
         raise InvalidRequestError("Name the sources to remove, or give --all.")
     (table,) = await open_collections(settings, collection)

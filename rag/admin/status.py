@@ -29,7 +29,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         | asdict(await table.statistics())
         for table in await open_collections(settings, None)
     ]
-    disk = _bytes(settings.data)
+    disk = folder_bytes(settings.data)
     if as_json:
         print_json({"data": str(settings.data), "bytes": disk, "collections": collections})
         return
@@ -48,6 +48,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "LANGUAGE", "EMBEDDER", "INDEXES"), *rows])
 
 
-def _bytes(folder: Path) -> int:
+def folder_bytes(folder: Path) -> int:
+    """How much the files below a folder hold."""
     files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
     return sum(path.stat().st_size for path in files if path.exists())

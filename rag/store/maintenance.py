@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -26,10 +27,18 @@ CLOCK_STEP = 2.0  # seconds; file systems keep times as coarsely as that
 
 async def create_chunk_indexes(chunks: lancedb.AsyncTable, language: Language) -> None:
     """Give a chunk table those indexes that every search needs and it lacks."""
-    needed: dict[str, FTS | BTree] = {"body": _full_text(language), "id": BTree(), "source_id": BTree()}
-    present = {column for index in await chunks.list_indices() for column in index.columns}
-    for column in needed.keys() - present:
+    needed = _indexes(language)
+    for column in needed.keys() - await _indexed(chunks):
         await chunks.create_index(column, config=needed[column])
+
+
+async def _indexed(chunks: lancedb.AsyncTable) -> set[str]:
+    return {column for index in await chunks.list_indices() for column in index.columns}
+
+
+def _indexes(language: Language) -> dict[str, FTS | BTree]:
+    """Those of a chunk table that every search needs, by column."""
+    return {"body": _full_text(language), "id": BTree(), "source_id": BTree()}
 
 
 def _full_text(language: Language) -> FTS:
@@ -47,9 +56,40 @@ def _full_text(language: Language) -> FTS:
 async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable) -> None:
     """Fold a run's writes into the indexes and drop versions that nobody reads any more."""
     if await _needs_vector_index(chunks):
-        await chunks.create_index("vector", config=cast(Any, IvfSq(distance_type="cosine")))
+        await _index_vectors(chunks)
     for table in (chunks, sources):
         await table.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+
+async def purge_chunks(chunks: lancedb.AsyncTable, language: Language) -> None:
+    """Write a chunk table and its indexes anew, so that no file holds what was deleted.
+
+    The engine's own compaction leaves files alone in which little was deleted, and rebuilt indexes keep
+    words of rows that are gone. Searches find everything meanwhile: rows outside an index are scanned.
+    """
+    await chunks.update(updates_sql={"seq": "seq"})
+    for column, config in _indexes(language).items():
+        await chunks.create_index(column, config=config)
+    if "vector" in await _indexed(chunks):
+        await _index_vectors(chunks)
+    await _drop_versions(chunks)
+
+
+async def purge_rows(table: lancedb.AsyncTable, column: str) -> None:
+    """Write a table without indexes anew, so that no file holds what was deleted; `column` is any of its."""
+    await table.update(updates_sql={column: column})
+    await _drop_versions(table)
+
+
+async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
+    await chunks.create_index("vector", config=cast(Any, IvfSq(distance_type="cosine")))
+
+
+async def _drop_versions(table: lancedb.AsyncTable) -> None:
+    """Keep the newest version alone, and no leftovers of writers that were killed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it fails readers in the middle of a query, who read again
+        await table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
 
 
 async def is_behind(chunks: lancedb.AsyncTable) -> bool:

@@ -60,7 +60,7 @@ async def save_runs(data: Path, tenant: str, runs: Sequence[StoredRun]) -> list[
 
 
 async def drop_runs(data: Path, tenant: str) -> None:
-    """Remove the tenant's runs.
+    """Remove the tenant's runs, so that no file holds them any more.
 
     Raises:
         BusyError: another process keeps runs just now.
@@ -69,6 +69,7 @@ async def drop_runs(data: Path, tenant: str) -> None:
         table = await open_if_there(await connect(data), EVAL_RUNS)
         if table is not None:
             await table.delete(_theirs(tenant))
+            await maintenance.purge_rows(table, "id")
 
 
 async def run_summaries(data: Path, tenant: str) -> dict[int, str]:

@@ -164,6 +164,16 @@ class CollectionWriter:
             await self._sources.delete(schema.one_of("id", ids))
             await self._chunks.delete(schema.one_of("source_id", ids))
 
+    async def purge(self) -> None:
+        """Write everything anew, so that no file, older version or index holds what was removed.
+
+        Servers that run keep files open that are gone; what these held is on the disk until they end.
+        """
+        with engine_errors("purging"):
+            await maintenance.purge_chunks(self._chunks, self.collection.language)
+            await maintenance.purge_rows(self._sources, "length")
+        maintenance.sync_to_disk(self.data, self._opened_at)
+
     async def sweep(self) -> None:
         """Delete chunks that no source counts, mend their copies of access records, and note what is missing.
 

@@ -1,0 +1,57 @@
+"""`refdesk-admin purge`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.console import collection_option, command, counted, print_json
+from rag.admin.sources import open_collections
+from rag.admin.status import folder_bytes
+from rag.store.writer import open_writer
+
+if TYPE_CHECKING:
+    from rag.settings import Settings
+    from rag.store.reader import CollectionReader
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What a collection holds after a purge."""
+
+    name: str
+    sources: int
+    chunks: int
+    freed_bytes: int
+
+
+@command("purge")
+@collection_option(None)
+async def purge_command(settings: Settings, *, collection: str | None, as_json: bool) -> None:
+    """Take the text of removed documents off the disk.
+
+    Removed documents are found by nobody, but their text stays in data files, older versions and indexes.
+    This writes all of them anew, and drops the former. Servers may run meanwhile; what they keep open is
+    freed when they end.
+    """
+    purged = [await _purged(settings, table) for table in await open_collections(settings, collection)]
+    if as_json:
+        print_json({"collections": [asdict(one) for one in purged]})
+        return
+    for one in purged:
+        kept = f"{counted(one.sources, 'source')} and {counted(one.chunks, 'chunk')}"
+        freed = f"{one.freed_bytes / 1e6:.1f} MB freed"
+        click.echo(f"{one.name}: {kept} written anew with their indexes, older versions dropped, {freed}.")
+    if not purged:
+        click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+
+
+async def _purged(settings: Settings, table: CollectionReader) -> Purged:
+    before = folder_bytes(settings.data)
+    async with open_writer(settings.data, table.collection) as writer:
+        await writer.purge()
+    kept = await table.statistics()
+    freed = before - folder_bytes(settings.data)
+    return Purged(table.collection.name, kept.sources, kept.chunks, freed)
