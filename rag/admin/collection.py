@@ -78,7 +78,8 @@ async def create_command(
     """Make a collection with metadata fields to filter by.
 
     ingest makes a collection without fields by itself. Fields are filled from the front matter of Markdown
-    files; title and date from what any document says of itself.
+    files and from a file beside a document (report.pdf.meta.toml); title and date also from what a document
+    says of itself.
     """
     if name in {table.collection.name for table in await open_collections(settings, None)}:
         raise ConfigurationError(f"There is a collection {name!r} already.")

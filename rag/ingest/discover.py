@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rag.settings import IngestSettings
 
 
+SIDECAR_SUFFIX = ".meta.toml"
+"""`report.pdf.meta.toml` describes `report.pdf`, and is read with it (`rag.ingest.sidecar`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A file to read. `name` is how people know it: its path below the folder that was given."""
@@ -52,7 +56,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             _walk(path, settings, discovery, left_out)
         elif not os.path.lexists(path):
             discovery.outcomes.append(Outcome(printable(given), "skipped", "there is no such file or folder"))
-        elif not is_supported(path.name):
+        elif not is_supported(path.name) or _is_sidecar(path.name):
             discovery.outcomes.append(Outcome(printable(given), "skipped", _unsupported(path)))
         else:
             _add(Found(path, path.name), discovery)
@@ -103,7 +107,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, left_out: 
             waiting += _entries(Path(entry.path), discovery)
         elif settings.include and not _matches(name, settings.include):
             continue
-        elif not is_supported(entry.name):
+        elif not is_supported(entry.name) or _is_sidecar(entry.name):
             discovery.outcomes.append(
                 Outcome(printable(entry.path), "ignored", _unsupported(Path(entry.path)))
             )
@@ -142,5 +146,11 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) or fnmatchcase(last, pattern) for pattern in patterns)
 
 
+def _is_sidecar(name: str) -> bool:
+    return name.endswith(SIDECAR_SUFFIX)
+
+
 def _unsupported(path: Path) -> str:
+    if _is_sidecar(path.name):
+        return f"read with {printable(path.name.removesuffix(SIDECAR_SUFFIX))}, which it describes"
     return f"no kind of document that refdesk reads ({path.suffix or 'no suffix'})"

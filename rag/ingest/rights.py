@@ -41,7 +41,8 @@ class Said:
 class Rights:
     """Where the records of a run come from: the first of these that says anything.
 
-    What was asked for; the document itself; the first rule that matches its path; the collection.
+    What was asked for; the document itself, or its sidecar; the first rule that matches its path; the
+    collection.
     `of_documents` is whether documents may say who sees them. `set_access` is whether sources that
     are there already get the record, too.
     """

@@ -24,6 +24,7 @@ from rag.ingest.discover import discover, printable, read
 from rag.ingest.fields import declared_fields
 from rag.ingest.report import Outcome, Report
 from rag.ingest.sandbox import parse_safely
+from rag.ingest.sidecar import described, read_sidecar
 from rag.records import Heading, Source
 from rag.store.schema import NewSource, body
 
@@ -160,7 +161,8 @@ class _Run:
 
     async def _prepared(self, found: Found) -> Prepared | None:
         data = await to_thread.run_sync(read, found, self._settings.max_file_bytes)
-        digest = _digest(data, self._limit)
+        sidecar = await to_thread.run_sync(read_sidecar, found)
+        digest = _digest(data + sidecar, self._limit)
         if (first := self._first_with.setdefault(digest, found)) is not found:
             self._notes[found.uri] = f"same content as {printable(first.path)}"
         known = self.known.get(found.uri)
@@ -168,7 +170,8 @@ class _Run:
             self._finish_stored("unchanged", known.uri, known.id, known.chunk_count)
             return None
         name = printable(found.path.name)
-        document = await parse_safely(data, name, timeout_seconds=self._settings.parse_timeout_seconds)
+        parsed = await parse_safely(data, name, timeout_seconds=self._settings.parse_timeout_seconds)
+        document = described(parsed, sidecar)
         make = partial(passages, document, token_spans=self._embedder.token_spans, limit=self._limit)
         chunks = await to_thread.run_sync(make)
         access = self._rights.access(printable(found.name), document.metadata)

@@ -1,0 +1,128 @@
+"""A file beside a document describes it, before what it says of itself; one that can't be read refuses it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.errors import ParseError
+from rag.ingest.discover import Found, discover
+from rag.ingest.parse import parse
+from rag.ingest.rights import Rights
+from rag.ingest.sidecar import MAX_BYTES, described, read_sidecar
+from rag.records import Access
+from rag.settings import IngestSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+DOCUMENT = parse(b"---\nyear: 1999\nAllow: group:everyone\n---\n# Plans\n\ntext\n", "plans.md")
+
+
+def _said(toml: str) -> dict[str, str]:
+    return dict(described(DOCUMENT, toml.encode()).metadata)
+
+
+def test_its_values_are_metadata_as_in_front_matter() -> None:
+    said = _said(
+        'year = 2024\nweight = 1.5\nfinal = true\nstatus = " open "\ndue = 2024-05-01\n'
+        'at = 2024-05-01T10:00:00Z\ntags = ["law", "old", 5]\n'
+    )
+    assert said == {
+        "year": "2024",
+        "weight": "1.5",
+        "final": "true",
+        "status": "open",
+        "due": "2024-05-01",
+        "at": "2024-05-01T10:00:00+00:00",
+        "tags": "law, old, 5",
+        "Allow": "group:everyone",
+    }
+
+
+def test_its_title_and_date_are_the_documents() -> None:
+    document = described(DOCUMENT, b'title = "The\\nplan"\ndate = 2024-05-01\n')
+    assert (document.title, document.date) == ("The plan", datetime(2024, 5, 1, tzinfo=UTC))
+    assert described(DOCUMENT, b"year = 1\n").title == "Plans"
+    assert described(DOCUMENT, b"") is DOCUMENT
+
+
+def test_who_may_see_it_is_said_in_one_place() -> None:
+    rights = Rights("tenant", of_documents=True)
+
+    def access(toml: bytes) -> Access:
+        return rights.access("plans.md", described(DOCUMENT, toml).metadata)
+
+    everyone, hr = Access("restricted", frozenset({"group:everyone"}), revision=1), frozenset({"group:hr"})
+    assert access(b"year = 1") == everyone
+    assert access(b'allow = ["group:hr"]') == Access("restricted", hr, revision=1)
+    assert access(b'visibility = "restricted"') == Access("restricted", revision=1)
+    for wrong in (b'visibility = "secret"', b'allow = ["hr"]', b"allow = []"):
+        with pytest.raises(ParseError):
+            access(wrong)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (b"year = ", "is not valid TOML"),
+        (b"\xff", "is not valid TOML"),
+        (b"[allow]\ngroup = 1\n", "allow is no plain value"),
+        (b'tags = ["a, b"]', "tags is no plain value"),
+        (b"tags = [[1]]", "tags is no plain value"),
+    ],
+)
+def test_one_that_can_not_be_understood_refuses_the_document(toml: bytes, words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        described(DOCUMENT, toml)
+
+
+def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
+    found = Found(tmp_path / "plans.md", "plans.md")
+    beside = tmp_path / "plans.md.meta.toml"
+    assert read_sidecar(found) == b""
+    beside.write_bytes(b"year = 1")
+    assert read_sidecar(found) == b"year = 1"
+    beside.write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(ParseError, match=r"its plans\.md\.meta\.toml: .*over the limit"):
+        read_sidecar(found)
+    for target in ("elsewhere", "nowhere"):
+        beside.unlink()
+        (tmp_path / "elsewhere").touch()
+        beside.symlink_to(tmp_path / target)
+        with pytest.raises(ParseError):
+            read_sidecar(found)
+
+
+def test_it_is_no_document_by_itself(tmp_path: Path) -> None:
+    for name in ("plans.md", "plans.md.meta.toml", "notes.toml"):
+        (tmp_path / name).write_text("a = 1\n")
+    walked = discover([tmp_path], IngestSettings())
+    assert [found.name for found in walked.found.values()] == ["notes.toml", "plans.md"]
+    (outcome,) = walked.outcomes
+    assert (outcome.outcome, outcome.reason) == ("ignored", "read with plans.md, which it describes")
+    (named,) = discover([tmp_path / "plans.md.meta.toml"], IngestSettings()).outcomes
+    assert named.outcome == "skipped"
+
+
+@pytest.mark.anyio
+async def test_a_change_of_it_makes_the_source_anew(small_desk: ModuleType, tmp_path: Path) -> None:
+    papers = tmp_path / "papers"
+    papers.mkdir()
+    (papers / "plans.txt").write_text("plans")
+
+    async def counts() -> dict[str, Any]:
+        report = await small_desk.ingested(tmp_path / "data", papers)
+        return {kind: count for kind, count in report.counts.items() if count and kind != "ignored"}
+
+    assert await counts() == {"added": 1}
+    (papers / "plans.txt.meta.toml").write_text("year = 1")
+    assert await counts() == {"replaced": 1}
+    assert await counts() == {"unchanged": 1}
+    (papers / "plans.txt.meta.toml").write_text("year = ")
+    assert await counts() == {"skipped": 1}
+    (papers / "plans.txt.meta.toml").unlink()
+    assert await counts() == {"replaced": 1}
