@@ -199,13 +199,15 @@ class Collection:
 class Hit:
     """A chunk as an answer. `score` is what the order is by, at most 1; higher is better.
 
-    `similarity` is the cosine to the query, comparable between collections and modes.
+    `similarity` is the cosine to the query, comparable between collections and modes. `vector` is the
+    chunk's embedding, from which its text can be guessed.
     """
 
     chunk: Chunk
     source: Source
     score: float
     similarity: float
+    vector: npt.NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

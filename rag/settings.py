@@ -155,6 +155,7 @@ class ServerSettings(_Section):
     """How `refdesk` answers its hosts."""
 
     max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 8000
+    include_vectors: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
 

@@ -109,7 +109,8 @@ class App:
             filter=arguments.filter,
         )
         desk = await self._opening.desk()
-        return search_reply(await desk.search(principal, request), arguments.max_chars or self._max_chars)
+        max_chars, vectors = arguments.max_chars or self._max_chars, self._settings.server.include_vectors
+        return search_reply(await desk.search(principal, request), max_chars, vectors=vectors)
 
     async def _get_source(self, principal: Principal, given: dict[str, Any]) -> SourceReply:
         arguments = _arguments(surface.GetSourceArguments, given)

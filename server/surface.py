@@ -137,9 +137,12 @@ def tools(settings: Settings, collections: Sequence[Collection]) -> list[types.T
         search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
     else:
         del search["properties"]["filter"]
+    found, opened = _open(_schema(SearchReply)), _open(_schema(SourceReply))
+    if not settings.server.include_vectors:
+        del found["$defs"]["HitRecord"]["properties"]["vector"]
     return [
-        _tool("search", "Search documents", SEARCH_DESCRIPTION, search, SearchReply),
-        _tool("get_source", "Open a document", OPEN_DESCRIPTION, opening, SourceReply),
+        _tool("search", "Search documents", SEARCH_DESCRIPTION, search, found),
+        _tool("get_source", "Open a document", OPEN_DESCRIPTION, opening, opened),
     ]
 
 
@@ -160,14 +163,14 @@ def _shortened(text: str) -> str:
 
 
 def _tool(
-    name: str, title: str, description: str, arguments: dict[str, Any], reply: type[BaseModel]
+    name: str, title: str, description: str, arguments: dict[str, Any], reply: dict[str, Any]
 ) -> types.Tool:
     return types.Tool(
         name=name,
         title=title,
         description=description,
         input_schema=arguments,
-        output_schema=_open(_schema(reply)),
+        output_schema=reply,
         annotations=_READ_ONLY,
     )
 

@@ -50,6 +50,7 @@ EVERY_SETTING = {
     "search.relax": ("true", True),
     "search.timeout_seconds": ("2", 2.0),
     "server.max_chars": ("4000", 4000),
+    "server.include_vectors": ("true", True),
     "server.log_level": ("debug", "debug"),
 }
 """A value for each as it is written in the environment, and as it is understood."""

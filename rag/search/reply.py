@@ -45,6 +45,7 @@ class HitRecord(_Record):
     similarity: float
     metadata: dict[str, str]
     citation: str
+    vector: list[float] | None = None
 
 
 class SearchReply(_Record):
@@ -95,12 +96,13 @@ class SourceReply(_Record):
     trust: Literal["untrusted"] = "untrusted"
 
 
-def search_reply(answer: Answer, max_chars: int | None) -> SearchReply:
+def search_reply(answer: Answer, max_chars: int | None, *, vectors: bool = False) -> SearchReply:
     """The answer within `max_chars` of JSON (None: whole): as many whole hits as fit, the rest said.
 
-    Of a first hit that is too long by itself, the beginning is shown, and that is said too.
+    Of a first hit that is too long by itself, the beginning is shown, and that is said too. The hits'
+    vectors are left out but for `vectors`.
     """
-    hits = [hit_record(hit) for hit in answer.hits]
+    hits = [hit_record(hit, vectors=vectors) for hit in answer.hits]
     shown = len(hits)
     reply = SearchReply(results=hits, notes=list(answer.notes))
     if max_chars is None:
@@ -121,8 +123,8 @@ def _cut(reply: SearchReply, max_chars: int) -> SearchReply:
     return reply
 
 
-def hit_record(hit: Hit) -> HitRecord:
-    """A hit as it is printed."""
+def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
+    """A hit as it is printed, with its vector or without."""
     chunk, source = hit.chunk, hit.source
     return HitRecord(
         id=chunk.id,
@@ -140,6 +142,7 @@ def hit_record(hit: Hit) -> HitRecord:
         similarity=round(hit.similarity, 4),
         metadata=_metadata(source),
         citation=f"[{chunk.id}]",
+        vector=[round(float(part), 6) for part in hit.vector] if vectors and hit.vector is not None else None,
     )
 
 

@@ -115,3 +115,15 @@ def test_the_prompt_cant_be_had_without_its_question_or_under_another_name(wire:
     assert wire.error("prompts/get", {"name": "answer"})["code"] == -32602
     assert wire.error("prompts/get", {"name": "nope", "arguments": {"question": "x"}})["code"] == -32602
     assert wire.error("prompts/get", {"name": "answer", "arguments": {"question": 5}})["code"] == -32602
+
+
+def test_vectors_leave_only_where_the_operator_says_so(start: Start, wire: Wire, clock_room: Path) -> None:
+    opened = start(clock_room, env={"REFDESK_SERVER_INCLUDE_VECTORS": "true"})
+    opened.begin()
+    for one, vectors in [(opened, True), (wire, False)]:
+        (search, _) = one.result("tools/list")["tools"]
+        assert ("vector" in search["outputSchema"]["$defs"]["HitRecord"]["properties"]) == vectors
+        found = one.tool("search", {"query": "pendulum", "limit": 2, "max_chars": 50_000})[
+            "structuredContent"
+        ]
+        assert [len(hit.get("vector", [])) for hit in found["results"]] == [384 * vectors] * 2
