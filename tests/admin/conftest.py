@@ -1,4 +1,4 @@
-"""A data folder of a test's own, worked on with the installed command; on a pipe or on a terminal."""
+"""A data folder of a test's own, worked on with the installed command, on a pipe or a terminal, or inside."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import json
 import os
 import pty
 import struct
+import sys
 import termios
 from dataclasses import dataclass
 from functools import partial
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from rag.admin.main import main
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from subprocess import CompletedProcess
 
     from tests.conftest import Scripts
 
-Run: TypeAlias = "CompletedProcess[str]"
+Run: TypeAlias = CompletedProcess[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,27 @@ class Desk:
         return [source["metadata"]["path"] for source in self.json("sources")["sources"]]
 
 
+@dataclass(frozen=True, slots=True)
+class Inside(Desk):
+    """The same commands without a process of their own, which takes nearly a second to start.
+
+    For what a test begins with, what it looks at in the end, and tables of refusals. What it is about
+    comes from outside.
+    """
+
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, *arguments: str | Path, code: int = 0) -> Run:
+        given = ["refdesk-admin", *map(str, arguments), "--data", str(self.data)]
+        self.monkeypatch.setattr(sys, "argv", given)
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = self.capsys.readouterr()
+        assert end.value.code == code, printed.err
+        return CompletedProcess(given, code, printed.out, printed.err)
+
+
 @pytest.fixture(scope="session")
 def desk_at(scripts: Scripts) -> Callable[[Path], Desk]:
     return partial(Desk, scripts)
@@ -55,6 +79,17 @@ def desk_at(scripts: Scripts) -> Callable[[Path], Desk]:
 @pytest.fixture
 def desk(desk_at: Callable[[Path], Desk], tmp_path: Path) -> Desk:
     return desk_at(tmp_path / "data")
+
+
+@pytest.fixture
+def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+    """The data folder of `desk`, worked on in this process. Not for asynchronous tests."""
+    clean = desk.scripts.environment
+    for name in os.environ.keys() - clean.keys():
+        monkeypatch.delenv(name)
+    for name, value in clean.items():
+        monkeypatch.setenv(name, value)
+    return Inside(desk.scripts, desk.data, monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")
