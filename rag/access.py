@@ -3,6 +3,9 @@
 A principal sees a source of its tenant that has a record, if nothing of it is denied, and if everybody
 in the tenant may see the source or something of it is allowed. Without a record nobody sees a source;
 an empty list matches nobody; deny wins.
+
+Tables hold a record as one list of labels, which one index serves: `*` for everybody, `+user:ann` for an
+entry that is allowed, `-user:ann` for one that is denied; `-` alone where there are none of these.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ from typing import TYPE_CHECKING
 from rag.filters.predicate import literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rag.records import Access, Principal
+
+EVERYBODY, NOBODY = "*", "-"
 
 
 def entries_of(principal: Principal) -> frozenset[str]:
@@ -30,11 +37,24 @@ def visible(principal: Principal, access: Access | None) -> bool:
     return allowed and mine.isdisjoint(access.deny)
 
 
+def labels_of(access: Access | None) -> list[str]:
+    """A record as tables hold it for the predicate: allow group:hr, deny user:bob -> +group:hr, -user:bob."""
+    if access is None:
+        return [NOBODY]
+    allowed = [EVERYBODY] if access.visibility == "tenant" else _signed("+", access.allow)
+    return allowed + _signed("-", access.deny) or [NOBODY]
+
+
 def predicate(principal: Principal) -> str:
-    """The rule in the engine's SQL, whole in parentheses, for the copy of the record that tables hold."""
-    mine = ", ".join(map(literal, sorted(entries_of(principal))))
-    everybody = "coalesce(visibility = 'tenant', false)"
-    if not mine:
-        return f"({everybody})"
-    allowed = f"coalesce((visibility = 'restricted') AND array_has_any(allow, [{mine}]), false)"
-    return f"(({everybody} OR {allowed}) AND NOT coalesce(array_has_any(deny, [{mine}]), false))"
+    """The rule in the engine's SQL, whole in parentheses, for the labels that tables hold."""
+    mine = entries_of(principal)
+    allowed = _hold([EVERYBODY, *_signed("+", mine)])
+    return f"({allowed} AND (NOT {_hold(_signed('-', mine))}))" if mine else allowed
+
+
+def _signed(sign: str, entries: Iterable[str]) -> list[str]:
+    return [f"{sign}{entry}" for entry in sorted(entries)]
+
+
+def _hold(labels: Iterable[str]) -> str:
+    return f"(array_has_any(labels, [{', '.join(map(literal, labels))}]))"

@@ -14,7 +14,7 @@ from rag.access import entries_of, predicate, visible
 from rag.errors import ConfigurationError
 from rag.records import Access, Principal
 from rag.settings import MAX_ENTRIES, MAX_ENTRY_CHARS, valid_entries
-from rag.store.schema import ACCESS_COLUMNS, access_record, access_values
+from rag.store.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record, access_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,7 +66,7 @@ TABLE: list[tuple[Principal, Access | None, bool]] = [
 def _table(records: Iterable[Access | None]) -> lancedb.Table:
     """A table with the columns of the access record alone, and where each record stood in `number`."""
     rows = [access_values(record) | {"number": number} for number, record in enumerate(records)]
-    schema = pa.schema([*ACCESS_COLUMNS.items(), ("number", pa.int64())])
+    schema = pa.schema([*ACCESS_COLUMNS.items(), *LABEL_COLUMNS.items(), ("number", pa.int64())])
     database = lancedb.connect("memory://")
     return database.create_table("records", pa.Table.from_pylist(rows, schema=schema))
 

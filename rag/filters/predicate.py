@@ -17,19 +17,25 @@ _SIGNS: dict[Operator, str] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<=
 
 
 def predicate(filter_: Filter, declared: Container[str], column: Callable[[str], str]) -> str:
-    """The filter in the engine's SQL, whole in parentheses, and true or false for every row.
+    """The filter in the engine's SQL, whole in parentheses, true for the rows that satisfy it.
 
-    `declared` are the fields that the table has columns for, named by `column`; every source
-    lacks the others.
+    For the others it is false or null, which leave a row out alike. `declared` are the fields that the
+    table has columns for, named by `column`; every source lacks the others.
     """
+    return _compiled(filter_, declared, column, exact=False)
+
+
+def _compiled(filter_: Filter, declared: Container[str], column: Callable[[str], str], *, exact: bool) -> str:
+    """As `predicate`; if it is `exact`, never null, as what is negated must be, and served by no index."""
     match filter_:
         case Not(part):
-            return f"(NOT {predicate(part, declared, column)})"
+            return f"(NOT {_compiled(part, declared, column, exact=True)})"
         case All(parts) | Any(parts):
             word = " AND " if isinstance(filter_, All) else " OR "
-            return f"({word.join(predicate(part, declared, column) for part in parts)})"
+            return f"({word.join(_compiled(part, declared, column, exact=exact) for part in parts)})"
         case leaf if leaf.field in declared:
-            return _leaf(leaf, column(leaf.field))
+            condition = _leaf(leaf, column(leaf.field))
+            return f"coalesce({condition}, false)" if exact else condition
         case _:
             return "(false)"
 
@@ -39,11 +45,11 @@ def _leaf(leaf: OneOf | Ordered | Present, column: str) -> str:
         case Present():
             return f"({column} IS NOT NULL)"
         case OneOf(_, "string list", values):
-            return f"coalesce(array_has_any({column}, [{_literals(values)}]), false)"
+            return f"(array_has_any({column}, [{_literals(values)}]))"
         case OneOf(_, _, values):
-            return f"coalesce({column} IN ({_literals(values)}), false)"
+            return f"({column} IN ({_literals(values)}))"
         case Ordered(_, _, comparison, value):
-            return f"coalesce({column} {_SIGNS[comparison]} {literal(value)}, false)"
+            return f"({column} {_SIGNS[comparison]} {literal(value)})"
 
 
 def _literals(values: tuple[Scalar, ...]) -> str:

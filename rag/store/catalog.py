@@ -20,7 +20,8 @@ def collection_row(collection: Collection) -> pa.Table:
     """A collection as the one row that makes it exist."""
     row = asdict(collection)
     columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
-    return pa.Table.from_pylist([columns | {"definition": json.dumps(row)}], schema=schema.COLLECTIONS_SCHEMA)
+    definition = json.dumps({"format": schema.FORMAT} | row)
+    return pa.Table.from_pylist([columns | {"definition": definition}], schema=schema.COLLECTIONS_SCHEMA)
 
 
 def collection_record(row: dict[str, Any]) -> Collection:
@@ -29,15 +30,13 @@ def collection_record(row: dict[str, Any]) -> Collection:
     Raises:
         ConfigurationError: another version of refdesk wrote it.
     """
-    try:
-        definition = json.loads(row.pop("definition"))
-        embedder = EmbedderIdentity(**definition.pop("embedder"))
-        return Collection(**row, **definition, embedder=embedder)
-    except (KeyError, TypeError) as error:
+    definition = json.loads(row.pop("definition", "{}"))
+    if definition.pop("format", None) != schema.FORMAT:
         raise ConfigurationError(
             "The data folder was written by another version of refdesk. Use that version, or name another "
             "data folder (--data DIR) and ingest again."
-        ) from error
+        )
+    return Collection(**row, **definition | {"embedder": EmbedderIdentity(**definition["embedder"])})
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:

@@ -8,17 +8,24 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from lancedb.index import FTS, BTree, IvfSq
+from lancedb.index import FTS, BTree, IvfSq, LabelList
+
+from rag.store.schema import field_column
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import lancedb
 
-    from rag.records import Language
+    from rag.records import Collection, FieldType, Language
 
-VECTOR_INDEX_ROWS = 5_000
-"""Exact search loses nothing and costs 1.3 ms per 1,000 rows; with the index, 10,000 rows cost 4 ms."""
+LARGE_ROWS = 5_000
+"""From here on vectors, labels and fields are indexed as well.
+
+Exact search loses nothing and costs 1.3 ms per 1,000 rows; with the index, 10,000 rows cost 4 ms. To scan
+the labels of 100,000 rows takes 20 ms, their index 0.2 ms.
+"""
 MAX_VECTOR_SEGMENTS = 4  # compaction appends a segment a run and never merges them
 MAX_UNINDEXED_SHARE = 0.1
 KEPT_VERSIONS = timedelta(hours=1)  # a reader in the middle of a query still finds its version
@@ -53,23 +60,36 @@ def _full_text(language: Language) -> FTS:
     )
 
 
-async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable) -> None:
+def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelList]:
+    """Those that searches under a predicate need where a chunk table is large, by column."""
+    lists: dict[str, BTree | LabelList] = {"labels": LabelList()}
+    return lists | {
+        field_column(name): LabelList() if kind == "string list" else BTree() for name, kind in fields.items()
+    }
+
+
+async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, collection: Collection) -> None:
     """Fold a run's writes into the indexes and drop versions that nobody reads any more."""
     if await _needs_vector_index(chunks):
         await _index_vectors(chunks)
+    if await chunks.count_rows() >= LARGE_ROWS:
+        needed = _large_indexes(collection.fields)
+        for column in needed.keys() - await _indexed(chunks):
+            await chunks.create_index(column, config=needed[column])
     for table in (chunks, sources):
         await table.optimize(cleanup_older_than=KEPT_VERSIONS)
 
 
-async def purge_chunks(chunks: lancedb.AsyncTable, language: Language) -> None:
+async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection) -> None:
     """Write a chunk table and its indexes anew, so that no file holds what was deleted.
 
     The engine's own compaction leaves files alone in which little was deleted, and rebuilt indexes keep
     words of rows that are gone. Searches find everything meanwhile: rows outside an index are scanned.
     """
     await chunks.update(updates_sql={"seq": "seq"})
-    for column, config in _indexes(language).items():
-        await chunks.create_index(column, config=config)
+    indexes = {**_indexes(collection.language), **_large_indexes(collection.fields)}
+    for column in await _indexed(chunks) - {"vector"}:
+        await chunks.create_index(column, config=indexes[column])
     if "vector" in await _indexed(chunks):
         await _index_vectors(chunks)
     await _drop_versions(chunks)
@@ -99,7 +119,7 @@ async def is_behind(chunks: lancedb.AsyncTable) -> bool:
 
 async def _needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
     rows = await chunks.count_rows()
-    if rows < VECTOR_INDEX_ROWS:
+    if rows < LARGE_ROWS:
         return False
     for index in await chunks.list_indices():
         if index.columns == ["vector"]:

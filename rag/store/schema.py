@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from rag.access import labels_of
 from rag.filters.predicate import EPOCH, literal, microseconds
 from rag.records import Access, FieldType, Heading, Source
 
@@ -36,6 +37,9 @@ class NewSource:
     fields: Mapping[str, Value] = field(default_factory=dict)
 
 
+FORMAT = 2
+"""Of a collection's tables: raise it when their columns change, and data folders of before are refused."""
+
 COLLECTIONS = "collections"
 """The catalog: a row per collection; a collection exists from the moment its row does."""
 
@@ -52,10 +56,10 @@ ACCESS_COLUMNS: dict[str, pa.DataType] = {
     "allow": pa.list_(pa.string()),
     "deny": pa.list_(pa.string()),
 }
-"""The access record: the source's is what counts, that of its chunks a copy for the engine.
+"""The access record of a source, which is what counts. Without a record all are null; so is an empty list."""
 
-Without a record all are null; so is an empty list.
-"""
+LABEL_COLUMNS: dict[str, pa.DataType] = {"labels": pa.list_(pa.string()), "revision": pa.int32()}
+"""What sources and chunks hold of the record for the engine's predicate, and which revision of it."""
 
 _FIELD_TYPES: dict[FieldType, pa.DataType] = {
     "string": pa.string(),
@@ -91,11 +95,11 @@ SOURCES_SCHEMA = _schema(
         "fields": pa.string(),  # JSON: the declared fields that the source has
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
-        "revision": pa.int32(),
+        **LABEL_COLUMNS,
     },
     {"url": pa.string(), "date": _MOMENT, **ACCESS_COLUMNS},
 )
-SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
+SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text", "labels"}]
 SOURCE_COLUMNS = [
     name
     for name in SUMMARY_COLUMNS
@@ -118,13 +122,13 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
         "start": pa.int64(),
         "end": pa.int64(),
         "tokens": pa.int32(),
-        "revision": pa.int32(),  # of the access record that is copied here
+        **LABEL_COLUMNS,
         "section": pa.list_(pa.string()),
         "body": pa.string(),
         "vector": pa.list_(pa.float32(), dimension),
     }
     declared = {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()}
-    return _schema(required, {"page": pa.int32(), **ACCESS_COLUMNS, **declared})
+    return _schema(required, {"page": pa.int32(), **declared})
 
 
 def field_column(name: str) -> str:
@@ -168,11 +172,16 @@ def source_row(new: NewSource, *, generation: str, access: Access | None) -> dic
 
 
 def access_values(access: Access | None) -> dict[str, Any]:
-    """The columns of an access record."""
+    """The columns of a source's access record."""
     if access is None:
-        return {**dict.fromkeys(ACCESS_COLUMNS), "revision": 0}
+        return {**dict.fromkeys(ACCESS_COLUMNS), **label_values(access)}
     lists = {"allow": sorted(access.allow) or None, "deny": sorted(access.deny) or None}
-    return {"visibility": access.visibility, **lists, "revision": access.revision}
+    return {"visibility": access.visibility, **lists, **label_values(access)}
+
+
+def label_values(access: Access | None) -> dict[str, Any]:
+    """What the engine's predicate looks at."""
+    return {"labels": labels_of(access), "revision": access.revision if access else 0}
 
 
 def access_record(row: Mapping[str, Any]) -> Access | None:
@@ -233,7 +242,7 @@ def chunk_rows(
     same = {
         "source_id": new.source.id,
         "generation": generation,
-        **access_values(access),
+        **label_values(access),
         **{field_column(name): _stored(value) for name, value in new.fields.items()},
     }
     columns: dict[str, Any] = {

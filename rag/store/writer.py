@@ -153,9 +153,11 @@ class CollectionWriter:
             self._changed = True
             there = await self.access(records)
             for id_, record in records.items():
-                values = schema.access_values(_revised(record, there[id_]))
-                await self._sources.update(values, where=schema.one_of("id", [id_]))
-                await self._chunks.update(values, where=schema.one_of("source_id", [id_]))
+                revised = _revised(record, there[id_])
+                await self._sources.update(schema.access_values(revised), where=schema.one_of("id", [id_]))
+                await self._chunks.update(
+                    schema.label_values(revised), where=schema.one_of("source_id", [id_])
+                )
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources; they are invisible from the first of the two commits."""
@@ -170,7 +172,7 @@ class CollectionWriter:
         Servers that run keep files open that are gone; what these held is on the disk until they end.
         """
         with engine_errors("purging"):
-            await maintenance.purge_chunks(self._chunks, self.collection.language)
+            await maintenance.purge_chunks(self._chunks, self.collection)
             await maintenance.purge_rows(self._sources, "length")
         maintenance.sync_to_disk(self.data, self._opened_at)
 
@@ -203,7 +205,7 @@ class CollectionWriter:
         """Bring the copies of access records that the chunks of these sources hold up to date."""
         for source_id, record in (await self.access(stale)).items():
             self._changed = True
-            values = schema.access_values(record)
+            values = schema.label_values(record)
             await self._chunks.update(values, where=schema.one_of("source_id", [source_id]))
 
     async def _chunk_groups(self) -> list[dict[str, Any]]:
@@ -223,7 +225,7 @@ class CollectionWriter:
         with engine_errors("indexing"):
             if not self._changed and not await maintenance.is_behind(self._chunks):
                 return
-            await maintenance.compact(self._chunks, self._sources)
+            await maintenance.compact(self._chunks, self._sources, self.collection)
         maintenance.sync_to_disk(self.data, self._opened_at)
 
 

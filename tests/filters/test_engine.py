@@ -1,7 +1,7 @@
 """Filters and access through the real engine: it finds exactly what the rules in Python say, on every path.
 
-Two tenants have sources with every nasty string and every kind of access record, in three states of their
-tables: as written and rewritten, compacted, and compacted with a vector index.
+Two tenants have sources with every nasty string and every kind of access record, in four states of their
+tables: as written and rewritten, compacted, with all indexes, and changed since these were made.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ FIELDS: dict[str, FieldType] = {
     "due": "datetime",
     "tags": "string list",
 }
-AS_WRITTEN, COMPACTED, WITH_VECTOR_INDEX = "as written", "compacted", "with a vector index"
+AS_WRITTEN, COMPACTED = "as written", "compacted"
+INDEXED, CHANGED = "with all indexes", "changed since they were made"
 TENANTS = ("north", "south")
 SOURCES = 60  # of each tenant, with no more chunks in all than one search can show
 BATCH = 10  # scans per example: they cost little beside the example itself
@@ -201,7 +202,9 @@ def _some_access(chance: random.Random) -> Access | None:
     return Access("tenant" if chance.random() < 0.5 else "restricted", allow, deny)
 
 
-async def _fill(small: ModuleType, writer: CollectionWriter, chance: random.Random) -> dict[str, Held]:
+async def _fill(
+    small: ModuleType, writer: CollectionWriter, chance: random.Random, state: str
+) -> dict[str, Held]:
     """Sources written twice, a third of them with other fields, and another third given other access."""
     final: dict[str, Held] = {}
     items, again = [], []
@@ -223,19 +226,21 @@ async def _fill(small: ModuleType, writer: CollectionWriter, chance: random.Rand
         final[item.source.id] = Held(fields, access, chunks)
     for start in range(0, SOURCES, 20):
         await writer.replace(items[start : start + 20])
+    if state == CHANGED:
+        await writer.finish()
     await writer.replace(again)
     await writer.set_access(changed)
     return final
 
 
-async def _filled(small: ModuleType, data: Path, *, finished: bool) -> dict[str, dict[str, Held]]:
+async def _filled(small: ModuleType, data: Path, state: str) -> dict[str, dict[str, Held]]:
     sources = {}
     for tenant in TENANTS:
         identity = small.BagOfWords().identity
         collection = await ensure_collection(data, tenant, "documents", identity, fields=FIELDS)
         async with open_writer(data, collection) as writer:
-            sources[tenant] = await _fill(small, writer, random.Random(tenant))  # noqa: S311 the same in every run
-            if finished:
+            sources[tenant] = await _fill(small, writer, random.Random(tenant), state)  # noqa: S311 the same in every run
+            if state in {COMPACTED, INDEXED}:
                 await writer.finish()
     return sources
 
@@ -244,14 +249,14 @@ async def _filled(small: ModuleType, data: Path, *, finished: bool) -> dict[str,
 def _library(small: ModuleType, data: Path, state: str) -> Iterator[Library]:
     with pytest.MonkeyPatch.context() as patch, start_blocking_portal("asyncio") as portal:
         patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
-        if state == WITH_VECTOR_INDEX:
-            patch.setattr(maintenance, "VECTOR_INDEX_ROWS", 10)
-        sources = portal.call(partial(_filled, small, data, finished=state != AS_WRITTEN))
+        if state in {INDEXED, CHANGED}:
+            patch.setattr(maintenance, "LARGE_ROWS", 10)
+        sources = portal.call(_filled, small, data, state)
         reader = Reader(data, timeout_seconds=15)
         yield Library(state, portal, reader, Desk(reader, small.BagOfWords(), SearchSettings()), sources)
 
 
-@pytest.fixture(scope="session", params=[AS_WRITTEN, COMPACTED, WITH_VECTOR_INDEX])
+@pytest.fixture(scope="session", params=[AS_WRITTEN, COMPACTED, INDEXED, CHANGED])
 def library(
     request: pytest.FixtureRequest, small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Library]:
@@ -347,5 +352,6 @@ def test_the_library_is_as_various_as_the_properties_need(library: Library) -> N
 def test_the_tables_are_in_the_state_that_is_meant(library: Library) -> None:
     for tenant in TENANTS:
         statistics = library.portal.call(library.statistics, tenant)
-        assert bool(statistics.unindexed) == (library.state == AS_WRITTEN)
-        assert ("vector (IvfSq)" in statistics.indexes) == (library.state == WITH_VECTOR_INDEX)
+        assert bool(statistics.unindexed) == (library.state in {AS_WRITTEN, CHANGED})
+        large = {"vector (IvfSq)", "labels (LabelList)", "field_year (BTree)", "field_tags (LabelList)"}
+        assert (large & set(statistics.indexes)) == (large if library.state in {INDEXED, CHANGED} else set())

@@ -62,7 +62,7 @@ async def test_similarity_is_the_cosine_in_every_mode(shelf: Shelf, mode: Mode) 
 async def test_scores_fall_and_the_best_is_at_most_one(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, mode: Mode, *, indexed: bool
 ) -> None:
-    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300 if indexed else 9999)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300 if indexed else 9999)
     async with await shelf.small.writing(shelf.data) as writer:
         texts = [f"pendulum word{n} word{n % 7}" for n in range(400)]
         await writer.replace([shelf.small.new_source(writer, "a", *texts)])

@@ -113,11 +113,11 @@ async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
 async def test_what_stays_is_as_it_was_and_indexed(
     small_desk: ModuleType, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 256)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 256)
     await _fill(small_desk, data, sources=300)
     before = [await _rows(table) for table in await _tables(data)]
     indexes = (await (await _reader(data)).statistics()).indexes
-    assert len(indexes) == 4
+    assert len(indexes) == 5
     await _purge(small_desk, data)
     assert [await _rows(table) for table in await _tables(data)] == before
     after = await (await _reader(data)).statistics()

@@ -261,7 +261,7 @@ async def test_words_are_found_in_other_forms_and_scripts(small_desk: ModuleType
 async def test_dense_search_gives_the_nearest_with_their_cosine(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
 ) -> None:
-    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 1000 if indexed else 10_000)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 1000 if indexed else 10_000)
     texts = [f"word{n % 37} word{n % 41} word{n % 43} word{n}" for n in range(1000)]
     async with await small_desk.writing(tmp_path) as writer:
         items = [small_desk.new_source(writer, "a", *texts)]
@@ -294,7 +294,7 @@ async def _check_nearest(
 async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 1000)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 1000)
     async with await small_desk.writing(tmp_path) as writer:
         far = small_desk.new_source(writer, "far", *(f"far{n} away{n}" for n in range(30)))
         near = small_desk.new_source(writer, "near", *(f"pendulum clock near{n}" for n in range(1000)))
@@ -310,7 +310,7 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "KEPT_VERSIONS", timedelta(milliseconds=1))
-    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
     async with await small_desk.writing(tmp_path) as writer:
         item = small_desk.new_source(writer, "a", *(f"pendulum number {n}" for n in range(400)))
         await writer.replace([item])

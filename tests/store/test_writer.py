@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rag.access import labels_of
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
 from rag.records import Access, EmbedderIdentity
 from rag.settings import valid_name
@@ -80,10 +81,10 @@ async def test_a_source_keeps_its_access_record_unless_it_is_told_otherwise(
             item = small_desk.new_source(writer, "a", "one", "two", access=access, set_access=set_access)
             await writer.replace([item])
             assert await writer.access([id_]) == {id_: expected}
-            assert await _copies(tmp_path) == {(expected.visibility, expected.revision)}
+            assert await _copies(tmp_path) == {(" ".join(labels_of(expected)), expected.revision)}
         await writer.set_access({id_: other})
         assert await writer.access([id_]) == {id_: replace(other, revision=4)}
-        assert await _copies(tmp_path) == {("tenant", 4)}
+        assert await _copies(tmp_path) == {("*", 4)}
 
 
 async def test_a_source_without_an_access_record_has_none_until_it_gets_one(
@@ -106,16 +107,16 @@ async def test_a_change_of_access_that_was_cut_short_is_finished_by_the_next_wri
     sources = await (await connect(tmp_path)).open_table(schema.sources_table("default", "documents"))
     values = schema.access_values(Access("restricted", frozenset({"user:ann"}), revision=7))
     await sources.update(values, where=schema.one_of("id", [id_]))
-    assert await _copies(tmp_path) == {("tenant", 0)}
+    assert await _copies(tmp_path) == {("*", 0)}
     async with await small_desk.writing(tmp_path):
         pass
-    assert await _copies(tmp_path) == {("tenant", 0), ("restricted", 7)}
+    assert await _copies(tmp_path) == {("*", 0), ("+user:ann", 7)}
 
 
 async def _copies(data: Path) -> set[tuple[str, int]]:
-    """The access records that chunks hold, as (visibility, revision)."""
-    rows = (await (await _chunks(data)).query().select(["visibility", "revision"]).to_arrow()).to_pylist()
-    return {(row["visibility"], row["revision"]) for row in rows}
+    """What chunks hold of access records, as (labels, revision)."""
+    rows = (await (await _chunks(data)).query().select(["labels", "revision"]).to_arrow()).to_pylist()
+    return {(" ".join(row["labels"]), row["revision"]) for row in rows}
 
 
 async def test_a_removed_source_leaves_nothing(small_desk: ModuleType, tmp_path: Path) -> None:
@@ -330,7 +331,7 @@ async def test_a_run_that_was_broken_off_is_indexed_by_the_next_though_nothing_c
 async def test_many_runs_do_not_leave_many_vector_index_segments(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "all", *(f"text {n}" for n in range(400)))])
         await writer.finish()
