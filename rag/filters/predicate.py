@@ -16,28 +16,26 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIGNS: dict[Operator, str] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
-def predicate(filter_: Filter, declared: Container[str], column: Callable[[str], str]) -> str:
+def predicate(
+    filter_: Filter, declared: Container[str], column: Callable[[str], str], *, negated: bool = False
+) -> str:
     """The filter in the engine's SQL, whole in parentheses, true for the rows that satisfy it.
 
-    For the others it is false or null, which leave a row out alike. `declared` are the fields that the
-    table has columns for, named by `column`; every source lacks the others.
+    For the others it is false or null, which leave a row out alike, since nothing but conditions is
+    negated, and those in a way that indexes can serve. `declared` are the fields that the table has
+    columns for, named by `column`; every source lacks the others. `negated` gives the contrary.
     """
-    return _compiled(filter_, declared, column, exact=False)
-
-
-def _compiled(filter_: Filter, declared: Container[str], column: Callable[[str], str], *, exact: bool) -> str:
-    """As `predicate`; if it is `exact`, never null, as what is negated must be, and served by no index."""
     match filter_:
         case Not(part):
-            return f"(NOT {_compiled(part, declared, column, exact=True)})"
+            return predicate(part, declared, column, negated=not negated)
         case All(parts) | Any(parts):
-            word = " AND " if isinstance(filter_, All) else " OR "
-            return f"({word.join(_compiled(part, declared, column, exact=exact) for part in parts)})"
+            word = " OR " if isinstance(filter_, Any) != negated else " AND "
+            return f"({word.join(predicate(part, declared, column, negated=negated) for part in parts)})"
         case leaf if leaf.field in declared:
             condition = _leaf(leaf, column(leaf.field))
-            return f"coalesce({condition}, false)" if exact else condition
+            return f"({column(leaf.field)} IS NULL OR (NOT {condition}))" if negated else condition
         case _:
-            return "(false)"
+            return "(true)" if negated else "(false)"
 
 
 def _leaf(leaf: OneOf | Ordered | Present, column: str) -> str:

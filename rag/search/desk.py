@@ -19,7 +19,7 @@ from rag.search.extract import extract
 from rag.search.gate import READS, admit
 from rag.search.plan import make_plan
 from rag.search.recall import concurrently, recall
-from rag.search.relax import explained, relaxed, said, to_drop
+from rag.search.relax import explained, impact, relaxed, said
 from rag.search.uris import NOT_FOUND
 from rag.search.view import View, narrowed
 from rag.store.catalog import check_embedder
@@ -147,12 +147,12 @@ class Desk:
         async def finds(others: Sequence[View]) -> bool:
             return bool(await self._hits(others, one_hit, vector))
 
-        dropped = await to_drop(views, finds) if plan.filter is not None else []
-        if not dropped:
+        found = await impact(views, finds) if plan.filter is not None else None
+        if found is None:
             return [], _why_nothing(views, plan)
         if not plan.relax:
-            return [], await explained(views, dropped, finds)
-        return await self._hits(relaxed(views, dropped), plan, vector), said(views, dropped)
+            return [], explained(views, found)
+        return await self._hits(relaxed(views, found.dropped), plan, vector), said(views, found.dropped)
 
     def _alarm(self, sources: int) -> None:
         self.alarms += sources

@@ -5,7 +5,7 @@ Filters alone are looked at; who asks and what they may see stays as it is in ev
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,54 +22,62 @@ Finds: TypeAlias = "Callable[[list[View]], Awaitable[bool]]"
 """Whether the search finds anything in views."""
 
 
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What a filter's conditions come to, by their positions.
+
+    `alone` are those that leave results if they stand alone; without those of `dropped` the filter does.
+    """
+
+    alone: frozenset[int]
+    dropped: frozenset[int]
+
+
+async def impact(views: Sequence[View], finds: Finds) -> Impact | None:
+    """What to drop of a filter that leaves nothing; None if nothing is found without it, either.
+
+    Conditions that leave nothing alone are dropped in any case. Of the others as few as will do, the last
+    written first and those on dates after all others.
+    """
+    if not await finds([replace(view, filter=None) for view in views]):
+        return None
+    parts = _conditions(views)
+    found = await concurrently([partial(finds, _keeping(views, {at})) for at in range(len(parts))])
+    alone = [at for at, any_ in enumerate(found) if any_]
+    order = sorted(alone, key=lambda at: (not is_on_date(parts[at]), at))
+    low, high = min(1, len(order)), len(order)  # by halves: a search under many conditions takes its time
+    while low < high:
+        middle = (low + high + 1) // 2
+        enough = await finds(_keeping(views, order[:middle]))
+        low, high = (middle, high) if enough else (low, middle - 1)
+    return Impact(frozenset(alone), frozenset(range(len(parts))) - set(order[:low]))
+
+
 def relaxed(views: Sequence[View], dropped: Collection[int]) -> list[View]:
     """The views with a filter that lacks the conditions of these positions."""
     return [replace(view, filter=view.filter and without(view.filter, dropped)) for view in views]
 
 
-async def to_drop(views: Sequence[View], finds: Finds) -> list[int]:
-    """The positions of conditions without which the search finds something; none if there are none such.
-
-    They are dropped one after another, the last written first and those on dates after all others;
-    then those come back that were no obstacle.
-    """
-    parts = _conditions(views)
-    order = sorted(range(len(parts)), key=lambda at: (is_on_date(parts[at]), -at))
-    dropped: list[int] = []
-    for at in order:
-        dropped.append(at)
-        if await finds(relaxed(views, dropped)):
-            break
-    else:
-        return []
-    for at in reversed(dropped[:-1]):
-        fewer = [other for other in dropped if other != at]
-        if await finds(relaxed(views, fewer)):
-            dropped = fewer
-    return sorted(dropped)
+def _keeping(views: Sequence[View], kept: Collection[int]) -> list[View]:
+    return relaxed(views, [at for at in range(len(_conditions(views))) if at not in kept])
 
 
-async def explained(views: Sequence[View], dropped: Sequence[int], finds: Finds) -> str:
-    """Which conditions alone leave results, and which to leave out."""
-    words = f"The filter leaves nothing; without {_called(views, dropped)} it leaves results."
-    parts = _conditions(views)
-    if len(parts) == 1:
+def explained(views: Sequence[View], found: Impact) -> str:
+    """Which conditions to leave out, and which leave results alone."""
+    words = f"The filter leaves nothing; without {_called(views, found.dropped)} it leaves results."
+    if len(_conditions(views)) == 1:
         return words
-    everything = set(range(len(parts)))
-    alone = [relaxed(views, everything - {at}) for at in range(len(parts))]
-    leaves = await concurrently([partial(finds, one) for one in alone])
-    some = [called(part) for part, found in zip(parts, leaves, strict=True) if found]
-    return f"{words} Alone, each of these leaves results: {', '.join(some) or 'none'}."
+    return f"{words} Alone, each of these leaves results: {_called(views, found.alone) or 'none'}."
 
 
-def said(views: Sequence[View], dropped: Sequence[int]) -> str:
+def said(views: Sequence[View], dropped: Collection[int]) -> str:
     """What a reader must know of a search without these conditions."""
     return f"The filter leaves nothing, so these conditions were dropped: {_called(views, dropped)}."
 
 
-def _called(views: Sequence[View], dropped: Sequence[int]) -> str:
+def _called(views: Sequence[View], positions: Collection[int]) -> str:
     parts = _conditions(views)
-    return ", ".join(called(parts[at]) for at in dropped)
+    return ", ".join(dict.fromkeys(called(parts[at]) for at in sorted(positions)))
 
 
 def _conditions(views: Sequence[View]) -> tuple[Filter, ...]:
