@@ -11,10 +11,11 @@ import anyio
 import pyarrow as pa
 from lancedb.query import FullTextOperator, MatchQuery
 
-from rag.settings import DEFAULT_COLLECTION, SearchSettings
+from rag.settings import DEFAULT_COLLECTION, DEFAULT_TENANT, SearchSettings
 from rag.store import schema
 from rag.store.catalog import collection_row
 from rag.store.connection import connect, database_folder
+from rag.store.folder import note_tenant
 from rag.store.reader import CHUNK_COLUMNS, PROBES, REFINED, Reader
 from rag.store.terms import query_terms
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rag.embed import Embedder
     from rag.records import Language, Mode
 
-TENANT = "default"
+TENANT = DEFAULT_TENANT
 LANGUAGE: Language = "English"
 CANDIDATES = SearchSettings().candidates
 
@@ -99,6 +100,7 @@ async def add_tenants(data: Path, count: int) -> None:
     catalog = await (await connect(data)).open_table(schema.COLLECTIONS)
     copies = [replace(collection, tenant=f"{TENANT}-{number}") for number in range(count)]
     for copy in copies:
+        note_tenant(data, copy.tenant, filterable=bool(copy.fields))
         for name in (schema.chunks_table, schema.sources_table):
             _link(data, name(TENANT, collection.name), name(copy.tenant, collection.name))
     if copies:

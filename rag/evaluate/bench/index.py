@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rag.evaluate.bench.corpus import QUESTIONS, SEED
+from rag.evaluate.bench.access import GUEST, SHARES, keeping
+from rag.evaluate.bench.corpus import QUESTIONS
 from rag.evaluate.bench.engine import TENANT, open_engine
 from rag.evaluate.bench.measure import interleaved, measured
-from rag.evaluate.bench.stock import SOURCE_CHUNKS, stocked
+from rag.evaluate.bench.stock import FIELDS, stocked
+from rag.filters.parse import parse
+from rag.search.view import View
 from rag.store.reader import Reader
-from rag.store.schema import one_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
+    import numpy as np
     import numpy.typing as npt
 
     from rag.evaluate.bench.engine import Engine
@@ -35,23 +35,23 @@ Answers = dict[str, list[str]]
 
 
 async def measure_index(bench: Bench) -> list[Measure]:
-    """Recall and time of the dense list, without a filter and with filters that keep ever fewer rows."""
+    """Recall and time of the dense list of all chunks, and of what a guest may see of ever fewer."""
     measures = []
     for size in bench.sizes.index:
         data = await stocked(bench, size)
         name = "index" if size == bench.sizes.index[0] else f"index of {size} chunks"
-        measures += await _measured(bench, data, name)
+        measures += await _measured(bench, data, size, name)
     return measures
 
 
-async def _measured(bench: Bench, data: Path, name: str) -> list[Measure]:
+async def _measured(bench: Bench, data: Path, size: int, name: str) -> list[Measure]:
     engine = await open_engine(data, bench.embedder)
     reader = Reader(data, timeout_seconds=TIMEOUT_SECONDS)
     (collection,) = await reader.collections(TENANT)
     table = await reader.open(collection)
     vectors = dict(zip(QUESTIONS, await bench.embedder.embed(QUESTIONS, "query"), strict=True))
     measures = []
-    for suffix, where in filters([source.id for source in await table.listing()]).items():
+    for suffix, where in _predicates(table, size).items():
         bench.say(f"comparing the vector index with exact search{suffix.replace('/', ', ')}")
         found: dict[str, Answers] = {"index": {}, "exact": {}}
         calls = _calls(engine, table, vectors, where, found)
@@ -89,17 +89,10 @@ def recall(found: list[str], exact: list[str]) -> float:
     return len(set(found) & set(exact)) / len(exact) if exact else 1.0
 
 
-def filters(sources: list[str]) -> dict[str, str]:
-    """Predicates by what they add to a measure's name: all rows, half, one in a hundred, in ten thousand."""
-    order = np.random.default_rng(SEED).permutation(sources).tolist()
-    few = partial(_some_sources, order)
-    return {
-        "": "(true)",
-        "/filter 50 %": f"seq < {SOURCE_CHUNKS // 2}",
-        "/filter 1 %": few(0.01),
-        "/filter 0.01 %": few(0.0001),
-    }
-
-
-def _some_sources(order: list[str], share: float) -> str:
-    return one_of("source_id", order[: max(1, round(len(order) * share))])
+def _predicates(table: CollectionReader, chunks: int) -> dict[str, str]:
+    """Predicates by what they add to a measure's name: none, and access with filters that keep ever less."""
+    predicates = {"": "(true)"}
+    for name, share in SHARES.items():
+        tree = parse(keeping(share, chunks), FIELDS)
+        predicates[f"/access and filter {name}"] = View(table, GUEST, tree).where
+    return predicates

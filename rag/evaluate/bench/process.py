@@ -17,6 +17,7 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.errors import ConfigurationError, RefdeskError
+from rag.settings import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -111,5 +112,6 @@ async def running(
 
 
 def environment() -> dict[str, str]:
-    """That of this process, without settings."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
+    """That of this process, with no setting but whose documents these are."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
+    return kept | {"REFDESK_PRINCIPAL_TENANT": DEFAULT_TENANT}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.embed.open import open_embedder
+from rag.evaluate.bench.access import measure_access
 from rag.evaluate.bench.corpus import sentences
 from rag.evaluate.bench.growth import measure_growth
 from rag.evaluate.bench.index import measure_index
@@ -33,6 +34,7 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Measure]]]] = {
     "ingestion": measure_ingestion,
     "growth": measure_growth,
     "index": measure_index,
+    "access": measure_access,
     "tables": measure_tables,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,17 @@ from rag.store.schema import NewSource
 from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from rag.embed import Embedder
-    from rag.records import Vectors
+    from rag.records import FieldType, Vectors
     from rag.store.writer import CollectionWriter
 
 SOURCE_CHUNKS = 10
+FIELDS: Mapping[str, FieldType] = {"number": "integer", "tags": "string list"}
+TAGS = ("old", "new")  # each source has one of them
+DENIED_GROUP = "guests"  # who don't see every tenth source
 WAVE_SOURCES = 500  # in one commit
 FEWEST, MOST = 3, 5  # sentences of a chunk
 
@@ -69,13 +72,16 @@ async def stocked(bench: Bench, chunks: int) -> Path:
     if data.exists():
         return data
     bench.say(f"making a collection of {chunks:,} chunks")
-    collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, bench.embedder.identity)
+    identity = bench.embedder.identity
+    collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, identity, fields=FIELDS)
     chance = np.random.default_rng(SEED)
-    sources = range(chunks // SOURCE_CHUNKS)
+    numbers = chance.permutation(chunks // SOURCE_CHUNKS).tolist()
     async with open_writer(data, collection) as writer:
-        for first in sources[::WAVE_SOURCES]:
-            wave = sources[first : first + WAVE_SOURCES]
-            await writer.replace([_made_up(bench, writer, number, chance) for number in wave])
+        for first in range(0, len(numbers), WAVE_SOURCES):
+            wave = numbers[first : first + WAVE_SOURCES]
+            await writer.replace(
+                [_guarded(_made_up(bench, writer, number, chance), number) for number in wave]
+            )
         await writer.finish()
     return data
 
@@ -89,6 +95,13 @@ def _made_up(bench: Bench, writer: CollectionWriter, number: int, chance: np.ran
     means = np.stack([bench.vectors[some].mean(axis=0) for some in chosen])
     vectors = unit_rows(means)
     return new_source(writer, f"Document {number}", "\n\n".join(texts), paragraphs(texts), vectors)
+
+
+def _guarded(new: NewSource, number: int) -> NewSource:
+    """A source with fields to filter by, and hidden from guests if it is a tenth one."""
+    denied = frozenset({f"group:{DENIED_GROUP}"} if number % 10 == 9 else ())  # noqa: PLR2004 the tenth
+    access = Access("tenant", deny=denied)
+    return replace(new, access=access, fields={"number": number, "tags": (TAGS[number % 2],)})
 
 
 def paragraphs(texts: Sequence[str]) -> list[Passage]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.evaluate.bench.index import filters, recall
+from rag.evaluate.bench.index import recall
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,3 @@ def test_recall_is_the_share_of_the_exact_answer_that_was_found(
     found: list[str], exact: list[str], share: float
 ) -> None:
     assert recall(found, exact) == share
-
-
-def test_filters_keep_the_shares_that_they_are_named_for() -> None:
-    made = filters([f"source-{number}" for number in range(10_000)])
-    assert made.pop("") == "(true)"
-    assert made.pop("/filter 50 %") == "seq < 5"
-    assert {name: str(where).count("'source-") for name, where in made.items()} == {
-        "/filter 1 %": 100,
-        "/filter 0.01 %": 1,
-    }

@@ -41,7 +41,8 @@ AT_MOST_SECONDS = 60
 MODES = ("dense", "sparse", "hybrid")
 WAYS = ("library", "stdio")
 STAGES = ("read", "parse", "chunk", "embed", "write", "index", "whole run")
-FILTERS = ("", "/filter 50 %", "/filter 1 %", "/filter 0.01 %")
+SHARES = ("50 %", "1 %", "0.01 %")
+FILTERS = ("", *(f"/access and filter {share}" for share in SHARES))
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,9 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
         **{f"growth/{mode}/{size} chunks": "ms" for mode in MODES for size in SMALL.growth},
         **{f"index/recall@20{which}": "share" for which in FILTERS},
         **{f"index/search{which}": "ms" for which in FILTERS},
+        **{f"access/search {share}": "ms" for share in SHARES},
+        "access/worst filter": "ms",
+        "access/refused filter": "ms",
         **{
             f"tables/{count}/{what}": "ms" for count in (1, 3) for what in ("search", "start", "first search")
         },
@@ -95,7 +99,8 @@ def test_every_figure_is_positive_and_lies_between_its_own_bounds(measures: dict
 
 def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> None:
     without = {name for name, one in measures.items() if one.ratio is None}
-    assert without == {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
+    nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
+    assert without == nothing | {"access/worst filter", "access/refused filter"}
 
 
 def test_what_grows_is_set_against_the_smallest_size(measures: dict[str, Measure]) -> None:
