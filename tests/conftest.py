@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-# A longer run of the properties: pytest tests/filters --hypothesis-profile=thorough.
+# Longer runs of the properties: pytest tests/filters --hypothesis-profile=thorough, or =million (of scans).
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
+settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,11 @@ async def _needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
 
 
 def sync_to_disk(folder: Path, since: float) -> None:
-    """Flush files written since that time (seconds since the epoch): the engine itself never does."""
+    """Flush a folder's files written since that time (seconds since the epoch), and that it is there.
+
+    The engine itself never does.
+    """
+    _flush(str(folder.parent))
     for parent, _, names in os.walk(folder):
         for path in [os.path.join(parent, name) for name in names] + [parent]:  # noqa: PTH118 a hot loop of strings
             with suppress(FileNotFoundError):

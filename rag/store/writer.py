@@ -174,7 +174,7 @@ class CollectionWriter:
         with engine_errors("purging"):
             await maintenance.purge_chunks(self._chunks, self.collection)
             await maintenance.purge_rows(self._sources, "length")
-        maintenance.sync_to_disk(self.data, self._opened_at)
+        _sync_tables(self.data, self.collection, self._opened_at)
 
     async def sweep(self) -> None:
         """Delete chunks that no source counts, mend their copies of access records, and note what is missing.
@@ -226,7 +226,7 @@ class CollectionWriter:
             if not self._changed and not await maintenance.is_behind(self._chunks):
                 return
             await maintenance.compact(self._chunks, self._sources, self.collection)
-        maintenance.sync_to_disk(self.data, self._opened_at)
+        _sync_tables(self.data, self.collection, self._opened_at)
 
 
 async def ensure_collection(  # noqa: PLR0913 what a collection is made of
@@ -276,7 +276,8 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             visibility,
         )
         await _create_tables(database, collection)
-        maintenance.sync_to_disk(data, started)  # before the row says that they are there
+        maintenance.sync_to_disk(data / "tenants", started)
+        _sync_tables(data, collection, started)  # before the row says that they are there
         await collections.add(catalog.collection_row(collection))
         if await collections.version() % CATALOG_COMPACTED == 0:
             await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
@@ -354,6 +355,11 @@ async def _create_tables(database: lancedb.AsyncConnection, collection: Collecti
     chunks = await database.create_table(schema.chunks_table(*key), schema=columns)
     await maintenance.create_chunk_indexes(chunks, collection.language)
     await database.create_table(schema.sources_table(*key), schema=schema.SOURCES_SCHEMA)
+
+
+def _sync_tables(data: Path, collection: Collection, since: float) -> None:
+    for name in (schema.chunks_table, schema.sources_table):
+        maintenance.sync_to_disk(_table_folder(data, name(collection.tenant, collection.name)), since)
 
 
 async def _drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str) -> None:
