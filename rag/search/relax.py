@@ -42,7 +42,8 @@ async def impact(views: Sequence[View], finds: Finds) -> Impact | None:
     if not await finds([replace(view, filter=None) for view in views]):
         return None
     parts = _conditions(views)
-    found = await concurrently([partial(finds, _keeping(views, {at})) for at in range(len(parts))])
+    single = [partial(finds, _keeping(views, {at})) for at in range(len(parts))]
+    found = await concurrently(single) if len(parts) > 1 else []
     alone = [at for at, any_ in enumerate(found) if any_]
     order = sorted(alone, key=lambda at: (not is_on_date(parts[at]), at))
     low, high = min(1, len(order)), len(order)  # by halves: a search under many conditions takes its time
