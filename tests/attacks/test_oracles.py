@@ -1,0 +1,417 @@
+"""B: no answer tells by its words, its shape or its numbers that there is something hidden."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.errors import NotFoundError
+from rag.records import Access, Mode, Principal
+from rag.store.reader import CollectionReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    from tests.attacks.conftest import Asker, Paper, Shelf, World
+    from tests.server.conftest import Message
+
+    Askers: TypeAlias = dict[str, Asker]
+
+MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
+PRINCIPALS = ("a0-modern", "a1-legacy", "a2-modern", "b0-legacy", "b1-modern")
+PAGE = 50  # sources in a page of resources/list
+INVALID_CURSOR = {"code": -32602, "message": "Invalid cursor"}
+
+CALLS: dict[str, Callable[[Paper], tuple[str, Message]]] = {
+    "B1-get-source": lambda paper: ("get_source", {"id": paper.id}),
+    "B1-get-chunk": lambda paper: ("get_source", {"id": f"{paper.id}/0"}),
+    "B1-get-around": lambda paper: ("get_source", {"id": f"{paper.id}/0", "around": 1}),
+    "B1-get-around-source": lambda paper: ("get_source", {"id": paper.id, "around": 1}),
+    "B1-get-start": lambda paper: ("get_source", {"id": paper.id, "start": 5}),
+    "B1-get-start-beyond": lambda paper: ("get_source", {"id": paper.id, "start": 10**9}),
+    "B1-get-uri": lambda paper: ("get_source", {"id": paper.uri}),
+    "B1-get-chunk-uri": lambda paper: ("get_source", {"id": f"{paper.uri}/0", "max_chars": 2_000}),
+    "B1-read": lambda paper: ("", {"uri": paper.uri}),
+    "B1-read-chunk": lambda paper: ("", {"uri": f"{paper.uri}/0"}),
+    "B1-search-dense": lambda paper: ("search", {"query": "x", "sources": [paper.id], "mode": "dense"}),
+    "B1-search-sparse": lambda paper: ("search", {"query": "page", "sources": [paper.id], "mode": "sparse"}),
+    "B1-search-hybrid": lambda paper: ("search", {"query": "page", "sources": [paper.id]}),
+    "B1-search-without": lambda paper: ("search", {"query": "page one", "exclude_sources": [paper.id]}),
+    "B1-search-filter": lambda paper: (
+        "search",
+        {"query": "page", "sources": [paper.id], "filter": {"year": {"$gt": 0}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("name", ["a0-legacy", "a2-modern"])
+def test_b1_what_is_foreign_denied_removed_or_not_there_is_answered_in_the_same_bytes(
+    world: World, askers: Askers, name: str, call: Callable[[Paper], tuple[str, Message]]
+) -> None:
+    (readable,) = [one for one in world.readable(name) if one.path == "one.md"]
+    hidden = world.kinds(name)
+    absent = [replace(paper, id=letter * 16) for paper, letter in zip(hidden, "abc", strict=False)]
+    answers = {masked(askers[name], call, paper) for paper in [*hidden, *absent]}
+    assert len(answers) == 1
+    assert masked(askers[name], call, readable) not in answers
+
+
+def masked(asker: Asker, call: Callable[[Paper], tuple[str, Message]], paper: Paper) -> bytes:
+    """The bytes of an answer, without the name that was asked for."""
+    tool, arguments = call(paper)
+    answer = asker.call(tool, **arguments) if tool else asker.raw("resources/read", arguments)
+    return answer.replace(paper.uri.encode(), b"").replace(paper.id.encode(), b"")
+
+
+@pytest.mark.anyio
+async def test_b2_what_is_denied_costs_as_many_reads_as_what_is_not_there(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody, me = Access("restricted"), Principal("acorn", "anselma")
+    await shelf.put("acorn", {"denied": (nobody, ["pendulum"]), "open": (Access("tenant"), ["pendulum"])})
+    ids = {one.title: one.id for one in await shelf.sources("acorn")}
+    desk, table = shelf.desk(), CollectionReader._table  # noqa: SLF001 every read passes it
+    reads: list[object] = []
+
+    async def counted(*arguments: Any) -> object:  # noqa: ANN401 whatever the method takes
+        reads.append(arguments)
+        return await table(*arguments)
+
+    monkeypatch.setattr(CollectionReader, "_table", counted)
+    cost: dict[str, int] = {}
+    for id_ in (ids["denied"], "a" * 16):
+        for name in (id_, f"{id_}/0", id_):
+            with pytest.raises(NotFoundError):
+                await desk.extract(me, name, max_chars=99)
+        cost[id_], reads = len(reads), []
+    assert cost[ids["denied"]] == cost["a" * 16] > 0
+
+
+def a_search(**arguments: object) -> tuple[str, Message]:
+    return "tools/call", {"name": "search", "arguments": {"query": "x", **arguments}}
+
+
+def a_completion(typed: str) -> tuple[str, Message]:
+    ref = {"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}"}
+    return "completion/complete", {"ref": ref, "argument": {"name": "collection", "value": typed}}
+
+
+NAMES: dict[str, tuple[str, str, Callable[[str], tuple[str, Message]]]] = {
+    "B1-collection": ("vault", "vaunt", lambda name: a_search(collections=[name])),
+    "B1-collection-beside": ("vault", "vaunt", lambda name: a_search(collections=["handbook", name])),
+    "B1-field": ("clearance", "clearanse", lambda name: a_search(filter={name: "cosmic"})),
+    "B1-field-of-another-tenant": ("codename", "codenane", lambda name: a_search(filter={name: "umbra"})),
+    "B1-completion": ("vault", "vaunt", a_completion),
+}
+
+
+@pytest.mark.parametrize(("hidden", "absent", "asked"), NAMES.values(), ids=NAMES)
+def test_b1_a_name_that_is_hidden_is_answered_like_one_that_nothing_has(
+    askers: Askers, hidden: str, absent: str, asked: Callable[[str], tuple[str, Message]]
+) -> None:
+    for name in ("a0-legacy", "a0-modern", "a2-modern"):
+        answers = [askers[name].raw(*asked(one)).replace(one.encode(), b"") for one in (hidden, absent)]
+        assert answers[0] == answers[1]
+    reader = askers["b1-modern" if hidden == "codename" else "a1-legacy"]
+    answers = [reader.raw(*asked(one)).replace(one.encode(), b"") for one in (hidden, absent)]
+    assert answers[0] != answers[1]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: f"B3-{mode}")
+@pytest.mark.parametrize("name", ["a0-legacy", "b0-legacy"])
+def test_b3_a_word_that_only_others_hold_is_like_one_that_nobody_holds(
+    world: World, askers: Askers, name: str, mode: Mode
+) -> None:
+    asker = askers[name]
+    for paper in world.kinds(name):
+        replies = [
+            asker.tool("search", {"query": word, "mode": mode, "limit": 100, "max_chars": 100_000})
+            for word in (paper.canary, paper.canary[::-1])
+        ]
+        assert shape(replies[0]) == shape(replies[1])
+        if mode == "sparse":
+            assert replies[0] == replies[1]
+
+
+def shape(reply: Message) -> tuple[object, ...]:
+    """What a reply consists of but for order and numbers, which follow the words of the question."""
+    told = reply["structuredContent"]
+    hits = sorted((hit["id"], hit["text"], sorted(hit)) for hit in told["results"])
+    return hits, told["notes"], sorted(told), sorted(reply)
+
+
+FILTERS: dict[str, tuple[Message, Message]] = {
+    "B3-filter-value": ({"status": "embargoed"}, {"status": "embargoet"}),
+    "B3-filter-beside": (
+        {"status": "embargoed", "year": 1888, "tags": "red"},
+        {"status": "embargoet", "year": 1888, "tags": "red"},
+    ),
+    "B3-filter-order": ({"year": {"$gt": 2030, "$lt": 2040}}, {"year": {"$gt": 3030, "$lt": 3040}}),
+    "B3-filter-in": ({"year": {"$in": [2031, 2032]}}, {"year": {"$in": [3031, 3032]}}),
+    "B3-filter-or": ({"$or": [{"year": 2031}, {"year": 0}]}, {"$or": [{"year": 3031}, {"year": 0}]}),
+    "B3-filter-not": (
+        {"$not": {"$or": [{"status": {"$ne": "embargoed"}}, {"year": {"$ne": 2031}}]}},
+        {"$not": {"$or": [{"status": {"$ne": "embargoet"}}, {"year": {"$ne": 3031}}]}},
+    ),
+    "B3-filter-exists": (
+        {"status": "embargoed", "price": {"$exists": False}},
+        {"status": "embargoet", "price": {"$exists": False}},
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("hidden", "absent"), FILTERS.values(), ids=FILTERS)
+def test_b3_a_filter_that_only_hidden_documents_satisfy_is_like_one_that_none_satisfies(
+    world: World, askers: Askers, hidden: Message, absent: Message, mode: Mode
+) -> None:
+    told = []
+    for filter_ in (hidden, absent):
+        reply = askers["a0-modern"].call(
+            "search", query="pendulum", mode=mode, filter=filter_, collections=["ledger"]
+        )
+        found = json.loads(reply)["result"]["structuredContent"]
+        assert found["results"] == []
+        assert found["notes"]
+        told.append(reply)
+    assert told[0] == told[1]
+    found = askers["a1-legacy"].found(mode=mode, filter=hidden, collections=["ledger"])
+    assert ([hit["source_id"] for hit in found] == [world.paper("oxbowmint").id]) is (
+        "1888" not in str(hidden)
+    )
+
+
+@pytest.mark.parametrize("name", ["a0-legacy", "a0-modern"])
+def test_b4_nothing_is_told_beside_the_answer(world: World, askers: Askers, name: str) -> None:
+    for paper in (world.paper("quornlight"), world.paper("brimwattle"), world.paper("copperlark")):
+        for tool, arguments in (("search", {"query": paper.canary}), ("get_source", {"id": paper.id})):
+            params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": 7}}
+            askers[name].send(7, "tools/call", params)
+            assert askers[name].read()["id"] == 7
+    assert askers[name].result("tools/list")["tools"]
+    assert askers[name].noise == b""
+
+
+REPLY_KEYS = {
+    "search": {"results", "notes", "trust"},
+    "hit": {
+        *("id", "uri", "source_id", "title", "collection", "section", "indexed_at", "text", "date"),
+        *("score", "similarity", "metadata", "citation"),
+    },
+    "get_source": {
+        *("id", "uri", "title", "collection", "mime_type", "indexed_at", "metadata", "length", "start"),
+        *("end", "text", "outline", "chunks", "notes", "trust", "date"),
+    },
+    "outline": {"title", "level", "start"},
+    "chunks": {"uri", "start", "end"},
+    "resources": {"name", "title", "uri", "mimeType"},
+    "contents": {"uri", "mimeType", "text"},
+}
+METADATA = {"path", "status", "year", "price", "final", "due", "tags", "clearance", "codename"}
+
+
+@pytest.mark.parametrize("name", PRINCIPALS)
+def test_b5_b8_a_reply_has_the_fields_that_it_must_have_and_no_others(
+    world: World, askers: Askers, name: str
+) -> None:
+    asker = askers[name]
+    reply = asker.tool("search", {"query": "pendulum bell", "limit": 100, "max_chars": 100_000})
+    (block,) = reply["content"]
+    told = reply["structuredContent"]
+    assert json.loads(block["text"]) == told
+    assert told.keys() == REPLY_KEYS["search"]
+    assert told["notes"] == []
+    for hit in told["results"]:
+        assert hit.keys() <= REPLY_KEYS["hit"]
+        assert hit["metadata"].keys() <= METADATA
+        assert not hit["metadata"]["path"].startswith(("/", ".", "~"))
+        assert 0 < hit["score"] <= 1
+    for paper in [one for one in world.readable(name) if one.canary]:
+        opened = asker.tool("get_source", {"id": paper.id})["structuredContent"]
+        assert opened.keys() <= REPLY_KEYS["get_source"]
+        assert all(one.keys() <= REPLY_KEYS[kind] for kind in ("outline", "chunks") for one in opened[kind])
+        (contents,) = asker.result("resources/read", {"uri": paper.uri})["contents"]
+        assert contents.keys() == REPLY_KEYS["contents"]
+    listed = asker.result("resources/list")
+    assert all(one.keys() == REPLY_KEYS["resources"] for one in listed["resources"])
+    assert listed.keys() - {"nextCursor", "ttlMs", "cacheScope", "resultType", "_meta"} == {"resources"}
+
+
+@pytest.mark.parametrize("name", ["a0-legacy", "a0-modern"])
+def test_b5_pages_are_full_whatever_is_hidden_between_their_entries(
+    world: World, askers: Askers, name: str
+) -> None:
+    order = sorted((paper.collection, paper.id) for paper in world.papers if paper.tenant == "acorn")
+    mine = sorted((paper.collection, paper.id) for paper in world.readable(name))
+    page = askers[name].result("resources/list")
+    named = [tuple(one["uri"].removeprefix("refdesk://").split("/")) for one in page["resources"]]
+    assert named == mine[:PAGE] != order[:PAGE]
+    assert decoded(page["nextCursor"]) == "/".join(mine[PAGE - 1])
+    rest = askers[name].result("resources/list", {"cursor": page["nextCursor"]})
+    assert len(rest["resources"]) == len(mine) - PAGE
+    assert "nextCursor" not in rest
+
+
+def test_b5_an_id_is_no_hash_that_others_can_compute(world: World) -> None:
+    assert len({paper.id for paper in world.papers}) == len(world.papers)
+    for paper in world.papers:
+        assert re.fullmatch("[a-z2-7]{16}", paper.id)
+        file = world.folder / paper.file
+        names = [paper.path, str(file), file.as_uri(), paper.text, paper.text.strip()]
+        names += [json.dumps([paper.tenant, paper.collection, name]) for name in names[:3]]
+        assert not {digest for name in names for digest in digests(name)} & {paper.id}
+
+
+def digests(text: str) -> Iterator[str]:
+    for kind in ("md5", "sha1", "sha256", "sha512", "blake2b", "blake2s"):
+        digest = hashlib.new(kind, text.encode()).digest()
+        yield base64.b32encode(digest)[:16].decode().lower()
+        yield digest.hex()[:16]
+    yield base64.b32encode(hashlib.blake2b(text.encode(), digest_size=10).digest()).decode().lower()
+
+
+def encoded(place: str) -> str:
+    return base64.urlsafe_b64encode(place.encode()).decode()
+
+
+def decoded(cursor: str) -> str:
+    return base64.urlsafe_b64decode(cursor).decode()
+
+
+CURSORS = {
+    "B6-denied": "vault/{glimmerfen}",
+    "B6-before-denied": "vault/",
+    "B6-denied-beside": "handbook/{brimwattle}",
+    "B6-other-tenant": "handbook/{wyverncote}",
+    "B6-removed": "handbook/{ashbarrow}",
+    "B6-unknown-collection": "index/{brimwattle}",
+    "B6-other-table": "chunks__tenant_birch__src_vault/{nettlespire}",
+    "B6-quotes": "handbook/' OR 1=1 --",
+    "B6-parentheses": "handbook/') OR ('1'='1",
+    "B6-quoted-collection": "' OR 1=1 --/a",
+    "B6-nul": "handbook/\0",
+    "B6-megabyte": f"handbook/{'a' * 1_000_000}",
+}
+
+
+@pytest.mark.parametrize("named", CURSORS.values(), ids=CURSORS)
+@pytest.mark.parametrize("name", ["a0-legacy", "a0-modern", "a1-legacy"])
+def test_b6_a_forged_cursor_is_a_place_in_the_list_of_what_is_readable(
+    world: World, askers: Askers, name: str, named: str
+) -> None:
+    place = named.format_map({paper.canary: paper.id for paper in world.papers})
+    collection, id_ = place.split("/")
+    mine = sorted((paper.collection, paper.id) for paper in world.readable(name))
+    wanted = [f"refdesk://{one}/{two}" for one, two in mine if (one, two) > (collection, id_)]
+    page = askers[name].result("resources/list", {"cursor": encoded(place)})
+    assert [one["uri"] for one in page["resources"]] == wanted[:PAGE]
+
+
+def test_b6_the_cursor_of_another_leads_to_nothing_of_theirs(world: World, askers: Askers) -> None:
+    cursor = {"cursor": askers["a1-legacy"].result("resources/list")["nextCursor"]}
+    mine = {paper.uri for paper in world.readable("a0")}
+    for name in ("a0-legacy", "a0-modern"):
+        listed = {one["uri"] for one in askers[name].result("resources/list", cursor)["resources"]}
+        assert listed <= mine
+    theirs = {one["uri"] for one in askers["a1-legacy"].result("resources/list", cursor)["resources"]}
+    assert not theirs <= mine
+    others = askers["b0-legacy"].result("resources/list", cursor)["resources"]
+    assert {one["uri"] for one in others} <= {paper.uri for paper in world.readable("b0")}
+
+
+@pytest.mark.parametrize("name", ["a0-legacy", "a0-modern"])
+def test_b6_a_cursor_with_a_flipped_bit_is_refused_or_another_place_in_the_same_list(
+    world: World, askers: Askers, name: str
+) -> None:
+    asker, mine = askers[name], {paper.uri for paper in world.readable(name)}
+    cursor = asker.result("resources/list")["nextCursor"].encode()
+    refused = 0
+    for at, byte in enumerate(cursor):
+        flipped = bytearray(cursor)
+        flipped[at] = byte ^ (1 << at % 7)
+        answer = asker.request("resources/list", {"cursor": flipped.decode()})
+        if "error" in answer:
+            assert answer["error"] == INVALID_CURSOR
+            refused += 1
+        else:
+            assert {one["uri"] for one in answer["result"]["resources"]} <= mine
+    assert 0 < refused < len(cursor)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["x" * 1_000_000, "=" * 1_000, "handbook/aaaa", "\N{SNOWMAN}", "AAAA\n", "../../vault"],
+    ids=lambda cursor: f"B6-no-cursor-{cursor[:10]}",
+)
+def test_b6_what_is_no_cursor_is_refused(askers: Askers, cursor: str) -> None:
+    for name in ("a0-legacy", "a0-modern"):
+        assert askers[name].error("resources/list", {"cursor": cursor}) == INVALID_CURSOR
+
+
+def test_b6_an_old_cursor_shows_what_is_readable_now(changing: World, bystanders: Askers) -> None:
+    a0, a1 = bystanders["a0"], bystanders["a1"]
+    page = a0.result("resources/list")
+    cursor = {"cursor": page["nextCursor"]}
+    rest = a0.result("resources/list", cursor)["resources"]
+    last, gone = (one["uri"].rpartition("/")[2] for one in (page["resources"][-1], rest[0]))
+    changing.admin("access", "revoke", last, gone, "--from", "user:anselma", tenant="acorn")
+    assert a0.result("resources/list", cursor)["resources"] == rest[1:]
+    assert {last, gone} <= {one["uri"].rpartition("/")[2] for one in a1.listed()}
+
+
+CACHEABLE = {
+    "B7-discover": ("server/discover", ""),
+    "B7-tools": ("tools/list", ""),
+    "B7-prompts": ("prompts/list", ""),
+    "B7-resources": ("resources/list", ""),
+    "B7-templates": ("resources/templates/list", ""),
+    "B7-read": ("resources/read", "{}"),
+    "B7-read-chunk": ("resources/read", "{}/0"),
+}
+
+
+@pytest.mark.parametrize(("method", "uri"), CACHEABLE.values(), ids=CACHEABLE)
+def test_b7_nothing_may_be_kept_by_a_client_or_shared(
+    world: World, askers: Askers, method: str, uri: str
+) -> None:
+    for name in ("a0-modern", "a2-modern"):
+        asked = {"uri": uri.format(world.paper("quornlight").uri)} if uri else {}
+        result = askers[name].result(method, asked)
+        assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
+
+
+FIELDS: dict[str, tuple[set[str], set[str]]] = {
+    "a0-legacy": (
+        {"status (string)", "year (integer)", "tags (string list)", "due (datetime)"},
+        {"clearance"},
+    ),
+    "a0-modern": ({"price (number)", "final (boolean)"}, {"clearance", "codename"}),
+    "a1-legacy": ({"status (string)", "clearance (string)"}, {"codename"}),
+    "a2-modern": ({"status (string)"}, {"clearance", "codename"}),
+    "b1-modern": ({"codename (string)"}, {"clearance", "status", "tags (", "due ("}),
+    "b0-legacy": (set(), set()),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS, ids=lambda name: f"B8-fields-{name}")
+def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: Askers, name: str) -> None:
+    told, untold = FIELDS[name]
+    search, get_source = askers[name].result("tools/list")["tools"]
+    properties: dict[str, Any] = search["inputSchema"]["properties"]
+    assert "filter" not in get_source["inputSchema"]["properties"]
+    if not told:
+        assert "filter" not in properties
+        return
+    description = properties["filter"]["description"]
+    assert all(field in description for field in told)
+    _, _, fields = description.partition("Fields:")
+    assert fields
+    assert not any(field in fields for field in untold)

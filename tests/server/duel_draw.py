@@ -1,0 +1,305 @@
+"""The duel's papers and questions: drawn at random, but the same papers and questions in every run."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from tests.server.duel_rules import (
+    AURORA,
+    BOREAL,
+    COLLECTIONS,
+    DATES,
+    OPERATORS,
+    VAULT,
+    Duel,
+    Library,
+    Paper,
+    Person,
+    sees,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from random import Random
+
+    from tests.server.duel_rules import Json
+
+MAX_LIMIT = 100
+PAPERS = 140  # of each tenant
+IN_BOTH = 10  # of them stand word for word in both tenants
+TWICE = 10  # others stand twice in a tenant, each with an access record of its own
+TWINS = 3  # papers of different tenants with the same id
+
+WORDS = ["pendulum", "sundial", "lantern", "anchor", "harbour", "granite", "velvet", "copper", "walnut"]
+WORDS += ["meadow", "thunder", "blossom", "magnet", "lattice", "ember", "falcon", "lagoon", "marble"]
+ABSENT = "zeppelin"
+NASTY = [
+    "",
+    "' OR 1=1 --",
+    "') OR ('1'='1",
+    "1=1);",
+    "1=1)/*",
+    "\\' OR 1=1 --",
+    "'",
+    "''",
+    '"',
+    "`",
+    ";",
+    "\\",
+    "E'x'",
+    "$$x$$",
+    "\u2019",
+    "\uff07",
+    "\r\n",
+    "\u202e",
+    "%",
+    "_",
+    "null",
+    "true",
+    "1",
+    "2024-05-01",
+    "é",
+    "É",
+    "e",
+    "a b",
+    "a b ",
+    "😀",
+    "x" * 512,
+]
+VALUES: dict[str, list[Any]] = {
+    "string": [*NASTY, "e\u0301"],
+    "string list": [*NASTY, "e\u0301"],
+    "integer": [-(2**53), -1, 0, 1, 2, 2001, 2**53],
+    "number": [-1.7e308, -1.5, -0.0, 0, 0.1 + 0.2, 0.3, 1, 2001.0, 5e-324, 1e22],
+    "boolean": [True, False],
+    "datetime": list(DATES),
+}
+"""What filters ask for, by type. Most of it some papers hold."""
+ODD_VALUES: list[Any] = [None, [], [], 2**53 + 1, "a\x00b", "x" * 513, {}, 1.5, "yes", True, ["1"], 7]
+
+
+PEOPLE = (
+    Person(AURORA, "ann", frozenset({"hr"})),
+    Person(AURORA, "bob", frozenset({"it", "all"})),
+    Person(AURORA, "hr"),
+    Person(AURORA, "O'Neill", frozenset({"it's"})),
+    Person(AURORA, "' OR 1=1 --", frozenset({"*"})),
+    Person(AURORA, "eve", frozenset({"interns"})),
+    Person(AURORA, "cay", frozenset({"hr", "it", "it's", "all", "*"})),
+    Person(AURORA, None, frozenset({"ann"})),
+    Person(AURORA),
+    Person(BOREAL, "ann", frozenset({"hr"})),
+    Person(BOREAL, "x') OR (true", frozenset({"it", "all"})),
+    Person(BOREAL),
+    Person("nowhere", "ann", frozenset({"hr"})),
+)
+STRANGER = PEOPLE[-1]
+ENTRIES = sorted(
+    {f"user:{person.user}" for person in PEOPLE if person.user}
+    | {f"group:{group}" for person in PEOPLE for group in person.groups}
+)
+KEYS_OF_VAULT = ["user:ann", "user:O'Neill", "group:it", "group:ann"]
+
+
+def library() -> Library:
+    """The same papers in every run."""
+    chance = random.Random("library")  # noqa: S311 the same in every run
+    in_both = [_content(chance, f"zq0both{number}") for number in range(IN_BOTH)]
+    twins = [random_id(chance) for _ in range(TWINS)]
+    papers: dict[str, dict[str, Paper]] = defaultdict(dict)
+    for tenant in COLLECTIONS:
+        own = [_content(chance, f"zq0{tenant[0]}{number}") for number in range(PAPERS - IN_BOTH)]
+        for number, content in enumerate([*in_both, *own, *own[:TWICE]]):
+            id_ = twins[number - IN_BOTH] if 0 <= number - IN_BOTH < TWINS else random_id(chance)
+            papers[tenant][id_] = _paper(chance, id_, tenant, content)
+    everything = [paper for own in papers.values() for paper in own.values()]
+    seen = {one: {paper.id: paper for paper in everything if sees(one, paper)} for one in PEOPLE}
+    return Library(papers, seen)
+
+
+def _content(chance: Random, canary: str) -> Json:
+    paragraphs = [" ".join([canary, *chance.sample(WORDS, 3)]) for _ in range(chance.choice([1, 1, 1, 2]))]
+    return {"canary": canary, "title": " ".join(chance.sample(WORDS, 2)), "paragraphs": paragraphs}
+
+
+def _paper(chance: Random, id_: str, tenant: str, content: Json) -> Paper:
+    collection = chance.choice(list(COLLECTIONS[tenant]))
+    title, paragraphs = content["title"], content["paragraphs"]
+    return Paper(
+        id=id_,
+        tenant=tenant,
+        collection=collection,
+        passages={f"{id_}/{seq}": {*f"{title} {text}".split()} for seq, text in enumerate(paragraphs)},
+        fields=some_fields(chance, COLLECTIONS[tenant][collection]),
+        access=_some_access(chance, few=collection == VAULT),
+        **content,
+    )
+
+
+def random_id(chance: Random) -> str:
+    """An id as sources have them."""
+    return "".join(chance.choices("abcdefghijklmnopqrstuvwxyz234567", k=16))
+
+
+def some_fields(chance: Random, declared: Mapping[str, str]) -> Json:
+    """Values for most of the declared fields."""
+    return {name: _some_value(chance, kind) for name, kind in declared.items() if chance.random() < 0.7}
+
+
+def _some_value(chance: Random, kind: str) -> Any:  # noqa: ANN401 any value
+    match kind:
+        case "string":
+            return chance.choice([*NASTY, "a\x00b"])
+        case "string list":
+            return tuple(chance.sample(NASTY, chance.randint(1, 3)))
+        case "datetime":
+            return chance.choice(list(DATES.values()))
+        case "number":
+            return float(chance.choice(VALUES[kind])) + 0.0
+    return chance.choice(VALUES[kind])
+
+
+def _some_access(chance: Random, *, few: bool) -> Json | None:
+    if chance.random() < 0.08:
+        return None
+    allow = chance.sample(KEYS_OF_VAULT if few else ENTRIES, chance.choice([0, 1, 1, 2, 4]))
+    deny = chance.sample(ENTRIES, chance.choice([0, 0, 0, 1, 2]))
+    visibility = "restricted" if few else chance.choice(["tenant", "restricted"])
+    return {"visibility": visibility, "allow": allow, "deny": deny}
+
+
+CALLS = {"search": 90, "get_source": 5, "resources/read": 4, "resources/list": 0.5, "tools/list": 0.5}
+
+
+def duel(number: int, library: Library, person: Person | None = None, *, picky: bool = True) -> Duel:
+    """The duel of this number, always the same one; of this person, if one is given.
+
+    With `picky`, most searches that find nothing are drawn again: to explain one takes several searches.
+    """
+    chance = random.Random(f"duel {number}")  # noqa: S311 the same in every run
+    someone = chance.choice(PEOPLE)
+    (call,) = chance.choices(list(CALLS), list(CALLS.values()))
+    asking = (_search if picky else _any_search) if call == "search" else _ASKING[call]
+    return Duel(number, person or someone, call, asking(chance, library, person or someone))
+
+
+def _search(chance: Random, library: Library, person: Person) -> Json:
+    while True:
+        asked = _any_search(chance, library, person)
+        if library.passages(person, asked) != set() or person == STRANGER or chance.random() < 0.1:
+            return asked
+
+
+def _any_search(chance: Random, library: Library, person: Person) -> Json:
+    tenant = person.tenant if person.tenant in COLLECTIONS else AURORA
+    ids = list(library.papers[tenant])
+    readable = sorted(library.readable(person)) or [VAULT]
+    asked: Json = {"query": _query(chance, library), "max_chars": 100_000}
+    if chance.random() < 0.9:
+        asked["mode"] = chance.choice(["dense", "dense", "dense", "sparse", "sparse", "sparse", "hybrid"])
+    if chance.random() < 0.9:
+        asked["limit"] = chance.choice([MAX_LIMIT, MAX_LIMIT, MAX_LIMIT, 1, 5, 20])
+    if chance.random() < 0.75:
+        asked["collections"] = [chance.choice(readable)]
+    if chance.random() < 0.03:
+        asked["collections"] = [*asked.get("collections", []), chance.choice([VAULT, "ledgers", "none"])]
+    if chance.random() < 0.15:
+        asked["sources"] = [*chance.sample(ids, chance.choice([10, 40])), _any_id(chance, library, person)]
+    if chance.random() < 0.15:
+        asked["exclude_sources"] = chance.sample(ids, chance.choice([0, 1, 30]))
+    if chance.random() < 0.6:
+        asked["filter"] = _filter(chance, _fields_to_ask(chance, tenant, asked.get("collections", readable)))
+    return asked
+
+
+def _query(chance: Random, library: Library) -> str:
+    match chance.randrange(10):
+        case 0 | 1 | 2 | 3:
+            return chance.choice(WORDS)
+        case 4 | 5 | 6:
+            return " ".join(chance.sample(WORDS, chance.randint(2, 4)))
+        case 7 | 8:
+            papers = library.papers[chance.choice(list(COLLECTIONS))]
+            return chance.choice(list(papers.values())).canary
+    return chance.choice([ABSENT, *(text for text in NASTY if text.strip())])
+
+
+def _fields_to_ask(chance: Random, tenant: str, collections: Iterable[str]) -> dict[str, str]:
+    """The fields of the collections, and now and then another one."""
+    if chance.random() < 0.02:
+        return {"clearance": "string", "account": "string", "none": "integer"}
+    declared = [COLLECTIONS[tenant].get(name, {}) for name in collections]
+    return {name: kind for fields in declared for name, kind in fields.items()} or {"phase": "string"}
+
+
+def _filter(chance: Random, fields: Mapping[str, str], depth: int = 3) -> Json:
+    kinds = ["one", "one", "two", "$and", "$or", "$not"]
+    match chance.choice(kinds if depth > 1 else kinds[:3]):
+        case "one":
+            return _condition(chance, fields)
+        case "two":
+            return _condition(chance, fields) | _condition(chance, fields)
+        case "$not":
+            return {"$not": _filter(chance, fields, depth - 1)}
+        case key:
+            return {key: [_filter(chance, fields, depth - 1) for _ in range(chance.choice([1, 2, 2]))]}
+
+
+def _condition(chance: Random, fields: Mapping[str, str]) -> Json:
+    """A condition on one of the fields; now and then with a value that can't be asked for."""
+    name, kind = chance.choice(list(fields.items()))
+    asked = chance.choice(sorted(OPERATORS[kind]))
+    values = VALUES[kind]
+    if chance.random() < 0.03:
+        odd = chance.choice(ODD_VALUES)
+        return {name: {asked: [odd] if asked in {"$in", "$nin"} and chance.random() < 0.5 else odd}}
+    if asked == "$exists":
+        return {name: {asked: chance.random() < 0.5}}
+    if asked in {"$in", "$nin"}:
+        return {name: {asked: chance.sample(values, chance.randint(1, min(8, len(values))))}}
+    if asked == "$eq" and chance.random() < 0.5:
+        return {name: chance.choice(values)}
+    return {name: {asked: chance.choice(values)}}
+
+
+def _get_source(chance: Random, library: Library, person: Person) -> Json:
+    name, uri = _names(chance, library, person)
+    window = {"around": 0} if chance.random() < 0.5 and "/" in name else {}
+    return {"id": chance.choice([name, uri])} | window
+
+
+def _read(chance: Random, library: Library, person: Person) -> Json:
+    name, uri = _names(chance, library, person)
+    return {"uri": name if chance.random() < 0.1 else uri}
+
+
+def _names(chance: Random, library: Library, person: Person) -> tuple[str, str]:
+    """An id and a URI of a paper or a passage; now and then misspelt, or with another collection."""
+    id_ = _any_id(chance, library, person)
+    paper = library.papers.get(person.tenant, {}).get(id_)
+    name = id_ if chance.random() < 0.6 else f"{id_}/{chance.choice([0, 0, 0, 1, 2])}"
+    if chance.random() < 0.2:
+        name = chance.choice([f"{name}/", name.upper(), f"../{name}", f"{name}%00", f"{name}/00"])
+    collection = paper.collection if paper and chance.random() < 0.8 else chance.choice(["handbook", VAULT])
+    return name, f"refdesk://{collection}/{name}"
+
+
+def _any_id(chance: Random, library: Library, person: Person) -> str:
+    """The id of a paper that the person sees or doesn't, of one of another tenant, or of none."""
+    own, others = library.papers.get(person.tenant), library.papers[chance.choice(list(COLLECTIONS))]
+    kinds = [*[library.seen[person]] * 5, own, others, None]
+    return chance.choice(list(chance.choice(kinds) or [random_id(chance)]))
+
+
+def _nothing(_chance: Random, _library: Library, _person: Person) -> Json:
+    return {}
+
+
+_ASKING = {
+    "get_source": _get_source,
+    "resources/read": _read,
+    "resources/list": _nothing,
+    "tools/list": _nothing,
+}

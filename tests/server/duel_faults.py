@@ -1,0 +1,151 @@
+"""What is wrong with a reply: what a person can't know, what is missing, what is too much."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.server.duel_rules import COLLECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.server.duel_rules import Duel, Json, Library
+
+DEFAULT_LIMIT = 8
+CANARY = re.compile(r"zq0\w+")  # ids hold no 0
+NEVER_SAID = (*COLLECTIONS, "nowhere", "user:", "group:")
+NAMES = {
+    name
+    for collections in COLLECTIONS.values()
+    for collection, fields in collections.items()
+    for name in (collection, *fields)
+}
+VARYING = {
+    "search": {"score", "similarity", "indexed_at"},
+    "get_source": {
+        "mime_type",
+        "indexed_at",
+        "length",
+        "start",
+        "end",
+        "next_start",
+        "chunks",
+        "notes",
+        "trust",
+    },
+    "resources/read": {"uri", "mime_type"},
+}
+"""What records may show beside what is known of it beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: its text, and its content unless it is a refusal."""
+
+    text: str
+    content: Json | None = None
+
+
+def faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool) -> Iterator[str]:
+    """What is wrong with a reply."""
+    yield from _leaks(library, duel, reply)
+    match duel.call:
+        case "search":
+            yield from _search_faults(library, duel, reply, relaxed=relaxed)
+        case "get_source" | "resources/read":
+            yield from _opening_faults(library, duel, reply)
+        case "resources/list":
+            seen = library.seen[duel.person].values()
+            if not reply.content or sorted(reply.content["uris"]) != sorted(paper.uri for paper in seen):
+                yield "lists other sources"
+
+
+def _leaks(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
+    """Words that the person can't know but from what it asked."""
+    asked = json.dumps(duel.arguments)
+    seen = library.seen[duel.person].values()
+    known = {paper.canary for paper in seen} | set(CANARY.findall(asked))
+    if strange := set(CANARY.findall(reply.text)) - known:
+        yield f"says {strange}"
+    yield from (f"says {word}" for word in NEVER_SAID if word in reply.text)
+    readable = library.readable(duel.person)
+    names = {*readable} | {name for one in readable for name in COLLECTIONS[duel.person.tenant][one]}
+    said = " ".join(reply.content["notes"]) if reply.content and duel.call == "search" else reply.text
+    if hidden := NAMES & set(re.findall(r"\w+", said)) - names - set(re.findall(r"\w+", asked)):
+        yield f"names {hidden}"
+
+
+def _search_faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool) -> Iterator[str]:
+    expected = library.passages(duel.person, duel.arguments)
+    if expected is None or reply.content is None:
+        if reply.content or expected is not None:
+            yield f"refused wrongly, or not: {reply.text[:200]}"
+        return
+    hits = reply.content["results"]
+    if json.loads(reply.text) != reply.content:
+        yield "the text and the structured content differ"
+    for hit in hits:
+        yield from _hit_faults(library, duel, hit)
+    found = {hit["id"] for hit in hits}
+    if relaxed and not expected:
+        unfiltered = {name: value for name, value in duel.arguments.items() if name != "filter"}
+        if not found <= (library.passages(duel.person, unfiltered) or set()):
+            yield f"relaxed more than the filter: {found}"
+        return
+    right = min(len(expected), duel.arguments.get("limit", DEFAULT_LIMIT))
+    if len(hits) != right or len(found) != right or not found <= expected:
+        yield f"{len(hits)} hits, not {right}; too much {found - expected}, not found {expected - found}"
+
+
+def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
+    id_, _, seq = hit["id"].partition("/")
+    paper = library.seen[duel.person].get(id_)
+    if paper is None:
+        yield f"shows {hit['id']}"
+        return
+    known = {
+        "id": hit["id"],
+        "uri": f"{paper.uri}/{seq}",
+        "source_id": id_,
+        "title": paper.title,
+        "collection": paper.collection,
+        "section": paper.paragraphs[0],
+        "page": int(seq) + 1,
+        "text": paper.paragraphs[int(seq)],
+        "metadata": {"mark": paper.canary},
+        "citation": f"[{hit['id']}]",
+    }
+    yield from _differences(hit, known, VARYING["search"])
+
+
+def _differences(shown: Json, known: Json, varying: set[str]) -> Iterator[str]:
+    """What a record shows otherwise than is known, or beside it."""
+    if wrong := {name for name, value in known.items() if shown.get(name) != value}:
+        yield f"other {wrong} in {shown}"
+    if more := shown.keys() - known.keys() - varying:
+        yield f"{more} in {shown}"
+
+
+def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
+    opened = library.opened(duel)
+    if opened is None or reply.content is None:
+        if opened or reply.content:
+            yield f"refused wrongly, or not: {reply.text[:200]}"
+        return
+    paper, seq = opened
+    whole = seq is None or (duel.call == "get_source" and "around" not in duel.arguments)
+    shown = list(paper.paragraphs) if seq is None or whole else [paper.paragraphs[seq]]
+    known: Json = {"text": "\n\n".join(shown)}
+    if duel.call == "get_source":
+        known |= {
+            "id": paper.id,
+            "uri": paper.uri,
+            "title": paper.title,
+            "collection": paper.collection,
+            "metadata": {"mark": paper.canary},
+            "outline": [{"title": paper.paragraphs[0], "level": 1, "start": 0}],
+        }
+    yield from _differences(reply.content, known, VARYING[duel.call])

@@ -1,0 +1,274 @@
+"""What everybody must get of the duel's papers, in plain Python that shares no line with the product.
+
+Who sees a paper, which filters it fits, and what a filter may ask for: written here anew, from what the
+documentation says.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Json: TypeAlias = "dict[str, Any]"
+"""An object as a client sends it, or as it comes back."""
+
+AURORA, BOREAL = "aurora", "boreal"
+VAULT = "vault"  # for a few of its tenant
+COLLECTIONS: dict[str, dict[str, dict[str, str]]] = {
+    AURORA: {
+        "handbook": {"phase": "string", "anno": "integer", "labels": "string list", "grade": "integer"},
+        "tickets": {
+            "phase": "string",
+            "severity": "integer",
+            "cost": "number",
+            "settled": "boolean",
+            "deadline": "datetime",
+        },
+        VAULT: {"clearance": "string", "grade": "string", "labels": "string list"},
+    },
+    BOREAL: {
+        "handbook": {"phase": "string", "cost": "number", "deadline": "datetime"},
+        "ledgers": {"account": "string", "anno": "integer", "labels": "string list", "settled": "boolean"},
+    },
+}
+"""The declared fields of each tenant's collections. Two share a name; two give a field different types."""
+DATES = {
+    "0001-01-01T00:00:00Z": datetime(1, 1, 1, tzinfo=UTC),
+    "1969-12-31T23:59:59.999999Z": datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    "2024-05-01": datetime(2024, 5, 1, tzinfo=UTC),
+    "2024-05-01T02:00:00+02:00": datetime(2024, 5, 1, tzinfo=UTC),
+    "2024-05-01T00:00:00.000001Z": datetime(2024, 5, 1, 0, 0, 0, 1, tzinfo=UTC),
+    "2262-04-12T00:00:00Z": datetime(2262, 4, 12, tzinfo=UTC),
+    "9999-12-31T23:59:59.999999+00:00": datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who asks."""
+
+    tenant: str
+    user: str | None = None
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A source with its declared fields and its access record; every paragraph holds the canary.
+
+    `passages` are the words by which each passage is found, by the passage's id.
+    """
+
+    id: str
+    tenant: str
+    collection: str
+    title: str
+    paragraphs: Sequence[str]
+    canary: str
+    passages: Mapping[str, set[str]]
+    fields: Mapping[str, Any]
+    access: Mapping[str, Any] | None
+
+    @property
+    def uri(self) -> str:
+        """How the outside names it."""
+        return f"refdesk://{self.collection}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """One question. `call` is a tool or a method; `arguments` are just what is sent."""
+
+    number: int
+    person: Person
+    call: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """All papers by tenant and id, and which of them each person sees."""
+
+    papers: Mapping[str, Mapping[str, Paper]]
+    seen: Mapping[Person, Mapping[str, Paper]]
+
+    def readable(self, person: Person) -> set[str]:
+        """The collections in which the person sees anything."""
+        return {paper.collection for paper in self.seen[person].values()}
+
+    def matches(self, person: Person, asked: Json) -> list[Paper] | None:
+        """The papers that a search may show, or None if it must be refused."""
+        readable = self.readable(person)
+        chosen = set(asked.get("collections", readable))
+        declared = [COLLECTIONS[person.tenant][name] for name in chosen & readable]
+        if not chosen <= readable or (chosen and "filter" in asked and not valid(asked["filter"], declared)):
+            return None
+        return [
+            paper
+            for paper in self.seen[person].values()
+            if paper.collection in chosen
+            and paper.id in asked.get("sources", [paper.id])
+            and paper.id not in asked.get("exclude_sources", [])
+            and ("filter" not in asked or fits(asked["filter"], paper.fields))
+        ]
+
+    def passages(self, person: Person, asked: Json) -> set[str] | None:
+        """The passages that a search without a limit must show; in mode sparse, those with a word of it."""
+        papers = self.matches(person, asked)
+        if papers is None:
+            return None
+        wanted = set(asked["query"].split())
+        return {
+            id_
+            for paper in papers
+            for id_, words in paper.passages.items()
+            if asked.get("mode") != "sparse" or wanted & words
+        }
+
+    def opened(self, duel: Duel) -> tuple[Paper, int | None] | None:
+        """What a name opens: a paper, or one of its passages."""
+        if self.kind(duel) != "own":
+            return None
+        collection, id_, seq = _name_parts(duel)
+        paper = self.seen[duel.person][id_]
+        if collection not in {None, paper.collection} or (seq and int(seq) >= len(paper.paragraphs)):
+            return None
+        return paper, int(seq) if seq else None
+
+    def kind(self, duel: Duel) -> str:
+        """Whose is what a name names: one's own to read, denied, foreign, or nobody's."""
+        _, id_, _ = _name_parts(duel)
+        if not id_:
+            return "misspelt"
+        if id_ in self.seen[duel.person]:
+            return "own"
+        if id_ in self.papers.get(duel.person.tenant, {}):
+            return "denied"
+        return "foreign" if any(id_ in papers for papers in self.papers.values()) else "unknown"
+
+
+def _name_parts(duel: Duel) -> tuple[str | None, str, str | None]:
+    """The collection, id and number in a name: the tool takes ids and URIs, the method only URIs."""
+    name = duel.arguments["uri" if duel.call == "resources/read" else "id"]
+    optional = "" if duel.call == "resources/read" else "?"
+    match = re.fullmatch(rf"(?:refdesk://([a-z]+)/){optional}([a-z2-7]{{16}})(?:/(\d))?", name)
+    return (match[1], match[2], match[3]) if match else (None, "", None)
+
+
+def sees(person: Person, paper: Paper) -> bool:
+    """The same tenant, a record, nothing denied; and everybody may, or something of the person may."""
+    if person.tenant != paper.tenant or paper.access is None:
+        return False
+    mine = [f"group:{group}" for group in person.groups]
+    if person.user is not None:
+        mine.append(f"user:{person.user}")
+    if any(one in paper.access["deny"] for one in mine):
+        return False
+    return paper.access["visibility"] == "tenant" or any(one in paper.access["allow"] for one in mine)
+
+
+def fits(filter_: Json, fields: Mapping[str, Any]) -> bool:
+    """Whether all conditions of a filter hold: each does or doesn't, and there is no third."""
+    return all(_holds(key, value, fields) for key, value in filter_.items())
+
+
+def _holds(key: str, value: Any, fields: Mapping[str, Any]) -> bool:  # noqa: ANN401 any JSON
+    match key:
+        case "$and":
+            return all(fits(part, fields) for part in value)
+        case "$or":
+            return any(fits(part, fields) for part in value)
+        case "$not":
+            return not fits(value, fields)
+    return all(_is_so(fields.get(key), asked, operand) for asked, operand in _conditions(value).items())
+
+
+def _conditions(value: Any) -> Json:  # noqa: ANN401 any JSON
+    return value if isinstance(value, dict) else {"$eq": value}
+
+
+def _is_so(held: Any, asked: str, operand: Any) -> bool:  # noqa: ANN401 any value
+    """One condition on what a paper holds, which is None where it lacks the field."""
+    match asked:
+        case "$exists":
+            return (held is not None) is operand
+        case "$ne":
+            return not _is_so(held, "$eq", operand)
+        case "$nin":
+            return not _is_so(held, "$in", operand)
+        case "$in":
+            return any(_is_so(held, "$eq", one) for one in operand)
+        case "$eq" if isinstance(held, tuple):
+            return any(_is_so(one, "$eq", operand) for one in held)
+    if isinstance(held, datetime):
+        operand = DATES[operand]
+    elif isinstance(held, str):
+        operand = unicodedata.normalize("NFC", operand)
+    return held is not None and bool(COMPARISONS[asked](held, operand))
+
+
+COMPARISONS = {
+    "$eq": operator.eq,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+EQUALITIES = {"$eq", "$ne", "$in", "$nin", "$exists"}
+OPERATORS: dict[str, set[str]] = {
+    "string": EQUALITIES,
+    "string list": EQUALITIES,
+    "integer": EQUALITIES | COMPARISONS.keys(),
+    "number": EQUALITIES | COMPARISONS.keys(),
+    "boolean": {"$eq", "$ne", "$exists"},
+    "datetime": EQUALITIES | COMPARISONS.keys(),
+}
+
+
+def valid(filter_: Any, declared: Sequence[Mapping[str, str]]) -> bool:  # noqa: ANN401 any JSON
+    """Whether it is a filter over these fields; where collections differ on a type, it must suit them all."""
+    return (
+        isinstance(filter_, dict)
+        and bool(filter_)
+        and all(_is_valid(key, value, declared) for key, value in filter_.items())
+    )
+
+
+def _is_valid(key: str, value: Any, declared: Sequence[Mapping[str, str]]) -> bool:  # noqa: ANN401 any JSON
+    match key:
+        case "$and" | "$or":
+            return isinstance(value, list) and bool(value) and all(valid(one, declared) for one in value)
+        case "$not":
+            return valid(value, declared)
+    kinds = {fields[key] for fields in declared if key in fields}
+    pairs = [(kind, *pair) for kind in kinds for pair in _conditions(value).items()]
+    return bool(pairs) and all(_is_condition(*one) for one in pairs)
+
+
+def _is_condition(kind: str, asked: str, operand: Any) -> bool:  # noqa: ANN401 any JSON
+    if asked == "$exists":
+        return isinstance(operand, bool)
+    if asked in {"$in", "$nin"}:
+        operands = operand if isinstance(operand, list) else []
+        return asked in OPERATORS[kind] and bool(operands) and all(_is_value(kind, one) for one in operands)
+    return asked in OPERATORS[kind] and _is_value(kind, operand)
+
+
+def _is_value(kind: str, value: Any) -> bool:  # noqa: ANN401 any JSON
+    match kind, value:
+        case ("boolean", bool()) | ("number", float()):
+            return True
+        case ("integer" | "number", int()) if not isinstance(value, bool):
+            return abs(value) <= 2**53
+        case ("string" | "string list", str()):
+            return len(value) <= 512 and "\x00" not in value
+        case ("datetime", str()):
+            return value in DATES
+    return False

@@ -1,0 +1,347 @@
+"""Whatever anybody asks, they get exactly what plain rules in Python say, and not a word of anything else.
+
+Twenty thousand random questions from thirteen people of two tenants, through MCP clients of both eras: to a
+server in this process, and some hundreds to each of three that are started. With DUELS=1000000 in the
+environment there are as many; with DUEL=1234 that one is asked alone, just as it was among the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy as np
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+from rag.embed.open import open_embedder
+from rag.records import Access, Principal
+from rag.search.desk import Desk
+from rag.settings import EmbedderSettings, SearchSettings, Settings
+from rag.store.reader import Reader
+from rag.store.writer import ensure_collection, open_writer
+from server.app import create_server
+from server.opening import OpeningDesk
+from tests.server import duel_draw as draw
+from tests.server.duel_faults import DEFAULT_LIMIT, Reply, faults
+from tests.server.duel_rules import COLLECTIONS, OPERATORS, VAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from mcp.client import Transport
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
+
+    from rag.embed import TextKind
+    from rag.records import EmbedderIdentity, Vectors, Visibility
+    from rag.store.schema import NewSource
+    from rag.store.writer import CollectionWriter
+    from tests.conftest import Scripts
+    from tests.server.duel_rules import Duel, Library, Paper, Person
+
+pytestmark = pytest.mark.anyio
+several = pytest.mark.skipif("DUEL" in os.environ, reason="one duel says nothing of all")
+
+NUMBERS = [int(os.environ["DUEL"])] if "DUEL" in os.environ else range(int(os.environ.get("DUELS", "20000")))
+STARTED_SHARE = 40  # one of so many is asked each server that is started, too
+ONE_RELAXED = 20  # one of so many is asked a server that relaxes filters
+AT_ONCE = 16
+ANSWER_SECONDS = 60  # far more than any answer takes; the test fails instead of hanging
+HELD_TO_SCHEMA = 7  # the client holds one reply of so many to the tool's schema: it takes it some 4 ms
+ENOUGH_FAULTS = 10
+WHO = "tests/who"  # in a request's _meta: the place in PEOPLE of who asks
+OPEN = Access("tenant")
+UNINDEXED = "tickets"  # a collection whose last writes are not yet in its indexes
+
+
+@dataclass(frozen=True, slots=True)
+class BagOfWords:
+    """The small desk's bag of words, in vectors as long as the built-in model's and under its name."""
+
+    small: ModuleType
+    identity: EmbedderIdentity
+    window: int = 256
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        return [match.span() for match in re.finditer(r"\S+", text)]
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
+        return self.padded(self.small.vectors(texts))
+
+    def padded(self, vectors: Vectors) -> Vectors:
+        return np.pad(vectors, ((0, 0), (0, self.identity.dimension - vectors.shape[1])))
+
+
+class OpenedDesk(OpeningDesk):
+    """One that has opened, with whatever embedder."""
+
+    def __init__(self, settings: Settings, desk: Desk) -> None:
+        super().__init__(settings)
+        self._opened = desk
+
+    async def desk(self) -> Desk:
+        return self._opened
+
+
+@dataclass(slots=True)
+class Record:
+    """What came of the duels. `counts` are of searches that found something, by what was in them."""
+
+    faults: list[str] = field(default_factory=list)
+    fought: int = 0
+    counts: Counter[object] = field(default_factory=Counter)
+    refusals: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    alarms: int = 0
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return draw.library()
+
+
+@pytest.fixture(scope="module")
+async def embedder(small_desk: ModuleType) -> BagOfWords:
+    async with open_embedder(EmbedderSettings(), {}) as builtin:
+        return BagOfWords(small_desk, builtin.identity)
+
+
+@pytest.fixture(scope="module")
+async def data(library: Library, embedder: BagOfWords, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("duel") / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
+        for tenant, collections in COLLECTIONS.items():
+            for name, fields in collections.items():
+                papers = [paper for paper in library.papers[tenant].values() if paper.collection == name]
+                await _fill(data, embedder, papers, fields)
+    return data
+
+
+async def _fill(data: Path, embedder: BagOfWords, papers: Sequence[Paper], fields: Mapping[str, Any]) -> None:
+    """Write a collection: a quarter of it twice, with other words first; a quarter open to all at first."""
+    tenant, name = papers[0].tenant, papers[0].collection
+    visibility: Visibility = "restricted" if name == VAULT else "tenant"
+    made = await ensure_collection(
+        data, tenant, name, embedder.identity, fields=fields, visibility=visibility
+    )
+    twice, closed = papers[::4], [paper for paper in papers[1::4] if paper.access]
+    once = [paper for paper in papers if paper not in twice and paper not in closed]
+    async with open_writer(data, made) as writer:
+        item = partial(_item, writer, embedder)
+        await writer.replace([item(paper, former=True) for paper in twice])
+        await writer.replace([item(paper, access=OPEN) for paper in [*twice, *closed]])
+        await writer.set_access({paper.id: record for paper in closed if (record := _access(paper))})
+        await writer.replace([item(paper) for paper in once[5:]])
+        await writer.finish()
+        await writer.replace([item(paper) for paper in once[:5]])
+        if name != UNINDEXED:
+            await writer.finish()
+
+
+def _item(
+    writer: CollectionWriter,
+    embedder: BagOfWords,
+    paper: Paper,
+    *,
+    former: bool = False,
+    access: Access | None = None,
+) -> NewSource:
+    chance = random.Random(paper.id)  # noqa: S311 the same in every run
+    paragraphs = [f"{paper.canary}former", *draw.WORDS[:2]] if former else paper.paragraphs
+    item: NewSource = embedder.small.new_source(
+        writer,
+        paper.title,
+        *paragraphs,
+        id_=paper.id,
+        metadata={"mark": paper.canary},
+        fields=draw.some_fields(chance, writer.collection.fields) if former else paper.fields,
+        access=access or _access(paper),
+    )
+    return replace(item, vectors=embedder.padded(item.vectors))
+
+
+def _access(paper: Paper) -> Access | None:
+    if paper.access is None:
+        return None
+    allow, deny = (frozenset(paper.access[name]) for name in ("allow", "deny"))
+    return Access(paper.access["visibility"], allow, deny)
+
+
+def principal_of(context: ServerRequestContext[Any, Any]) -> Principal:
+    """Who asks, as this request's `_meta` says; the stranger where it doesn't."""
+    meta: Mapping[str, Any] = context.meta or {}
+    person = draw.PEOPLE[meta.get(WHO, -1)]
+    return Principal(person.tenant, person.user, person.groups)
+
+
+@pytest.fixture(scope="module")
+async def record(library: Library, embedder: BagOfWords, data: Path) -> Record:
+    """Of all duels, with two servers in this process that clients of both eras share."""
+    record, settings = Record(), Settings(data=data)
+    for relaxed in (False, True):
+        reader = Reader(data, timeout_seconds=15)
+        desk = Desk(reader, embedder, SearchSettings(relax=relaxed))
+        server = create_server(OpenedDesk(settings, desk), settings, principal_of)
+        numbers = (number for number in NUMBERS if (number % ONE_RELAXED == 0) == relaxed)
+        duels = (draw.duel(number, library, picky=not relaxed) for number in numbers)
+        async with _client(server, "legacy") as legacy, _client(server, "auto") as modern:
+            await _fight(record, library, [legacy, modern], duels, relaxed=relaxed)
+        record.alarms += desk.alarms
+    return record
+
+
+def _client(server: Server[Any] | Transport, mode: str) -> Client:
+    return Client(server, mode=mode, cache=None, read_timeout_seconds=ANSWER_SECONDS)
+
+
+async def _fight(
+    record: Record,
+    library: Library,
+    clients: Sequence[Client],
+    duels: Iterator[Duel],
+    *,
+    relaxed: bool = False,
+) -> None:
+    """Many at once, until there are none left or something is quite wrong."""
+
+    async def some() -> None:
+        for duel in duels:
+            reply = await _ask(clients[duel.number // 2 % len(clients)], duel)
+            found = [*faults(library, duel, reply, relaxed=relaxed)]
+            record.faults += [f"DUEL={duel.number}: {fault}\n  {duel}" for fault in found]
+            _count(record, library, duel, reply)
+            if len(record.faults) >= ENOUGH_FAULTS:
+                break
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(AT_ONCE):
+            tasks.start_soon(some)
+
+
+async def _ask(client: Client, duel: Duel) -> Reply:
+    meta: Any = {WHO: draw.PEOPLE.index(duel.person)}
+    match duel.call:
+        case "tools/list":
+            return Reply((await client.list_tools(meta=meta)).model_dump_json(), {})
+        case "resources/list":
+            uris = await _listed(client, meta)
+            return Reply(" ".join(uris), {"uris": uris})
+        case "resources/read":
+            try:
+                read = await client.read_resource(duel.arguments["uri"], meta=meta)
+            except MCPError as error:
+                return Reply(f"{error.code} {error.message}")
+            (contents,) = read.model_dump(exclude_none=True)["contents"]
+            return Reply(contents["text"], contents)
+    result = await _called(client, duel, meta)
+    (block,) = result.content
+    assert block.type == "text"
+    return Reply(block.text, None if result.is_error else result.structured_content)
+
+
+async def _called(client: Client, duel: Duel, meta: Any) -> CallToolResult:  # noqa: ANN401 as the client has it
+    if duel.number % HELD_TO_SCHEMA == 0:
+        return await client.call_tool(duel.call, duel.arguments, meta=meta)
+    params = CallToolRequestParams(name=duel.call, arguments=duel.arguments, _meta=meta)
+    return await client.session.send_request(CallToolRequest(params=params), CallToolResult)
+
+
+async def _listed(client: Client, meta: Any) -> list[str]:  # noqa: ANN401 as the client has it
+    page = await client.list_resources(meta=meta)
+    resources = page.resources
+    while page.next_cursor:
+        page = await client.list_resources(cursor=page.next_cursor, meta=meta)
+        resources += page.resources
+    return [resource.uri for resource in resources]
+
+
+def _count(record: Record, library: Library, duel: Duel, reply: Reply) -> None:
+    record.fought += 1
+    asked = duel.arguments
+    if duel.call != "search":
+        record.counts[duel.call] += reply.content is not None
+        if reply.content is None:
+            record.refusals[duel.call, library.kind(duel)].add(reply.text)
+    elif reply.content and (hits := reply.content["results"]):
+        is_all = len(hits) < asked.get("limit", DEFAULT_LIMIT)
+        operators = re.findall(r'"(\$[a-z]+)": ', json.dumps(asked.get("filter")))
+        record.counts.update(["found", duel.person, (asked.get("mode"), is_all), *asked, *operators])
+
+
+async def test_everybody_gets_exactly_what_the_rules_say(record: Record) -> None:
+    assert not record.faults, "\n".join(record.faults)
+    assert record.fought == len(NUMBERS)
+
+
+async def test_the_gate_has_nothing_to_keep_back(record: Record) -> None:
+    assert record.alarms == 0
+
+
+@several
+async def test_what_is_not_there_and_what_is_not_for_one_are_refused_in_the_same_words(
+    record: Record,
+) -> None:
+    for call in ("get_source", "resources/read"):
+        said = {kind: words for (of, kind), words in record.refusals.items() if of == call}
+        assert said.keys() == {"own", "denied", "foreign", "unknown", "misspelt"}
+        assert len(set.union(*said.values())) == 1
+
+
+@several
+async def test_the_duels_are_as_various_as_they_must_be(record: Record) -> None:
+    arguments = {"collections", "sources", "exclude_sources", "filter", "limit", "mode"}
+    operators = {"$and", "$or", "$not"}.union(*OPERATORS.values())
+    modes = {(mode, is_all) for mode in ("dense", "sparse", "hybrid", None) for is_all in (True, False)}
+    people = {person for person in draw.PEOPLE if person != draw.STRANGER}
+    shares: dict[object, float] = {"found": 0.5}
+    shares |= dict.fromkeys([*arguments, *operators, *modes, *people, "get_source", "resources/read"], 0.01)
+    shares |= dict.fromkeys(["resources/list", "tools/list"], 0.001)
+    assert not {one for one, share in shares.items() if record.counts[one] < share * record.fought}
+    assert record.counts[draw.STRANGER] == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "person", "relaxed"),
+    [("legacy", draw.PEOPLE[4], False), ("auto", draw.PEOPLE[6], False), ("auto", draw.PEOPLE[9], True)],
+)
+async def test_servers_that_are_started_for_somebody_say_the_same(  # noqa: PLR0913 fixtures
+    library: Library,
+    data: Path,
+    scripts: Scripts,
+    tmp_path: Path,
+    mode: str,
+    person: Person,
+    *,
+    relaxed: bool,
+) -> None:
+    of_person = {
+        "REFDESK_PRINCIPAL_TENANT": person.tenant,
+        "REFDESK_PRINCIPAL_USER": person.user or "",
+        "REFDESK_PRINCIPAL_GROUPS": ",".join(person.groups),
+        "REFDESK_SEARCH_RELAX": str(relaxed).lower(),
+    }
+    server = StdioServerParameters(
+        command=scripts.server, args=["--data", str(data)], env=scripts.environment | of_person
+    )
+    record, duels = (
+        Record(),
+        (draw.duel(number, library, person, picky=not relaxed) for number in NUMBERS[::STARTED_SHARE]),
+    )
+    with (tmp_path / "noise").open("w") as noise:
+        async with _client(stdio_client(server, noise), mode) as client:
+            await _fight(record, library, [client], duels, relaxed=relaxed)
+    assert not record.faults, "\n".join(record.faults)
+    assert (tmp_path / "noise").read_text() == ""
+    assert record.counts["found"] > record.fought / 2
