@@ -32,7 +32,7 @@ def tenants(data: Path) -> tuple[str, ...]:
     """
     try:
         return tuple(sorted(file.name for file in (data / "tenants").iterdir() if file.name[0] != "."))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
         raise ConfigurationError(f"The data folder {data} can't be read: {error.strerror}.") from error
