@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rag.settings import Settings
 
-FILTERABLE = "filterable\n"
-"""What a tenant's file holds when a collection of theirs declares fields."""
+FILTERABLE = b"filterable\n"
+"""What a tenant's file holds when a collection of theirs declares fields; else it is empty."""
 
 
 def tenant_file(data: Path, tenant: str) -> Path:
@@ -63,6 +63,6 @@ def tenant_of(settings: Settings) -> str:
 def declares_fields(data: Path, tenant: str) -> bool:
     """Whether collections of the tenant may declare fields to filter by; False is certain."""
     try:
-        return tenant_file(data, tenant).read_text(encoding="ascii") == FILTERABLE
-    except FileNotFoundError:
+        return tenant_file(data, tenant).stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
         return False

@@ -58,7 +58,7 @@ def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:
     """Make a tenant, if it isn't there; `filterable` if a collection of theirs declares fields."""
     file = tenant_file(data, tenant)
     if not file.exists() or (filterable and not file.stat().st_size):
-        _write(file, FILTERABLE.encode() if filterable else b"")
+        _write(file, FILTERABLE if filterable else b"")
 
 
 def forget_tenant(data: Path, tenant: str) -> None:
