@@ -128,11 +128,20 @@ class Desk:
         for view in await self._all_views(principal):
             name = view.table.collection.name
             if name >= after[0]:
-                begin = after[1] if name == after[0] else ""
-                found = await view.table.page(begin, limit - len(page), view.where)
-                page += [stored.source for stored in found if self._passes(view, stored)]
+                page += await self._page(view, after[1] if name == after[0] else "", limit - len(page))
             if len(page) == limit:
                 break
+        return page
+
+    async def _page(self, view: View, after: str, limit: int) -> list[Source]:
+        """Up to `limit` readable sources of a collection; fewer only if there are no more."""
+        page: list[Source] = []
+        while wanted := limit - len(page):
+            found = await view.table.page(after, wanted, view.where)
+            page += [stored.source for stored in found if self._passes(view, stored)]
+            if len(found) < wanted:
+                break
+            after = found[-1].source.id  # the gate kept some back: go on behind them
         return page
 
     async def _hits(self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]) -> list[Hit]:

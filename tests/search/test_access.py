@@ -234,6 +234,19 @@ async def test_the_gate_keeps_back_what_a_stale_copy_lets_through_and_counts_it(
     assert desk.alarms == 1
 
 
+async def test_a_list_goes_on_behind_what_the_gate_keeps_back(shelf: Shelf) -> None:
+    made = {(await shelf.put(name, "pendulum")).id: name for name in "abcdef"}
+    first = min(made)
+    sources = await (await connect(shelf.data)).open_table(schema.sources_table("default", "documents"))
+    desk = shelf.desk()
+    assert {source.id for source in await desk.sources(BOB, after=("", ""), limit=3)} == set(sorted(made)[:3])
+    await sources.update({"visibility": "restricted"}, where=schema.one_of("id", [first]))
+    listed = [source.id for source in await desk.sources(BOB, after=("", ""), limit=3)]
+    assert listed == sorted(made)[1:4]
+    rest = await desk.sources(BOB, after=("documents", listed[-1]), limit=3)
+    assert [source.id for source in rest] == sorted(made)[4:]
+
+
 async def test_the_gate_holds_a_source_to_the_filter_by_its_own_fields(shelf: Shelf) -> None:
     await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
     desk = shelf.desk()
