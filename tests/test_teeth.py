@@ -23,6 +23,7 @@ import anyio
 import anyio.lowlevel
 import lancedb
 import pytest
+from anyio.from_thread import start_blocking_portal
 from lancedb.query import AsyncFTSQuery, AsyncVectorQuery
 
 from rag.access import NOBODY
@@ -678,7 +679,8 @@ def stocked(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
     data = tmp_path_factory.mktemp("stock") / "data"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
-        return Shelf(small_desk, data, anyio.run(_stocked, small_desk, data))
+        with start_blocking_portal("asyncio") as portal:  # other tests' loop may run in this thread
+            return Shelf(small_desk, data, portal.call(_stocked, small_desk, data))
 
 
 @pytest.fixture

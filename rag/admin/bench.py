@@ -47,8 +47,8 @@ async def bench_command(
 ) -> None:
     """Measure how fast refdesk is, against its own limits.
 
-    PARTs are start, search, reading, concurrency, memory, ingestion, growth, index and tables; all of them
-    by default, which takes some five minutes. Close other programs meanwhile.
+    PARTs are start, search, reading, concurrency, memory, ingestion, growth, index, access and tables; all
+    of them by default, which takes some five minutes. Close other programs meanwhile.
 
     It makes collections of its own in a temporary folder (about 1 GB; TMPDIR says where) and removes them
     at the end. Your documents and settings are not used.

@@ -117,15 +117,16 @@ async def test_what_is_wrong_with_a_file_is_told_through_the_process_too() -> No
 
 
 async def test_a_parser_that_is_killed_is_a_file_that_crashed_it() -> None:
+    before = _children()
     await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_kill_when_busy)
+        tasks.start_soon(_kill_when_busy, before)
         with pytest.raises(ParseError, match="crashed"):
             await parse_safely(SLOW, "a.pdf", timeout_seconds=60)
 
 
-async def _kill_when_busy() -> None:
-    (child,) = psutil.Process().children()
+async def _kill_when_busy(before: set[int]) -> None:
+    child = psutil.Process(*(_children() - before))
     idle = child.cpu_times().user
     while child.cpu_times().user < idle + 0.1:
         await anyio.lowlevel.checkpoint()
