@@ -50,7 +50,7 @@ def load_settings(
         _put(values, keys, value)
     for key, value in (flags or {}).items():
         if value is not None:
-            _put(values, tuple(key.split(".")), str(value))
+            _put(values, tuple(key.split(".")), value if isinstance(value, int) else str(value))
     return _validated(values, "the environment or flags", "")
 
 

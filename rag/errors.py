@@ -29,7 +29,15 @@ class NotFoundError(RefdeskError):
 
 
 class BusyError(RefdeskError):
-    """Try again later: somebody else holds what this needs."""
+    """Try again later, after `retry_seconds`: somebody else holds what this needs."""
+
+    def __init__(self, message: str, *, retry_seconds: int = 1) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
+
+class AccessError(RefdeskError):
+    """Who asks is not known, or lacks the scope."""
 
 
 class ProviderError(RefdeskError):

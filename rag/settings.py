@@ -34,6 +34,8 @@ MAX_ENTRY_CHARS = 256
 ENTRY_KINDS = ("user", "group")
 DEFAULT_TENANT = "default"
 DEFAULT_COLLECTION = "documents"
+SEARCH_SCOPE = "refdesk:search"
+"""What a key or token must be for."""
 DEFAULT_PROFILE = "default"
 
 
@@ -159,6 +161,42 @@ class ServerSettings(_Section):
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
 
+class HttpSettings(_Section):
+    """How `refdesk --http` is reached."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 8300
+    path: Annotated[str, Field(pattern=r"^/[a-z0-9/_-]*[a-z0-9_-]$")] = "/mcp"
+    public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s]+)?$")] = ""
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
+    sse: bool = False
+
+
+class OAuthSettings(_Section):
+    """Whose tokens are accepted, and what their claims mean."""
+
+    issuer: str = ""
+    jwks_url: Annotated[str, Field(pattern=r"^(https?://\S+)?$")] = ""
+    audience: str = ""
+    tenant_claim: str = "tenant"
+    tenants: dict[str, Name] = {}
+    user_claim: str = "sub"
+    groups_claim: str = "groups"
+
+
+class LimitSettings(_Section):
+    """How much a server takes on at once."""
+
+    concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
+    concurrent_per_tenant: Annotated[int, Field(ge=1, le=1024)] = 16
+    queue_seconds: Annotated[float, Field(ge=0, le=10)] = 0.25
+    requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
+    request_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+    receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+
+
 class Settings(_Section):
     """Everything that an operator can set."""
 
@@ -170,6 +208,9 @@ class Settings(_Section):
     access: AccessSettings = AccessSettings()
     search: SearchSettings = SearchSettings()
     server: ServerSettings = ServerSettings()
+    http: HttpSettings = HttpSettings()
+    oauth: OAuthSettings = OAuthSettings()
+    limits: LimitSettings = LimitSettings()
 
 
 def valid_entries(entries: Iterable[str]) -> frozenset[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rag.records import Collection, Principal
     from rag.settings import Settings
+    from server.admission import Admission
     from server.opening import OpeningDesk
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,10 @@ Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
 def create_server(
-    opening: OpeningDesk, settings: Settings, principal_of: Callable[[Context], Principal]
+    opening: OpeningDesk,
+    settings: Settings,
+    admission: Admission,
+    principal_of: Callable[[Context], Principal],
 ) -> Server[Any]:
     """A protocol server around a desk; `principal_of` tells who asks, for each request anew."""
     app = App(opening, settings, principal_of)
@@ -57,7 +61,7 @@ def create_server(
         on_get_prompt=app.get_prompt,
         on_completion=app.complete,
     )
-    server.middleware.append(Guard(opening))
+    server.middleware.append(Guard(opening, admission, settings.limits, principal_of))
     return server
 
 

@@ -9,25 +9,33 @@ import sys
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
 from rag.configuration import load_settings
 from rag.errors import ConfigurationError
+from server import stdio
+from server.admission import Admission
 from server.app import create_server
-from server.identity import stdio_principal
+from server.identity import bearer_principal, stdio_principal
 from server.opening import OpeningDesk
-from server.stdio import serve
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rag.settings import Settings
 
 MISUSE = 2
 
 
 def main() -> None:
-    """Serve MCP over stdio."""
+    """Serve MCP over stdio, or with --http over HTTP."""
     flags = _flags().parse_args()
+    given = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     try:
-        settings = load_settings(flags.config, os.environ, {"data": flags.data})
-        principal = stdio_principal(settings)
+        settings = load_settings(flags.config, os.environ, given)
+        serve = _remote(settings) if flags.http else _local(settings)
     except ConfigurationError as error:
         print(error, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
         sys.exit(MISUSE)
@@ -36,9 +44,28 @@ def main() -> None:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
+    anyio.run(serve)
+
+
+def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
+    """One host over standard input and output."""
+    principal = stdio_principal(settings)
     opening = OpeningDesk(settings)
-    server = create_server(opening, settings, lambda _context: principal)
-    anyio.run(partial(serve, server, opening))
+    server = create_server(
+        opening, settings, Admission(settings.limits, patience=True), lambda _context: principal
+    )
+    return partial(stdio.serve, server, opening)
+
+
+def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
+    """Any number of clients over HTTP."""
+    from server import addresses, credentials, http  # noqa: PLC0415 a local server starts without them
+
+    addresses.check_exposure(settings.http, settings.oauth)
+    opening = OpeningDesk(settings)
+    admission = Admission(settings.limits)
+    server = create_server(opening, settings, admission, bearer_principal)
+    return partial(http.serve, server, opening, settings, credentials.backend_of(settings), admission)
 
 
 def _flags() -> argparse.ArgumentParser:
@@ -49,5 +76,8 @@ def _flags() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (or REFDESK_CONFIG)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder (or REFDESK_DATA)")
+    parser.add_argument("--http", action="store_true", help="serve remote clients over HTTP (see [http])")
+    parser.add_argument("--host", metavar="HOST", help="with --http: the address to listen on")
+    parser.add_argument("--port", type=int, metavar="PORT", help="with --http: the port")
     parser.add_argument("--version", action="version", version=f"refdesk {version('refdesk')}")
     return parser

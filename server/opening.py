@@ -34,7 +34,7 @@ class OpeningDesk:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = anyio.Lock()
-        self._open = AsyncExitStack()  # closed by the process's end
+        self._open = AsyncExitStack()
         self._desk: Desk | None = None
         self.answered = anyio.Event()
 
@@ -48,6 +48,15 @@ class OpeningDesk:
             log.warning("The desk can't be opened: %s", error)
         except Exception:
             log.exception("opening the desk crashed")
+
+    @property
+    def ready(self) -> bool:
+        """Whether the desk is open."""
+        return self._desk is not None
+
+    async def close(self) -> None:
+        """Let go of what the desk holds; where the process ends with it, its end does that."""
+        await self._open.aclose()
 
     async def desk(self) -> Desk:
         """The opened desk.

@@ -26,6 +26,7 @@ COMMANDS = {
     "tenant": "tenant",
     "collection": "collection",
     "access": "access",
+    "key": "key",
     "status": "status",
     "eval": "evaluate",
     "bench": "bench",

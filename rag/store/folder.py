@@ -58,7 +58,7 @@ def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:
     """Make a tenant, if it isn't there; `filterable` if a collection of theirs declares fields."""
     file = tenant_file(data, tenant)
     if not file.exists() or (filterable and not file.stat().st_size):
-        _write(file, FILTERABLE if filterable else b"")
+        write_whole(file, FILTERABLE if filterable else b"")
 
 
 def forget_tenant(data: Path, tenant: str) -> None:
@@ -69,10 +69,10 @@ def forget_tenant(data: Path, tenant: str) -> None:
 def make_key(data: Path) -> None:
     """32 random bytes, once per data folder; whoever has them can compute source ids."""
     if not (data / "key").exists():
-        _write(data / "key", secrets.token_bytes(32))
+        write_whole(data / "key", secrets.token_bytes(32))
 
 
-def _write(file: Path, content: bytes) -> None:
+def write_whole(file: Path, content: bytes) -> None:
     """Write a file whole or not at all, for its owner alone."""
     new = file.parents[0] / f".{file.name}.new"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

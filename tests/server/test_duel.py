@@ -28,9 +28,10 @@ from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 from rag.embed.open import open_embedder
 from rag.records import Access, Principal
 from rag.search.desk import Desk
-from rag.settings import EmbedderSettings, SearchSettings, Settings
+from rag.settings import EmbedderSettings, LimitSettings, SearchSettings, Settings
 from rag.store.reader import Reader
 from rag.store.writer import ensure_collection, open_writer
+from server.admission import Admission
 from server.app import create_server
 from server.opening import OpeningDesk
 from tests.server import duel_draw as draw
@@ -192,12 +193,13 @@ def principal_of(context: ServerRequestContext[Any, Any]) -> Principal:
 @pytest.fixture(scope="module")
 async def record(library: Library, embedder: BagOfWords, data: Path) -> Record:
     """Of all duels, with two servers in this process that clients of both eras share."""
-    record, settings, log = Record(), Settings(data=data), BufferingHandler(capacity=10**6)
+    settings = Settings(data=data, limits=LimitSettings(requests_per_minute=1_000_000))
+    record, log = Record(), BufferingHandler(capacity=10**6)
     logging.getLogger().addHandler(log)
     for relaxed in (False, True):
         reader = Reader(data, timeout_seconds=15)
         desk = Desk(reader, embedder, SearchSettings(relax=relaxed))
-        server = create_server(OpenedDesk(settings, desk), settings, principal_of)
+        server = create_server(OpenedDesk(settings, desk), settings, Admission(settings.limits), principal_of)
         numbers = (number for number in NUMBERS if (number % ONE_RELAXED == 0) == relaxed)
         duels = (draw.duel(number, library, picky=not relaxed) for number in numbers)
         async with _client(server, "legacy") as legacy, _client(server, "auto") as modern:

@@ -1,0 +1,151 @@
+"""`refdesk-admin key`: API keys for remote assistants."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rag.admin.console import command, print_json, print_table
+from rag.errors import NotFoundError
+from rag.keys import ApiKey, Keys, keys_file, new_secret, read_keys, written
+from rag.settings import MAX_ENTRIES, SEARCH_SCOPE
+from rag.store.folder import locked, prepare, write_whole
+from rag.tenants import tenant_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rag.settings import Settings
+
+LOCK_SECONDS = 15
+DAYS = click.IntRange(1, 3650)
+MAX_NAME_CHARS = 256
+
+
+@click.group("key")
+def key_command() -> None:
+    """Make and revoke API keys, by which remote assistants ask (refdesk --http)."""
+
+
+@command("create")
+@click.option("--user", default="", metavar="NAME", help="Whose key it is.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable.")
+@click.option("--days", type=DAYS, default=365, help="How long it is valid; 365 by default.")
+async def create_command(
+    settings: Settings, *, user: str, groups: tuple[str, ...], days: int, as_json: bool
+) -> None:
+    """Make a key. It is shown this once; the file keeps a digest of it."""
+    if len(groups) > MAX_ENTRIES or any(not 0 < len(name) <= MAX_NAME_CHARS for name in groups):
+        raise click.UsageError(
+            f"Give at most {MAX_ENTRIES} groups, each of up to {MAX_NAME_CHARS} characters."
+        )
+    now = datetime.now(UTC)
+    secret, digest = new_secret()
+    key = ApiKey(
+        id=secrets.token_hex(4),
+        digest=digest,
+        tenant=tenant_of(settings),
+        user=user,
+        groups=groups,
+        scopes=(SEARCH_SCOPE,),
+        created_at=now,
+        expires_at=now + timedelta(days=days),
+    )
+    prepare(settings.data)
+    with _locked(settings.data):
+        _write(settings.data, (*_keys(settings.data), key))
+    _show(key, secret, as_json=as_json)
+
+
+@command("list", of_tenant=False)
+async def list_command(settings: Settings, *, as_json: bool) -> None:
+    """List the keys, without their secrets."""
+    keys = _keys(settings.data)
+    if as_json:
+        print_json({"keys": [_json(key) for key in keys]})
+    elif keys:
+        rows = [
+            (key.id, key.tenant, key.user or "-", ", ".join(key.groups) or "-", _until(key)) for key in keys
+        ]
+        print_table([("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL"), *rows])
+    else:
+        click.echo("There are no keys yet; refdesk-admin key create makes one.")
+
+
+@command("revoke", of_tenant=False)
+@click.argument("id_", metavar="ID")
+async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
+    """End a key. Servers that run refuse it from the next request on."""
+    with _locked(settings.data):
+        _find(settings.data, id_)
+        _write(settings.data, tuple(key for key in _keys(settings.data) if key.id != id_))
+    if as_json:
+        print_json({"revoked": id_})
+    else:
+        click.echo(f"Revoked the key {id_}.")
+
+
+@command("rotate", of_tenant=False)
+@click.argument("id_", metavar="ID")
+@click.option(
+    "--keep-days", type=click.IntRange(0, 90), default=1, help="How long the old one stays; 1 by default."
+)
+async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_json: bool) -> None:
+    """Make another key for the same holder, valid as long anew; the old one ends soon."""
+    now = datetime.now(UTC)
+    secret, digest = new_secret()
+    with _locked(settings.data):
+        old = _find(settings.data, id_)
+        lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
+        new = old.model_copy(update={"id": secrets.token_hex(4), "digest": digest, **lasts})
+        ends = min(old.expires_at, now + timedelta(days=keep_days))
+        others = [key for key in _keys(settings.data) if key.id != id_]
+        kept = [old.model_copy(update={"expires_at": ends})] if keep_days else []
+        _write(settings.data, (*others, *kept, new))
+    _show(new, secret, as_json=as_json)
+
+
+def _locked(data: Path) -> Any:  # noqa: ANN401 a context manager
+    return locked(data, "keys", seconds=LOCK_SECONDS)
+
+
+def _keys(data: Path) -> tuple[ApiKey, ...]:
+    return read_keys(keys_file(data)).keys
+
+
+def _write(data: Path, keys: tuple[ApiKey, ...]) -> None:
+    write_whole(keys_file(data), Keys(keys=keys).model_dump_json(indent=1).encode())
+
+
+def _find(data: Path, id_: str) -> ApiKey:
+    for key in _keys(data):
+        if key.id == id_:
+            return key
+    raise NotFoundError(f"There is no key {id_!r}; refdesk-admin key list has them all.")
+
+
+def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_json(key) | {"key": written(key, secret)})
+        return
+    click.echo(written(key, secret))
+    click.echo(f"Key {key.id}, valid until {_until(key)}. It is not shown again.", err=True)
+
+
+def _row(key: ApiKey) -> tuple[object, ...]:
+    return key.id, key.tenant, key.user or "-", ", ".join(key.groups) or "-", _until(key)
+
+
+def _until(key: ApiKey) -> str:
+    return key.expires_at.isoformat(timespec="minutes")
+
+
+def _json(key: ApiKey) -> dict[str, Any]:
+    return key.model_dump(mode="json", exclude={"digest"})
+
+
+for one in (create_command, list_command, revoke_command, rotate_command):
+    key_command.add_command(one)

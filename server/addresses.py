@@ -1,0 +1,69 @@
+"""How a server is reached: at which addresses, named by which hosts and origins, and by whom at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcp.server.transport_security import TransportSecuritySettings
+
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rag.settings import HttpSettings, OAuthSettings
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
+    """Refuse what would let anybody in.
+
+    Raises:
+        ConfigurationError: it would; the message says what to set.
+    """
+    if settings.host not in LOOPBACK and not settings.authentication:
+        raise ConfigurationError(
+            f"http.host = {settings.host!r} is reachable from other machines, and http.authentication is "
+            'empty: anybody could ask. Set authentication = ["keys"], or host = "127.0.0.1".'
+        )
+    if "oauth" not in settings.authentication:
+        return
+    if not settings.public_url.startswith("https://"):
+        raise ConfigurationError(
+            "OAuth needs http.public_url, the https address by which clients reach this server: tokens are "
+            "issued for it."
+        )
+    if not (oauth.issuer and oauth.jwks_url and oauth.tenants):
+        raise ConfigurationError(
+            "OAuth needs oauth.issuer, oauth.jwks_url (where its keys are) and oauth.tenants (whose documents"
+            " each value of the tenant claim opens)."
+        )
+
+
+def base_url(settings: HttpSettings) -> str:
+    """Where clients reach the server: the public URL, or its own address."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return settings.public_url or f"http://{host}:{settings.port}"
+
+
+def resource_url(settings: HttpSettings) -> str:
+    """What tokens must be issued for."""
+    return base_url(settings) + settings.path
+
+
+def transport_security(settings: HttpSettings) -> TransportSecuritySettings:
+    """The hosts and origins that requests may name, each in full with its port."""
+    port = settings.port
+    own = (
+        [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
+        if settings.host in LOOPBACK
+        else []
+    )
+    public = [settings.public_url.partition("://")[2]] if settings.public_url else []
+    return TransportSecuritySettings(
+        allowed_hosts=[*own, *public, *settings.allowed_hosts],
+        allowed_origins=[
+            *(f"http://{host}" for host in own),
+            *([settings.public_url] if settings.public_url else []),
+            *settings.allowed_origins,
+        ],
+    )

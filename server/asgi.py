@@ -1,0 +1,146 @@
+"""What an HTTP request passes before the protocol sees it, each by itself: time, host, credentials, scope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.transport_security import TransportSecurityMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Checked:
+    """Host and origin, before anything else of a request is looked at."""
+
+    def __init__(self, app: ASGIApp, security: TransportSecuritySettings) -> None:
+        self._app = app
+        self._security = TransportSecurityMiddleware(security)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request that another site could have made a browser send."""
+        if scope["type"] == "http" and not scope["path"].startswith("/healthz"):
+            refused = await self._security.validate_request(Request(scope))
+            if refused:
+                await refused(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class ApiKeyHeader:
+    """`X-API-Key: …` as `Authorization: Bearer …`, for clients that can set no other."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Put the key where it is looked for; a request with both is left as it is."""
+        key = header(scope, b"x-api-key") if scope["type"] == "http" else ""
+        if key and not header(scope, b"authorization"):
+            scope = {
+                **scope,
+                "headers": [*scope["headers"], (b"authorization", f"Bearer {key}".encode("latin-1"))],
+            }
+        await self._app(scope, receive, send)
+
+
+class Deadline:
+    """A request must have come whole within this time: a client that dribbles holds nothing for long."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self._app = app
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose body comes in time."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        ends, whole = anyio.current_time() + self._seconds, False
+
+        async def in_time() -> Message:
+            nonlocal whole
+            if whole:
+                return await receive()
+            with anyio.fail_after(max(0.0, ends - anyio.current_time())):
+                message = await receive()
+            whole = not message.get("more_body", False)
+            return message
+
+        try:
+            await self._app(scope, in_time, send)
+        except TimeoutError:
+            if whole:
+                raise
+            await PlainTextResponse("The request took too long to arrive.", 408)(scope, receive, send)
+
+
+class PatientForHeaders(H11Protocol):
+    """A connection whose request line and headers don't come in time is closed."""
+
+    seconds: float
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of a request, or no longer."""
+        if self._late is None and (self.cycle is None or self.cycle.response_complete):
+            self._watch()
+        super().data_received(data)
+        if self._late and self.cycle is not None and not self.cycle.response_complete:
+            self._late.cancel()
+            self._late = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more to wait for."""
+        if self._late:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        self._late = self.loop.call_later(self.seconds, self.transport.close)
+
+
+class Authorized:
+    """Credentials with the scope that everything here needs; who lacks them is told where to get them."""
+
+    def __init__(self, app: ASGIApp, scope: str, metadata_url: str) -> None:
+        self._app = app
+        self._scope = scope
+        self._metadata_url = metadata_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse whoever is not known, or not allowed."""
+        user = scope.get("user")
+        if not isinstance(user, AuthenticatedUser):
+            refused = self._refusal(401, "invalid_token", "Authentication required")
+        elif self._scope not in user.scopes:
+            refused = self._refusal(403, "insufficient_scope", f"Required scope: {self._scope}")
+        else:
+            await self._app(scope, receive, send)
+            return
+        await refused(scope, receive, send)
+
+    def _refusal(self, status: int, error: str, description: str) -> JSONResponse:
+        told = {"error": error, "error_description": description, "scope": self._scope}
+        told |= {"resource_metadata": self._metadata_url} if self._metadata_url else {}
+        challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in told.items())
+        body = {"error": error, "error_description": description}
+        return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": challenge})
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """A header of a request, empty where it has none."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

@@ -1,0 +1,63 @@
+"""Which credentials a request can bear, and who finds out whose they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from pydantic import AnyHttpUrl
+from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError
+
+from rag.errors import ProviderError
+from rag.keys import PREFIX
+from rag.settings import SEARCH_SCOPE
+from server.addresses import resource_url
+from server.identity import Caller, KeyVerifier, stdio_principal
+from server.oauth import JwtVerifier
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
+    from rag.records import Principal
+    from rag.settings import Settings
+
+
+class Local(AuthenticationBackend):
+    """Nobody is asked for credentials: whoever reaches a loopback address is the user of the settings."""
+
+    def __init__(self, principal: Principal) -> None:
+        scopes = [SEARCH_SCOPE]
+        self._caller = Caller(token="", client_id="local", scopes=scopes, principal=principal)
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser]:  # noqa: ARG002 as the SDK calls it
+        """The same for everybody."""
+        return AuthCredentials(self._caller.scopes), AuthenticatedUser(self._caller)
+
+
+class Bearer(TokenVerifier):
+    """API keys and the issuer's tokens, as far as the settings accept them."""
+
+    def __init__(self, settings: Settings) -> None:
+        accepted, resource = settings.http.authentication, resource_url(settings.http)
+        self._keys = KeyVerifier(settings.data, resource) if "keys" in accepted else None
+        self._tokens = JwtVerifier(settings.oauth, resource) if "oauth" in accepted else None
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Whose it is; None if it is nobody's.
+
+        Raises:
+            AuthenticationError: that can't be found out just now.
+        """
+        verifier = self._keys if token.startswith(f"{PREFIX}_") else self._tokens
+        try:
+            return await verifier.verify_token(token) if verifier else None
+        except ProviderError as error:
+            raise AuthenticationError(str(error)) from error
+
+
+def backend_of(settings: Settings) -> AuthenticationBackend:
+    """Who finds out who asks."""
+    if not settings.http.authentication:
+        return Local(stdio_principal(settings))
+    return BearerAuthBackend(Bearer(settings), resource_server_url=AnyHttpUrl(resource_url(settings.http)))

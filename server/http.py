@@ -1,0 +1,234 @@
+"""Serving remote assistants: streamable HTTP in both protocol eras, and HTTP+SSE for older ones.
+
+There are no sessions: who asks is found out for every request anew. Routes, from the outside in:
+admission of bytes (uvicorn, `Deadline`), host and origin, credentials, a slot, the protocol.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import uvicorn
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from rag.errors import BusyError
+from rag.settings import SEARCH_SCOPE
+from server.addresses import resource_url, transport_security
+from server.asgi import ApiKeyHeader, Authorized, Checked, Deadline, PatientForHeaders, header
+from server.identity import Caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import FrameType
+
+    from mcp.server.lowlevel import Server
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.authentication import AuthenticationBackend, AuthenticationError
+    from starlette.requests import HTTPConnection, Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from rag.settings import Settings
+    from server.admission import Admission
+    from server.opening import OpeningDesk
+
+MAX_BODY_BYTES = 1 << 20
+DRAIN_SECONDS = 10
+KEEP_ALIVE_SECONDS = 15
+MAX_CONNECTIONS = 1000
+FORCED = 1  # the exit code of a second signal
+SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
+
+
+class Endpoint:
+    """The one POST endpoint: each era by its own manager, without sessions."""
+
+    def __init__(
+        self, server: Server[Any], security: TransportSecuritySettings, admission: Admission
+    ) -> None:
+        def manager(*, json_response: bool) -> StreamableHTTPSessionManager:
+            return StreamableHTTPSessionManager(
+                server,
+                json_response=json_response,
+                stateless=True,
+                security_settings=security,
+                max_request_body_size=MAX_BODY_BYTES,
+            )
+
+        # A modern stream is cancelled when its client leaves; older clients limit what a stream may hold.
+        self._modern, self._legacy = manager(json_response=False), manager(json_response=True)
+        self._admission = admission
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """As long as requests are served."""
+        async with self._modern.run(), self._legacy.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["method"] != "POST":
+            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+            return
+        version = header(scope, b"mcp-protocol-version")
+        legacy = not version or version in HANDSHAKE_PROTOCOL_VERSIONS
+        try:
+            self._admission.check(tenant_in(scope))
+        except BusyError as error:
+            await busy(error)(scope, receive, send)
+            return
+        await (self._legacy if legacy else self._modern).handle_request(scope, receive, send)
+
+
+def tenant_in(scope: Scope) -> str:
+    """Whose request this is, as far as slots go."""
+    token = getattr(scope.get("user"), "access_token", None)
+    return token.principal.tenant if isinstance(token, Caller) else ""
+
+
+def busy(error: BusyError) -> Response:
+    """The answer to a request for which there is no room."""
+    headers = {"Retry-After": str(error.retry_seconds)}
+    return JSONResponse({"error": "busy", "error_description": str(error)}, status_code=429, headers=headers)
+
+
+class Sse:
+    """The stream of HTTP+SSE. Requests come by POST, each with its own credentials."""
+
+    def __init__(self, server: Server[Any], transport: SseServerTransport, leaving: anyio.Event) -> None:
+        self._server = server
+        self._transport = transport
+        self._leaving = leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a connection until its client, or this process, leaves."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._leave, tasks.cancel_scope)
+            async with self._transport.connect_sse(scope, receive, send) as (read, write):
+                await self._server.run(read, write, self._server.create_initialization_options())
+            tasks.cancel_scope.cancel()
+        with suppress(RuntimeError):  # it was complete
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _leave(self, connection: anyio.CancelScope) -> None:
+        await self._leaving.wait()
+        connection.cancel()
+
+
+def http_app(
+    endpoint: Endpoint,
+    server: Server[Any],
+    opening: OpeningDesk,
+    settings: Settings,
+    backend: AuthenticationBackend,
+    leaving: anyio.Event,
+) -> Starlette:
+    """The routes, and what a request passes before it comes to one."""
+    http, security = settings.http, transport_security(settings.http)
+
+    resource = AnyHttpUrl(resource_url(http))
+    metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
+
+    def guarded(app: ASGIApp) -> ASGIApp:
+        return Authorized(app, SEARCH_SCOPE, metadata)
+
+    async def healthz(_request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def readyz(_request: Request) -> Response:
+        return PlainTextResponse("ready") if opening.ready else PlainTextResponse("not ready", 503)
+
+    routes: list[BaseRoute] = [
+        Route(http.path, guarded(endpoint)),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+    ]
+    if metadata:
+        issuers = [AnyHttpUrl(settings.oauth.issuer)]
+        routes += create_protected_resource_routes(resource, issuers, [SEARCH_SCOPE], "refdesk")
+    if http.sse:
+        transport = SseServerTransport(MESSAGES_PATH, security, MAX_BODY_BYTES)
+        routes.append(Route(SSE_PATH, guarded(Sse(server, transport, leaving)), methods=["GET"]))
+        routes.append(Mount(MESSAGES_PATH, guarded(transport.handle_post_message)))
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with endpoint.running(), anyio.create_task_group() as tasks:
+            opening.answered.set()
+            tasks.start_soon(opening.warm_up)
+            yield
+            tasks.cancel_scope.cancel()
+        await opening.close()
+
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[
+            Middleware(Checked, security),
+            Middleware(Deadline, settings.limits.receive_seconds),
+            Middleware(ApiKeyHeader),
+            Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
+            Middleware(AuthContextMiddleware),
+        ],
+    )
+
+
+class Listener(uvicorn.Server):
+    """Leaves in order at the first signal, with exit code 0, and at once at the second."""
+
+    def __init__(self, config: uvicorn.Config, leaving: anyio.Event) -> None:
+        super().__init__(config)
+        self._leaving = leaving
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 uvicorn's signature
+        """Stop accepting and finish what runs; streams without an end are ended."""
+        if self.should_exit:
+            os._exit(FORCED)
+        self.should_exit = True
+        self._leaving.set()
+
+
+async def serve(
+    server: Server[Any],
+    opening: OpeningDesk,
+    settings: Settings,
+    backend: AuthenticationBackend,
+    admission: Admission,
+) -> None:
+    """Serve until a signal comes; what runs then has ten seconds."""
+    leaving = anyio.Event()
+    endpoint = Endpoint(server, transport_security(settings.http), admission)
+    app = http_app(endpoint, server, opening, settings, backend, leaving)
+    config = uvicorn.Config(
+        app,
+        host=settings.http.host,
+        port=settings.http.port,
+        http=type("Protocol", (PatientForHeaders,), {"seconds": settings.limits.receive_seconds}),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        limit_concurrency=MAX_CONNECTIONS,
+    )
+    await Listener(config, leaving).serve()
+
+
+def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Response:
+    body = {"error": "temporarily_unavailable", "error_description": str(error)}
+    return JSONResponse(body, status_code=503, headers={"Retry-After": "30"})

@@ -1,0 +1,59 @@
+"""refdesk-admin key: keys are shown once, listed without their secrets, and end."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rag.keys import holder_of, keys_file, read_keys
+
+if TYPE_CHECKING:
+    from tests.admin.conftest import Desk, Inside
+
+
+def test_a_key_is_shown_once_and_is_its_holders(desk: Desk) -> None:
+    run = desk.run("key", "create", "--user", "ann", "--group", "hr", "--group", "it")
+    (token,) = run.stdout.splitlines()
+    assert "not shown again" in run.stderr
+    (listed,) = desk.json("key", "list")["keys"]
+    assert (listed["tenant"], listed["user"], listed["groups"]) == ("default", "ann", ["hr", "it"])
+    assert "digest" not in listed
+    held = holder_of(token, read_keys(keys_file(desk.data)).keys)
+    assert held is not None
+    assert held.id == listed["id"]
+    secret = token.rpartition("_")[2]
+    assert not [
+        file for file in desk.data.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()
+    ]
+
+
+def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> None:
+    assert "no keys yet" in inside.run("key", "list").stdout
+    inside.run("tenant", "create", "acme")
+    inside.run("tenant", "create", "beta")
+    assert "Say whose" in inside.run("key", "create", code=2).stderr
+    first = inside.json("key", "create", "--tenant", "acme", "--user", "ann", "--days", "10")
+    other = inside.json("key", "create", "--tenant", "beta", "--days", "1")
+    assert inside.run("key", "list").stdout.splitlines()[1].split()[:4] == [first["id"], "acme", "ann", "-"]
+
+    turned = inside.json("key", "rotate", first["id"])
+    kept = {key["id"]: key for key in inside.json("key", "list")["keys"]}
+    assert kept.keys() == {first["id"], other["id"], turned["id"]}
+    assert _days(kept[turned["id"]]) == timedelta(days=10)
+    assert timedelta(hours=23) < _days(kept[first["id"]]) < timedelta(hours=25)
+
+    again = inside.json("key", "rotate", turned["id"], "--keep-days", "0")
+    assert inside.json("key", "revoke", other["id"]) == {"revoked": other["id"]}
+    assert {key["id"] for key in inside.json("key", "list")["keys"]} == {first["id"], again["id"]}
+    assert f"no key {other['id']!r}" in inside.run("key", "revoke", other["id"], code=1).stderr
+    assert "no key" in inside.run("key", "rotate", "x", code=1).stderr
+
+
+def test_what_no_key_can_have_is_refused(inside: Inside) -> None:
+    for wrong in (["--days", "0"], ["--days", "4000"], ["--group", ""], ["--group", "x" * 257]):
+        inside.run("key", "create", *wrong, code=2)
+    assert inside.json("key", "list") == {"keys": []}
+
+
+def _days(key: dict[str, str]) -> timedelta:
+    return datetime.fromisoformat(key["expires_at"]) - datetime.fromisoformat(key["created_at"])

@@ -1,0 +1,388 @@
+"""refdesk --http: remote clients in both eras and over HTTP+SSE, each request by its own credentials."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+
+START_SECONDS = 60
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server that listens, and what it said on standard error."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    noise: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def post(self, key: str | None = None, body: object = None, **headers: str) -> httpx2.Response:
+        """A request of an older client, with a key as bearer token."""
+        bearer = {"Authorization": f"Bearer {key}"} if key else {}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}} if body is None else body
+        content = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
+        given = {"Content-Type": "application/json"} | ACCEPT | bearer | headers
+        return httpx2.post(self.url, content=content, headers=given, timeout=30)
+
+    def titles(self, key: str, query: str = "pendulum") -> set[str]:
+        """The titles of what a key's holder finds."""
+        arguments = {"query": query, "limit": 50, "max_chars": 100_000}
+        reply = self.post(key, ASK | {"params": {"name": "search", "arguments": arguments}})
+        assert reply.status_code == 200, reply.text
+        return {hit["title"] for hit in reply.json()["result"]["structuredContent"]["results"]}
+
+    def leave(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=15)
+
+
+Listen = "Callable[..., Remote]"
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., Remote]:
+    def begin(data: Path, **settings: str) -> Remote:
+        port = _free_port()
+        env = {f"REFDESK_{name.upper()}": value for name, value in settings.items()}
+        noise = folder / f"noise-{port}"
+        process = subprocess.Popen(
+            [scripts.server, "--http", "--port", str(port), "--data", str(data)],
+            env=scripts.environment | env,
+            stderr=stack.enter_context(noise.open("wb")),
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        ends = time.monotonic() + START_SECONDS
+        while time.monotonic() < ends:
+            try:
+                if httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
+                    return Remote(process, port, noise)
+            except httpx2.TransportError:
+                assert process.poll() is None, noise.read_text()
+            time.sleep(0.05)
+        raise TimeoutError
+
+    return begin
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A data folder of two tenants with a key for each of three people."""
+
+    data: Path
+    ann: str
+    bob: str
+    eve: str
+
+
+@pytest.fixture(scope="module")
+def admin(scripts: Scripts) -> Callable[..., Any]:
+    def run(*arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
+        done = scripts.admin(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def world(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("http")
+    data = folder / "data"
+    admin("tenant", "create", "acorn", "--data", data)
+    admin("tenant", "create", "birch", "--data", data)
+    papers = [("acorn", "open", ()), ("acorn", "secret", ("--allow", "group:hr")), ("birch", "theirs", ())]
+    for tenant, title, allow in papers:
+        file = folder / f"{title}.md"
+        file.write_text(f"# {title}\n\nA pendulum, {title}.\n")
+        admin("ingest", file, "--tenant", tenant, "--data", data, *allow)
+    ann = admin("key", "create", "--tenant", "acorn", "--user", "ann", "--group", "hr", "--data", data)
+    bob = admin("key", "create", "--tenant", "acorn", "--user", "bob", "--data", data)
+    eve = admin("key", "create", "--tenant", "birch", "--user", "ann", "--group", "hr", "--data", data)
+    return World(data, ann["key"], bob["key"], eve["key"])
+
+
+@pytest.fixture(scope="module")
+def remote(scripts: Scripts, world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    """A server that many tests share."""
+    with ExitStack() as stack:
+        yield _listen(scripts, stack, tmp_path_factory.mktemp("noise"))(world.data, http_sse="true")
+
+
+@pytest.fixture
+def listen(scripts: Scripts, tmp_path: Path) -> Iterator[Callable[..., Remote]]:
+    with ExitStack() as stack:
+        yield _listen(scripts, stack, tmp_path)
+
+
+def test_each_request_is_answered_for_whoever_its_key_belongs_to(remote: Remote, world: World) -> None:
+    for _ in range(3):
+        assert remote.titles(world.ann) == {"open", "secret"}
+        assert remote.titles(world.bob) == {"open"}
+        assert remote.titles(world.eve) == {"theirs"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_clients_of_both_eras_are_served(remote: Remote, world: World, mode: str) -> None:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {world.ann}"}) as http,
+        Client(streamable_http_client(remote.url, http_client=http), mode=mode) as client,
+    ):
+        assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
+        found = await client.call_tool("search", {"query": "pendulum"})
+        assert found.structured_content
+        uri = found.structured_content["results"][0]["uri"]
+        assert "pendulum" in (await client.read_resource(uri)).model_dump_json()
+
+
+@pytest.mark.anyio
+async def test_clients_of_http_and_sse_are_served_with_the_same_rights(remote: Remote, world: World) -> None:
+    address = remote.url.replace("/mcp", "/sse")
+    for key, titles in [(world.ann, {"open", "secret"}), (world.bob, {"open"})]:
+        async with Client(sse_client(address, headers={"X-API-Key": key})) as client:
+            found = await client.call_tool("search", {"query": "pendulum"})
+            assert found.structured_content
+            assert {hit["title"] for hit in found.structured_content["results"]} == titles
+
+
+def test_without_a_valid_key_there_is_nothing(remote: Remote, world: World) -> None:
+    id_, _, secret = world.ann.removeprefix("rdk_").partition("_")
+    of_ann, of_nobody = f"rdk_{id_}_", "rdk_00000000_"
+    wrong = [
+        "x",
+        "rdk_",
+        "rdk__",
+        of_ann,
+        f"{of_ann}{secret}x",
+        of_ann + secret[:-1],
+        of_ann.upper() + secret,
+    ]
+    for key in [None, *wrong, of_nobody + secret, world.bob.replace(world.bob[4:12], id_)]:
+        refused = remote.post(key)
+        assert refused.status_code == 401
+        assert refused.headers["WWW-Authenticate"].startswith("Bearer ")
+        assert "tools" not in refused.text
+    basic = {"Authorization": f"Basic {world.ann}"}
+    assert remote.post(None, **basic).status_code == 401
+    assert httpx2.post(f"{remote.url}?access_token={world.ann}", json={}, headers=ACCEPT).status_code == 401
+    assert (
+        remote.post(world.ann).status_code == remote.post(None, **{"X-API-Key": world.ann}).status_code == 200
+    )
+    for path in ("/sse", "/messages/?session_id=" + "0" * 32):
+        assert httpx2.get(remote.url.replace("/mcp", path)).status_code == 401
+
+
+def test_a_key_that_is_revoked_rotated_or_new_counts_at_once(
+    remote: Remote, world: World, admin: Callable[..., Any]
+) -> None:
+    made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--data", world.data)
+    assert remote.titles(made["key"]) == {"open"}
+    turned = admin("key", "rotate", made["id"], "--data", world.data)
+    assert remote.titles(made["key"]) == remote.titles(turned["key"]) == {"open"}
+    for key in (made, turned):
+        assert remote.post(key["key"]).status_code == 200
+        admin("key", "revoke", key["id"], "--data", world.data)
+        assert remote.post(key["key"]).status_code == 401
+    assert remote.post(world.ann).status_code == 200
+
+
+def test_a_file_of_keys_that_others_can_read_opens_nothing(remote: Remote, world: World) -> None:
+    file = world.data / "keys.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o640)
+    try:
+        assert remote.post(world.ann).status_code == 401
+        assert "chmod 600" in remote.noise.read_text()
+    finally:
+        file.chmod(0o600)
+    assert remote.post(world.ann).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:{port}", None, 200),
+        ("localhost:{port}", "http://localhost:{port}", 200),
+        ("127.0.0.1", None, 421),
+        ("127.0.0.1:1", None, 421),
+        ("127.0.0.1:{port}.evil.example", None, 421),
+        ("evil.example", None, 421),
+        ("evil.example:{port}", None, 421),
+        ("localhost:{port}", "http://evil.example", 403),
+        ("localhost:{port}", "null", 403),
+        ("localhost:{port}", "http://localhost", 403),
+        ("localhost:{port}", "https://localhost:{port}", 403),
+        ("localhost:{port}", "http://localhost:{port}.evil.example", 403),
+    ],
+)
+def test_only_its_own_hosts_and_origins_are_served(
+    remote: Remote, world: World, host: str, origin: str | None, status: int
+) -> None:
+    headers = {"Host": host.format(port=remote.port)}
+    headers |= {"Origin": origin.format(port=remote.port)} if origin else {}
+    assert remote.post(world.ann, **headers).status_code == status
+    sse = httpx2.stream("GET", remote.url.replace("/mcp", "/sse"), headers=headers | {"X-API-Key": world.ann})
+    with sse as stream:
+        assert stream.status_code == status
+    assert httpx2.get(remote.url.replace("/mcp", "/healthz"), headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "OPTIONS", "HEAD"])
+def test_there_is_but_one_method_and_no_session(remote: Remote, world: World, method: str) -> None:
+    answer = httpx2.request(method, remote.url, headers={"X-API-Key": world.ann} | ACCEPT)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert "Mcp-Session-Id" not in remote.post(world.ann).headers
+
+
+def test_a_body_over_the_limit_is_refused_whatever_its_length_says(remote: Remote, world: World) -> None:
+    large = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "' + b"x" * (1 << 20) + b'"}}'
+    assert remote.post(world.ann, large).status_code == 413
+    chunks = (large[at : at + 65_536] for at in range(0, len(large), 65_536))
+    headers = {"Content-Type": "application/json", "X-API-Key": world.ann} | ACCEPT
+    assert httpx2.post(remote.url, content=chunks, headers=headers).status_code == 413
+    assert remote.post(world.ann).status_code == 200
+
+
+def test_clients_that_dribble_are_let_go(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data, limits_receive_seconds="0.5")
+    start = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{remote.port}\r\n"
+    rest = f"X-API-Key: {world.ann}\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{{"
+    for sent, answer in [("", b""), (start, b""), (start + rest, b"HTTP/1.1 408 ")]:
+        with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as one:
+            one.sendall(sent.encode())
+            assert one.recv(4096)[: len(answer) or 1] == answer
+    assert remote.post(world.ann).status_code == 200
+
+
+def test_what_is_too_much_is_told_to_come_again(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data, limits_requests_per_minute="3")
+    for _ in range(3):
+        assert remote.post(world.ann).status_code == 200
+    refused = remote.post(world.bob)
+    assert refused.status_code == 429
+    assert 1 <= int(refused.headers["Retry-After"]) <= 20
+    assert remote.post(world.eve).status_code == 200
+
+
+def test_one_tenant_s_flood_is_not_the_others(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data, limits_concurrent_per_tenant="1", limits_queue_seconds="0")
+
+    async def flood() -> tuple[list[int], list[int]]:
+        mine: list[int] = []
+        others: list[int] = []
+        arguments = {"query": "pendulum " * 200}
+        body = ASK | {"params": {"name": "search", "arguments": arguments}}
+
+        async def ask(client: httpx2.AsyncClient, key: str, statuses: list[int]) -> None:
+            answer = await client.post(remote.url, json=body, headers={"X-API-Key": key} | ACCEPT)
+            busy = "error" in answer.json() and "busy" in answer.text
+            statuses.append(429 if busy else answer.status_code)
+
+        async with httpx2.AsyncClient(timeout=30) as client:
+            for _ in range(5):
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(20):
+                        tasks.start_soon(ask, client, world.ann, mine)
+                    tasks.start_soon(ask, client, world.eve, others)
+        return mine, others
+
+    mine, others = anyio.run(flood)
+    assert set(mine) == {200, 429}
+    assert set(others) == {200}
+
+
+def test_it_is_alive_at_once_and_ready_when_it_can_answer(remote: Remote) -> None:
+    base = remote.url.removesuffix("/mcp")
+    assert httpx2.get(f"{base}/healthz").text == "ok"
+    assert httpx2.get(f"{base}/readyz").text == "ready"
+    assert httpx2.get(f"{base}/").status_code == 404
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_finishes_what_runs_and_leaves_with_0(
+    listen: Callable[..., Remote], world: World, number: signal.Signals
+) -> None:
+    remote = listen(world.data, http_sse="true")
+    headers = {"X-API-Key": world.ann}
+    with httpx2.stream("GET", remote.url.replace("/mcp", "/sse"), headers=headers) as stream:
+        assert stream.status_code == 200
+        assert remote.leave(number) == 0
+    with pytest.raises(httpx2.TransportError):
+        remote.post(world.ann)
+    assert remote.noise.read_text() == ""
+
+
+def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data)
+    with socket.create_connection(("127.0.0.1", remote.port)) as one:
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{remote.port}\r\nX-API-Key: {world.ann}\r\n"
+        one.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{".encode())
+        time.sleep(0.3)  # until it waits for the rest
+        remote.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert remote.process.poll() is None
+        assert remote.leave() == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"HTTP_HOST": "0.0.0.0", "HTTP_AUTHENTICATION": ""}, "anybody could ask"),  # noqa: S104 it is refused
+        ({"HTTP_PATH": "mcp"}, "http.path"),
+        ({"HTTP_PUBLIC_URL": "desk.example.com"}, "http.public_url"),
+    ],
+)
+def test_what_would_let_anybody_in_is_refused_at_the_start(
+    scripts: Scripts, tmp_path: Path, settings: dict[str, str], words: str
+) -> None:
+    env = scripts.environment | {f"REFDESK_{name}": value for name, value in settings.items()}
+    run = subprocess.run(
+        [scripts.server, "--http", "--data", tmp_path],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert words in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_on_loopback_the_owner_can_do_without_keys(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data, http_authentication="", principal_tenant="acorn", principal_user="bob")
+    assert remote.post().status_code == 200
+    assert remote.titles("") == {"open"}
