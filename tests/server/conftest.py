@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
+import socket
 import subprocess
 import threading
+import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -185,6 +190,95 @@ def _start(scripts: Scripts, stack: ExitStack) -> Start:
         )
 
     return begin
+
+
+_ACCEPT = {"Accept": "application/json, text/event-stream"}
+_ASK: Message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+START_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server that listens, and what it said on standard error."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    noise: Path
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/mcp"
+
+    def post(self, key: str | None = None, body: object = None, **headers: str) -> httpx2.Response:
+        """A request of an older client, with a key as bearer token."""
+        bearer = {"Authorization": f"Bearer {key}"} if key else {}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}} if body is None else body
+        content = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
+        given = {"Content-Type": "application/json"} | _ACCEPT | bearer | headers
+        return httpx2.post(self.url, content=content, headers=given, timeout=30)
+
+    def titles(self, key: str, query: str = "pendulum") -> set[str]:
+        """The titles of what a key's holder finds."""
+        arguments = {"query": query, "limit": 50, "max_chars": 100_000}
+        reply = self.post(key, _ASK | {"params": {"name": "search", "arguments": arguments}})
+        assert reply.status_code == 200, reply.text
+        return {hit["title"] for hit in reply.json()["result"]["structuredContent"]["results"]}
+
+    def leave(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=15)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., Remote]:
+    def begin(data: Path, **settings: str) -> Remote:
+        port = _free_port()
+        env = {f"REFDESK_{name.upper()}": value for name, value in settings.items()}
+        noise = folder / f"noise-{port}"
+        process = subprocess.Popen(
+            [scripts.server, "--http", "--port", str(port), "--data", str(data)],
+            env=scripts.environment | env,
+            stderr=stack.enter_context(noise.open("wb")),
+        )
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        ends = time.monotonic() + START_SECONDS
+        while time.monotonic() < ends:
+            try:
+                if httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
+                    return Remote(process, port, noise)
+            except httpx2.TransportError:
+                assert process.poll() is None, noise.read_text()
+            time.sleep(0.05)
+        raise TimeoutError
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def lasting_listen(
+    scripts: Scripts, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Remote]]:
+    """Start servers that listen and that many tests share."""
+    with ExitStack() as stack:
+        yield _listen(scripts, stack, tmp_path_factory.mktemp("noise"))
+
+
+@pytest.fixture
+def listen(scripts: Scripts, tmp_path: Path) -> Iterator[Callable[..., Remote]]:
+    """Start servers that listen on a port of their own; they end with the test."""
+    with ExitStack() as stack:
+        yield _listen(scripts, stack, tmp_path)
 
 
 @pytest.fixture(scope="session", params=["legacy", "modern"])

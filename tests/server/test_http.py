@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,81 +18,14 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import Scripts
+    from tests.server.conftest import Remote
 
-START_SECONDS = 60
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """A server that listens, and what it said on standard error."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    noise: Path
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
-
-    def post(self, key: str | None = None, body: object = None, **headers: str) -> httpx2.Response:
-        """A request of an older client, with a key as bearer token."""
-        bearer = {"Authorization": f"Bearer {key}"} if key else {}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}} if body is None else body
-        content = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
-        given = {"Content-Type": "application/json"} | ACCEPT | bearer | headers
-        return httpx2.post(self.url, content=content, headers=given, timeout=30)
-
-    def titles(self, key: str, query: str = "pendulum") -> set[str]:
-        """The titles of what a key's holder finds."""
-        arguments = {"query": query, "limit": 50, "max_chars": 100_000}
-        reply = self.post(key, ASK | {"params": {"name": "search", "arguments": arguments}})
-        assert reply.status_code == 200, reply.text
-        return {hit["title"] for hit in reply.json()["result"]["structuredContent"]["results"]}
-
-    def leave(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(timeout=15)
-
-
-Listen = "Callable[..., Remote]"
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., Remote]:
-    def begin(data: Path, **settings: str) -> Remote:
-        port = _free_port()
-        env = {f"REFDESK_{name.upper()}": value for name, value in settings.items()}
-        noise = folder / f"noise-{port}"
-        process = subprocess.Popen(
-            [scripts.server, "--http", "--port", str(port), "--data", str(data)],
-            env=scripts.environment | env,
-            stderr=stack.enter_context(noise.open("wb")),
-        )
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        ends = time.monotonic() + START_SECONDS
-        while time.monotonic() < ends:
-            try:
-                if httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
-                    return Remote(process, port, noise)
-            except httpx2.TransportError:
-                assert process.poll() is None, noise.read_text()
-            time.sleep(0.05)
-        raise TimeoutError
-
-    return begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +66,9 @@ def world(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def remote(scripts: Scripts, world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+def remote(lasting_listen: Callable[..., Remote], world: World) -> Remote:
     """A server that many tests share."""
-    with ExitStack() as stack:
-        yield _listen(scripts, stack, tmp_path_factory.mktemp("noise"))(world.data, http_sse="true")
-
-
-@pytest.fixture
-def listen(scripts: Scripts, tmp_path: Path) -> Iterator[Callable[..., Remote]]:
-    with ExitStack() as stack:
-        yield _listen(scripts, stack, tmp_path)
+    return lasting_listen(world.data, http_sse="true")
 
 
 def test_each_request_is_answered_for_whoever_its_key_belongs_to(remote: Remote, world: World) -> None:

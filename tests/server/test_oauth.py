@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -25,8 +26,9 @@ from server.oauth import JwtVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-pytestmark = pytest.mark.anyio
+    from tests.server.conftest import Remote
 
 ISSUER = "https://issuer.example.com/"
 RESOURCE = "https://desk.example.com/mcp"
@@ -127,6 +129,7 @@ def _signed_with_the_public_key() -> str:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
+@pytest.mark.anyio
 async def test_a_valid_token_says_who_asks(verifier: JwtVerifier, algorithm: str) -> None:
     caller = await verifier.verify_token(_token(algorithm))
     assert isinstance(caller, Caller)
@@ -180,6 +183,7 @@ WRONG: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
+@pytest.mark.anyio
 async def test_any_other_token_is_nobodys(verifier: JwtVerifier, name: str) -> None:
     assert await verifier.verify_token(WRONG[name]()) is None
     assert await verifier.verify_token(_token()) is not None
@@ -202,6 +206,7 @@ async def test_any_other_token_is_nobodys(verifier: JwtVerifier, name: str) -> N
     ],
     ids=str,
 )
+@pytest.mark.anyio
 async def test_who_is_not_known_for_certain_may_nothing(
     verifier: JwtVerifier, claims: dict[str, Any]
 ) -> None:
@@ -210,12 +215,14 @@ async def test_who_is_not_known_for_certain_may_nothing(
     assert SEARCH_SCOPE not in caller.scopes
 
 
+@pytest.mark.anyio
 async def test_groups_and_scopes_are_taken_as_they_are(verifier: JwtVerifier) -> None:
     caller = await verifier.verify_token(_token(groups=None, scope=None, scp=[SEARCH_SCOPE]))
     assert isinstance(caller, Caller)
     assert (caller.principal, caller.scopes) == (Principal("acorn", "ann"), [SEARCH_SCOPE])
 
 
+@pytest.mark.anyio
 async def test_unknown_keys_cost_one_fetch_and_nobody_else_anything(
     verifier: JwtVerifier, issuer: Issuer
 ) -> None:
@@ -225,6 +232,7 @@ async def test_unknown_keys_cost_one_fetch_and_nobody_else_anything(
     assert issuer.asked == 1
 
 
+@pytest.mark.anyio
 async def test_a_new_key_of_the_issuer_is_found_and_an_old_one_ends(
     verifier: JwtVerifier, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +245,7 @@ async def test_a_new_key_of_the_issuer_is_found_and_an_old_one_ends(
     assert await verifier.verify_token(_token()) is None
 
 
+@pytest.mark.anyio
 async def test_an_outage_of_the_issuer_is_bridged_for_a_time(
     verifier: JwtVerifier, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +260,44 @@ async def test_an_outage_of_the_issuer_is_bridged_for_a_time(
         await verifier.verify_token(_token())
 
 
+@pytest.fixture
+def signed_in(issuer: Issuer, listen: Callable[..., Remote], clock_room: Path, tmp_path: Path) -> Remote:
+    """A server that knows the issuer, on the demo corpus."""
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[http]\npublic_url = "https://desk.example.com"\nauthentication = ["oauth"]\n'
+        f'[oauth]\nissuer = "{ISSUER}"\njwks_url = "{issuer.url}"\ntenants = {{ "Acorn Ltd" = "default" }}\n'
+    )
+    return listen(clock_room, config=str(config))
+
+
+def test_a_server_answers_tokens_and_tells_who_has_none_where_to_get_one(
+    signed_in: Remote, issuer: Issuer
+) -> None:
+    host = {"Host": "desk.example.com"}
+    assert signed_in.post(_token(), **host).status_code == 200
+    refused = signed_in.post(None, **host)
+    assert refused.status_code == 401
+    challenge = refused.headers["WWW-Authenticate"]
+    assert f'scope="{SEARCH_SCOPE}"' in challenge
+    metadata = "https://desk.example.com/.well-known/oauth-protected-resource/mcp"
+    assert f'resource_metadata="{metadata}"' in challenge
+    told = httpx2.get(metadata.replace("https://desk.example.com", signed_in.base), headers=host).json()
+    assert (told["resource"], told["authorization_servers"]) == (RESOURCE, [ISSUER])
+    assert signed_in.post(_token(tenant="Birch Ltd"), **host).status_code == 403
+    assert signed_in.post("rdk_00000000_x", **host).status_code == 401
+    issuer.status = 500
+    assert signed_in.post(_token(), **host).status_code == 200
+    assert signed_in.post(_token(), Host="127.0.0.1:1").status_code == 421
+
+
+def test_a_server_whose_issuer_is_away_says_so(issuer: Issuer, signed_in: Remote) -> None:
+    issuer.status = 500
+    unsure = signed_in.post(_token(), Host="desk.example.com")
+    assert (unsure.status_code, unsure.headers["Retry-After"]) == (503, "30")
+
+
+@pytest.mark.anyio
 async def test_an_issuer_that_was_never_reached_is_no_reason_to_refuse(issuer: Issuer) -> None:
     issuer.status = 302
     settings = OAuthSettings(issuer=ISSUER, jwks_url=issuer.url, tenants={"Acorn Ltd": "acorn"})
