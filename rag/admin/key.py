@@ -27,7 +27,10 @@ MAX_NAME_CHARS = 256
 
 @click.group("key")
 def key_command() -> None:
-    """Make and revoke API keys, by which remote assistants ask (refdesk --http)."""
+    """Make and revoke API keys for remote assistants.
+
+    Servers that are started with refdesk --http answer whoever has one.
+    """
 
 
 @command("create")
@@ -94,7 +97,10 @@ async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None
     "--keep-days", type=click.IntRange(0, 90), default=1, help="How long the old one stays; 1 by default."
 )
 async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_json: bool) -> None:
-    """Make another key for the same holder, valid as long anew; the old one ends soon."""
+    """Make another key for the same holder.
+
+    It is valid as long as the old one was at first; the old one ends soon.
+    """
     now = datetime.now(UTC)
     secret, digest = new_secret()
     with _locked(settings.data):
