@@ -85,7 +85,7 @@ def verifier(issuer: Issuer) -> JwtVerifier:
 
 
 def _claims(**others: object) -> dict[str, Any]:
-    now = int(time.time())
+    now = _now()
     usual: dict[str, Any] = {
         "iss": ISSUER,
         "aud": RESOURCE,
@@ -107,6 +107,10 @@ def _token(
 ) -> str:
     given = {"kid": algorithm} | (headers or {})
     return jwt.encode(_claims(**claims), key or PRIVATE[algorithm], algorithm=algorithm, headers=given)
+
+
+def _now() -> int:
+    return int(time.time())
 
 
 def _unsigned(header: dict[str, Any], signature: bytes = b"") -> str:
@@ -141,7 +145,6 @@ async def test_a_valid_token_says_who_asks(verifier: JwtVerifier, algorithm: str
 
 
 OTHER_JWK = _jwk(RSAAlgorithm, OTHER_RSA, "RS256")
-NOW = int(time.time())
 WRONG: dict[str, Callable[[], str]] = {
     "empty": lambda: "",
     "no JWT": lambda: "a.b.c",
@@ -158,14 +161,14 @@ WRONG: dict[str, Callable[[], str]] = {
     "its own keys' address": lambda: _token(key=OTHER_RSA, headers={"jku": "http://127.0.0.1:1/jwks"}),
     "RS512": lambda: jwt.encode(_claims(), RSA, algorithm="RS512", headers={"kid": "RS256"}),
     "critical extension": lambda: _token(headers={"crit": ["x"], "x": 1}),
-    "expired": lambda: _token(exp=NOW - 60, iat=NOW - 600),
+    "expired": lambda: _token(exp=_now() - 60, iat=_now() - 600),
     "no exp": lambda: _token(exp=None),
     "exp 0": lambda: _token(exp=0),
-    "exp as a string": lambda: _token(exp=str(NOW + 600)),
+    "exp as a string": lambda: _token(exp=str(_now() + 600)),
     "exp in another age": lambda: _token(exp=10**18),
-    "longer than a day": lambda: _token(exp=NOW + 25 * 3600),
-    "not yet": lambda: _token(nbf=NOW + 600),
-    "from the future": lambda: _token(iat=NOW + 600, exp=NOW + 900),
+    "longer than a day": lambda: _token(exp=_now() + 25 * 3600),
+    "not yet": lambda: _token(nbf=_now() + 600),
+    "from the future": lambda: _token(iat=_now() + 600, exp=_now() + 900),
     "no iat": lambda: _token(iat=None),
     "for another": lambda: _token(aud="https://other.example.com/mcp"),
     "for a longer name": lambda: _token(aud=RESOURCE + "x"),
