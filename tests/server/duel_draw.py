@@ -103,7 +103,7 @@ ENTRIES = sorted(
 KEYS_OF_VAULT = ["user:ann", "user:O'Neill", "group:it", "group:ann"]
 
 
-def library() -> Library:
+def all_papers() -> Library:
     """The same papers in every run."""
     chance = random.Random("library")  # noqa: S311 the same in every run
     in_both = [_content(chance, f"zq0both{number}") for number in range(IN_BOTH)]

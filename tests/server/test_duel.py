@@ -112,7 +112,7 @@ class Record:
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return draw.library()
+    return draw.all_papers()
 
 
 @pytest.fixture(scope="module")
