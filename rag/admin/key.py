@@ -114,6 +114,15 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
     _show(new, secret, as_json=as_json)
 
 
+def revoke_keys(data: Path, tenant: str) -> None:
+    """End all keys of a tenant, or they would open whatever gets its name next."""
+    with _locked(data):
+        before = _keys(data)
+        kept = tuple(key for key in before if key.tenant != tenant)
+        if len(kept) < len(before):
+            _write(data, kept)
+
+
 def _locked(data: Path) -> Any:  # noqa: ANN401 a context manager
     return locked(data, "keys", seconds=LOCK_SECONDS)
 

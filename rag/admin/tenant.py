@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rag.admin.console import command, counted, print_json, print_table
+from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
 from rag.settings import valid_name
 from rag.store.reader import Reader
@@ -61,12 +62,13 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, required=True, help="Yes, with all their documents.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 click holds it to being there
-    """Remove a tenant with everything that is theirs."""
+    """Remove a tenant with everything that is theirs, their keys included."""
     known = tenants(settings.data)
     if name not in known:
         names = ", ".join(known) or "none"
         raise NotFoundError(f"There is no tenant {name!r} in {settings.data}; there are: {names}.")
     collections = await _collections(settings, name)
+    revoke_keys(settings.data, name)
     await drop_tenant(settings.data, name, collections)
     if as_json:
         print_json({"removed": name, "collections": [one.name for one in collections]})

@@ -48,6 +48,10 @@ def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> Non
     assert f"no key {other['id']!r}" in inside.run("key", "revoke", other["id"], code=1).stderr
     assert "no key" in inside.run("key", "rotate", "x", code=1).stderr
 
+    theirs = inside.json("key", "create", "--tenant", "beta")
+    inside.run("tenant", "remove", "acme", "--yes")
+    assert [key["id"] for key in inside.json("key", "list")["keys"]] == [theirs["id"]]
+
 
 def test_what_no_key_can_have_is_refused(inside: Inside) -> None:
     for wrong in (["--days", "0"], ["--days", "4000"], ["--group", ""], ["--group", "x" * 257]):
