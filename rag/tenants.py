@@ -1,4 +1,4 @@
-"""Which tenants a data folder holds: what the doors must know before they import the engine.
+"""Which tenants a data folder holds, and who asks locally: what doors must know before the engine is there.
 
 Each tenant is a file of the folder `tenants`, which `rag.store.folder` writes.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
+from rag.records import Principal
 from rag.settings import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ def tenant_of(settings: Settings) -> str:
             f"refdesk-admin tenant create {named} makes it."
         )
     return named or known[0]
+
+
+def local_principal(settings: Settings) -> Principal:
+    """Who asks where the operating system's user is the boundary: whoever the settings name.
+
+    Raises:
+        ConfigurationError: as `tenant_of`.
+    """
+    named = settings.principal
+    return Principal(tenant_of(settings), named.user or None, frozenset(named.groups))
 
 
 def declares_fields(data: Path, tenant: str) -> bool:

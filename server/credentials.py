@@ -12,8 +12,9 @@ from starlette.authentication import AuthCredentials, AuthenticationBackend, Aut
 from rag.errors import ProviderError
 from rag.keys import PREFIX
 from rag.settings import SEARCH_SCOPE
+from rag.tenants import local_principal
 from server.addresses import resource_url
-from server.identity import Caller, KeyVerifier, stdio_principal
+from server.identity import Caller, KeyVerifier
 from server.oauth import JwtVerifier
 
 if TYPE_CHECKING:
@@ -59,5 +60,5 @@ class Bearer(TokenVerifier):
 def backend_of(settings: Settings) -> AuthenticationBackend:
     """Who finds out who asks."""
     if not settings.http.authentication:
-        return Local(stdio_principal(settings))
+        return Local(local_principal(settings))
     return BearerAuthBackend(Bearer(settings), resource_server_url=AnyHttpUrl(resource_url(settings.http)))

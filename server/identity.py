@@ -1,36 +1,24 @@
-"""Who is asking: the one place per transport where a principal is made."""
+"""Who is asking over HTTP: the one place where a principal is made of a request's credentials."""
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from rag.errors import AccessError, ConfigurationError
-from rag.keys import Keys, holder_of, keys_file, read_keys
-from rag.records import Principal
-from rag.tenants import tenant_of
+from rag.keys import ApiKey, Keys, holder_of, keys_file, read_keys
+from rag.records import Principal  # noqa: TC001 pydantic needs it
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rag.settings import Settings
 
 log = logging.getLogger(__name__)
-
-
-def stdio_principal(settings: Settings) -> Principal:
-    """On stdio the operating system's user is the boundary, and the settings say the rest.
-
-    Raises:
-        ConfigurationError: there are several tenants and none is named, or there is none of that name.
-    """
-    named = settings.principal
-    return Principal(tenant_of(settings), named.user or None, frozenset(named.groups))
 
 
 class Caller(AccessToken):
@@ -76,7 +64,7 @@ class KeyVerifier(TokenVerifier):
             principal=key.principal,
         )
 
-    def _current(self) -> Sequence[Any]:
+    def _current(self) -> Sequence[ApiKey]:
         """The keys as they are now; none while the file can't be trusted."""
         try:
             status = os.stat(self._file)  # noqa: PTH116 on every request

@@ -15,10 +15,11 @@ import anyio
 
 from rag.configuration import load_settings
 from rag.errors import ConfigurationError
+from rag.tenants import local_principal
 from server import stdio
 from server.admission import Admission
 from server.app import create_server
-from server.identity import bearer_principal, stdio_principal
+from server.identity import bearer_principal
 from server.opening import OpeningDesk
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def main() -> None:
 
 def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
     """One host over standard input and output."""
-    principal = stdio_principal(settings)
+    principal = local_principal(settings)
     opening = OpeningDesk(settings)
     server = create_server(
         opening, settings, Admission(settings.limits, patience=True), lambda _context: principal

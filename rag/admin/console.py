@@ -12,13 +12,11 @@ import anyio
 import click
 
 from rag.configuration import config_path, load_settings
-from rag.records import Language, Principal
-from rag.tenants import tenant_of
+from rag.records import Language
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rag.settings import Settings
 
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Whose documents (or tenant in the settings); else the only tenant's."
@@ -85,12 +83,6 @@ def settings_file() -> Path:
     """The settings file of the command that runs, whether it is there or not."""
     path, _ = config_path(click.get_current_context().params["config"], os.environ)
     return path.absolute()
-
-
-def principal(settings: Settings) -> Principal:
-    """Who asks on the command line: whoever the settings name."""
-    named = settings.principal
-    return Principal(tenant_of(settings), named.user or None, frozenset(named.groups))
 
 
 def counted(number: int, thing: str) -> str:

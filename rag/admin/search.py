@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from rag.admin.console import collection_option, command, principal, print_json
+from rag.admin.console import collection_option, command, print_json
 from rag.records import MAX_LIMIT, Mode, SearchRequest
 from rag.search.desk import open_desk
 from rag.search.reply import search_reply
+from rag.tenants import local_principal
 
 if TYPE_CHECKING:
     from rag.search.reply import HitRecord, SearchReply
@@ -67,7 +68,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         filter=filter_,
     )
     async with open_desk(settings, os.environ) as desk:
-        reply = search_reply(await desk.search(principal(settings), request), max_chars=None)
+        reply = search_reply(await desk.search(local_principal(settings), request), max_chars=None)
     if as_json:
         print_json(reply.model_dump(exclude_none=True))
     else:

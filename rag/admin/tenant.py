@@ -34,7 +34,7 @@ async def create_command(settings: Settings, *, name: str, as_json: bool) -> Non
     """Make a tenant, a body of documents that no other tenant sees."""
     if valid_name(name) in tenants(settings.data):
         raise ConfigurationError(f"There is a tenant {name!r} already.")
-    await create_tenant(settings.data, name)
+    create_tenant(settings.data, name)
     if as_json:
         print_json({"name": name})
     else:
@@ -62,7 +62,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, required=True, help="Yes, with all their documents.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 click holds it to being there
-    """Remove a tenant with everything that is theirs, their keys included."""
+    """Remove a tenant with all their documents and keys."""
     known = tenants(settings.data)
     if name not in known:
         names = ", ".join(known) or "none"

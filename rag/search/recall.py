@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rag.records import Mode
     from rag.search.plan import Plan
     from rag.search.view import View
-    from rag.store.reader import StoredChunk
+    from rag.store.reader import Ranking, StoredChunk
 
 T = TypeVar("T")
 
@@ -43,9 +43,12 @@ async def recall(views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float
     Each list is one ranking over all tables: cosines compare between tables, and BM25 scores
     nearly do.
     """
-    dense = [partial(view.table.dense, vector, plan.candidates, view.where) for view in views]
-    sparse = [partial(view.table.sparse, plan.query, plan.candidates, view.where) for view in views]
-    calls = (dense if plan.mode != "sparse" else []) + (sparse if plan.mode != "dense" else [])
+    tables = [(view.table, view.where) for view in views]
+    calls: list[Callable[[], Awaitable[Ranking]]] = []
+    if plan.mode != "sparse":
+        calls += [partial(table.dense, vector, plan.candidates, where) for table, where in tables]
+    if plan.mode != "dense":
+        calls += [partial(table.sparse, plan.query, plan.candidates, where) for table, where in tables]
     rankings = await concurrently(calls)
     lists = [rankings[: len(views)], rankings[len(views) :]] if plan.mode == "hybrid" else [rankings]
     scored = [[(one.stored.id, one.score) for part in parts for one in part] for parts in lists]

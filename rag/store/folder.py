@@ -74,7 +74,7 @@ def make_key(data: Path) -> None:
 
 def write_whole(file: Path, content: bytes) -> None:
     """Write a file whole or not at all, for its owner alone."""
-    new = file.parents[0] / f".{file.name}.new"
+    new = file.with_name(f".{file.name}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as opened:
         opened.write(content)

@@ -326,7 +326,7 @@ async def drop_collection(data: Path, collection: Collection) -> None:
         await _drop_tables(database, tenant, name)
 
 
-async def create_tenant(data: Path, tenant: str) -> None:
+def create_tenant(data: Path, tenant: str) -> None:
     """Make a tenant who has no collections yet.
 
     Raises:
