@@ -41,12 +41,19 @@ class Admission:
         self._patience = patience
         self._everybody = anyio.CapacityLimiter(limits.concurrent)
         self._tenants: dict[str, _Tenant] = {}
+        self._present = 0
+        self._left = anyio.Event()
         self.rejected = 0
 
     @property
     def active(self) -> int:
         """How many requests have a slot."""
         return self._everybody.borrowed_tokens
+
+    async def idle(self) -> None:
+        """Wait until no request has a slot or waits for one."""
+        while self._present:
+            await self._left.wait()
 
     def check(self, tenant: str) -> None:
         """Whether a request of the tenant need not wait for long; transports ask before they read it.
@@ -76,6 +83,7 @@ class Admission:
         theirs, borrower = self._of(tenant), object()
         theirs.budget -= 1
         taken: list[anyio.CapacityLimiter] = []
+        self._present += 1
         ends = math.inf if self._patience else anyio.current_time() + self._limits.queue_seconds
         try:
             for limiter in (theirs.slots, self._everybody):
@@ -85,6 +93,7 @@ class Admission:
         finally:
             for limiter in taken:
                 limiter.release_on_behalf_of(borrower)
+            self._leave()
 
     async def _take(self, limiter: anyio.CapacityLimiter, borrower: object, ends: float) -> None:
         with suppress(anyio.WouldBlock):
@@ -94,6 +103,12 @@ class Admission:
             await limiter.acquire_on_behalf_of(borrower)
         if waiting.cancelled_caught:
             self._refuse("The desk is busy.", 1)
+
+    def _leave(self) -> None:
+        self._present -= 1
+        if not self._present:
+            self._left.set()
+            self._left = anyio.Event()
 
     def _of(self, tenant: str) -> _Tenant:
         if tenant not in self._tenants:

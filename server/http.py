@@ -18,6 +18,7 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
+from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 1 << 20
 DRAIN_SECONDS = 10
+SETTLING_SECONDS = 0.1  # from the socket to a slot, and from a slot to the socket
 KEEP_ALIVE_SECONDS = 15
 MAX_CONNECTIONS = 1000
 FORCED = 1  # the exit code of a second signal
@@ -107,9 +109,16 @@ def busy(error: BusyError) -> Response:
 class Sse:
     """The stream of HTTP+SSE. Requests come by POST, each with its own credentials."""
 
-    def __init__(self, server: Server[Any], transport: SseServerTransport, leaving: anyio.Event) -> None:
+    def __init__(
+        self,
+        server: Server[Any],
+        transport: SseServerTransport,
+        admission: Admission,
+        leaving: anyio.Event,
+    ) -> None:
         self._server = server
         self._transport = transport
+        self._admission = admission
         self._leaving = leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,21 +132,25 @@ class Sse:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _leave(self, connection: anyio.CancelScope) -> None:
+        """End a stream that has no end when the process leaves, and what runs is answered."""
         await self._leaving.wait()
+        await anyio.sleep(SETTLING_SECONDS)
+        await self._admission.idle()
+        await anyio.sleep(SETTLING_SECONDS)
         connection.cancel()
 
 
 def http_app(
-    endpoint: Endpoint,
     server: Server[Any],
     opening: OpeningDesk,
     settings: Settings,
     backend: AuthenticationBackend,
+    admission: Admission,
     leaving: anyio.Event,
 ) -> Starlette:
     """The routes, and what a request passes before it comes to one."""
     http, security = settings.http, transport_security(settings.http)
-
+    endpoint = Endpoint(server, security, admission)
     resource = AnyHttpUrl(resource_url(http))
     metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
 
@@ -160,7 +173,7 @@ def http_app(
         routes += create_protected_resource_routes(resource, issuers, [SEARCH_SCOPE], "refdesk")
     if http.sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_BODY_BYTES)
-        routes.append(Route(SSE_PATH, guarded(Sse(server, transport, leaving)), methods=["GET"]))
+        routes.append(Route(SSE_PATH, guarded(Sse(server, transport, admission, leaving)), methods=["GET"]))
         routes.append(Mount(MESSAGES_PATH, guarded(transport.handle_post_message)))
 
     @asynccontextmanager
@@ -208,9 +221,10 @@ async def serve(
     admission: Admission,
 ) -> None:
     """Serve until a signal comes; what runs then has ten seconds."""
+    # It cuts streams off within half a second of a signal.
+    AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
     leaving = anyio.Event()
-    endpoint = Endpoint(server, transport_security(settings.http), admission)
-    app = http_app(endpoint, server, opening, settings, backend, leaving)
+    app = http_app(server, opening, settings, backend, admission, leaving)
     config = uvicorn.Config(
         app,
         host=settings.http.host,

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+GREETING = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "0"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +267,54 @@ def test_it_finishes_what_runs_and_leaves_with_0(
     with pytest.raises(httpx2.TransportError):
         remote.post(world.ann)
     assert remote.noise.read_text() == ""
+
+
+def test_a_request_that_has_begun_is_answered_before_it_leaves(
+    listen: Callable[..., Remote], world: World
+) -> None:
+    remote = listen(world.data)
+    body = json.dumps(ASK | {"params": {"name": "search", "arguments": {"query": "pendulum"}}}).encode()
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{remote.port}\r\nX-API-Key: {world.ann}\r\n"
+        f"Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as one:
+        one.sendall(head.encode() + body[:9])
+        time.sleep(0.3)  # until it waits for the rest
+        remote.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        one.sendall(body[9:])
+        answer = b"".join(iter(lambda: one.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"structuredContent" in answer
+    assert remote.process.wait(timeout=15) == 0
+
+
+@pytest.mark.anyio
+async def test_calls_over_sse_are_answered_before_it_leaves(
+    listen: Callable[..., Remote], world: World
+) -> None:
+    remote = listen(world.data, http_sse="true", limits_queue_seconds="10")
+    calls, headers = 30, {"X-API-Key": world.ann}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=30) as client,
+        client.stream("GET", f"{remote.base}/sse") as stream,
+    ):
+        data = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line[:5] == "data:")
+        address = remote.base + await anext(data)
+        first = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": GREETING}
+        await client.post(address, json=first)
+        assert json.loads(await anext(data))["id"] == 0
+        call = {"name": "search", "arguments": {"query": "pendulum " * 200}}
+        for number in range(1, calls + 1):
+            message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call}
+            assert (await client.post(address, json=message)).status_code == 202
+        remote.process.send_signal(signal.SIGTERM)
+        answers = [json.loads(line) async for line in data]
+    assert {answer["id"] for answer in answers} == set(range(1, calls + 1))
+    assert all("structuredContent" in answer["result"] for answer in answers)
+    assert remote.process.wait(timeout=15) == 0
 
 
 def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: World) -> None:
