@@ -225,11 +225,20 @@ class SearchRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """A step of a search, and the seconds that it took."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """Hits, best first, and what a reader must know to judge them."""
+    """Hits, best first, what a reader must know to judge them, and what the search took."""
 
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

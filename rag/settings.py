@@ -46,6 +46,13 @@ def _absolute(path: Path) -> Path:
         raise ValueError(f"{path} begins with a user that this machine doesn't know") from error
 
 
+def _exact(address: str) -> str:
+    if "*" in address:
+        raise ValueError(f"{address} matches more than one address: name each in full, with its port")
+    return address
+
+
+Exact = Annotated[str, AfterValidator(_exact)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)]
 
@@ -158,6 +165,8 @@ class ServerSettings(_Section):
 
     max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 8000
     include_vectors: bool = False
+    openai_compat: bool = False
+    traces: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
 
@@ -167,9 +176,10 @@ class HttpSettings(_Section):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8300
     path: Annotated[str, Field(pattern=r"^/[a-z0-9/_-]*[a-z0-9_-]$")] = "/mcp"
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8301
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s]+)?$")] = ""
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[Exact, ...] = ()
+    allowed_origins: tuple[Exact, ...] = ()
     authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
     sse: bool = False
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rag.settings import LimitSettings
 
+SETTLING_SECONDS = 0.1  # from the wire to a slot, and from a slot to the wire
 IDLE_TENANTS = 1024  # remembered at most, of those that ask nothing just now
 
 
@@ -43,6 +44,7 @@ class Admission:
         self._tenants: dict[str, _Tenant] = {}
         self._present = 0
         self._left = anyio.Event()
+        self.leaving = anyio.Event()
         self.rejected = 0
 
     @property
@@ -50,10 +52,13 @@ class Admission:
         """How many requests have a slot."""
         return self._everybody.borrowed_tokens
 
-    async def idle(self) -> None:
-        """Wait until no request has a slot or waits for one."""
+    async def drained(self) -> None:
+        """Wait until the process is to leave (`leaving`), and then until everything is answered."""
+        await self.leaving.wait()
+        await anyio.sleep(SETTLING_SECONDS)
         while self._present:
             await self._left.wait()
+        await anyio.sleep(SETTLING_SECONDS)
 
     def check(self, tenant: str) -> None:
         """Whether a request of the tenant need not wait for long; transports ask before they read it.

@@ -12,20 +12,23 @@ from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
-from rag.records import SearchRequest
-from rag.search.reply import SearchReply, SourceReply, search_reply, source_reply
-from rag.search.untrusted import without_images
+from rag.records import MAX_REPLY_CHARS, SearchRequest
+from rag.search.reply import fetch_reply, search_reply, source_reply
 from rag.search.uris import NOT_FOUND, parse_id, resource_uri
 from rag.tenants import declares_fields
-from server import resources, surface
-from server.guard import Guard
+from server import calls, resources, surface
+from server.calls import Recorder
+from server.guard import Guard, Worded
+from server.size import within_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.records import Collection, Principal
+    from rag.records import Collection, Extract, Principal
+    from rag.search.reply import Reply
     from rag.settings import Settings
     from server.admission import Admission
+    from server.calls import Measure
     from server.opening import OpeningDesk
 
 log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ def create_server(
     settings: Settings,
     admission: Admission,
     principal_of: Callable[[Context], Principal],
+    measure: Measure | None = None,
 ) -> Server[Any]:
     """A protocol server around a desk; `principal_of` tells who asks, for each request anew."""
     app = App(opening, settings, principal_of)
@@ -61,7 +65,11 @@ def create_server(
         on_get_prompt=app.get_prompt,
         on_completion=app.complete,
     )
-    server.middleware.append(Guard(opening, admission, settings.limits, principal_of))
+    server.middleware[:] = [  # instead of the SDK's spans, which hold what callers wrote
+        Worded(opening, settings.limits),
+        Recorder(principal_of, measure),
+        Guard(admission, settings.limits, principal_of),
+    ]
     return server
 
 
@@ -72,7 +80,6 @@ class App:
         self, opening: OpeningDesk, settings: Settings, principal_of: Callable[[Context], Principal]
     ) -> None:
         self._opening = opening
-        self._max_chars = settings.server.max_chars
         self._principal_of = principal_of
         self._settings = settings
 
@@ -86,22 +93,21 @@ class App:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. What goes wrong in a tool is a tool error, so that the model reads it."""
-        call = {"search": self._search, "get_source": self._get_source}.get(params.name)
+        tools = {"search": self._search, "get_source": self._get_source}
+        if self._settings.server.openai_compat:
+            tools["fetch"] = self._fetch
+        call = tools.get(params.name)
         if call is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:64]!r}.")
         try:
-            reply = await call(self._principal_of(context), params.arguments or {})
+            return await call(self._principal_of(context), params.arguments or {})
         except RefdeskError as error:
+            calls.failed(error)
             if not isinstance(error, InvalidRequestError | NotFoundError):
                 log.warning("The tool %s failed: %s", params.name, error)
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
-        text = reply.compact()
-        return types.CallToolResult(
-            content=[types.TextContent(text=text)],
-            structured_content=reply.model_dump(exclude_none=True),
-        )
 
-    async def _search(self, principal: Principal, given: dict[str, Any]) -> SearchReply:
+    async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(surface.SearchArguments, given)
         request = SearchRequest(
             query=arguments.query,
@@ -113,24 +119,45 @@ class App:
             filter=arguments.filter,
         )
         desk = await self._opening.desk()
-        max_chars, vectors = arguments.max_chars or self._max_chars, self._settings.server.include_vectors
-        return search_reply(await desk.search(principal, request), max_chars, vectors=vectors)
-
-    async def _get_source(self, principal: Principal, given: dict[str, Any]) -> SourceReply:
-        arguments = _arguments(surface.GetSourceArguments, given)
-        id_ = parse_id(arguments.id)
-        desk = await self._opening.desk()
-        max_chars = arguments.max_chars or self._max_chars
-        extract = await desk.extract(
-            principal,
-            id_,
-            start=arguments.start,
-            max_chars=int(max_chars * TEXT_SHARE),
-            around=arguments.around,
+        answer = await desk.search(principal, request)
+        calls.current().stages = answer.stages
+        server = self._settings.server
+        return within_bytes(
+            lambda max_chars: _result(
+                search_reply(answer, max_chars, vectors=server.include_vectors, urls=server.openai_compat)
+            ),
+            arguments.max_chars or server.max_chars,
         )
-        if arguments.id not in {id_, resource_uri(extract.source.collection, id_)}:
+
+    async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+        arguments = _arguments(surface.GetSourceArguments, given)
+        most = arguments.max_chars or self._settings.server.max_chars
+        extract = await self._open(
+            principal, arguments.id, most, start=arguments.start, around=arguments.around
+        )
+        return within_bytes(lambda max_chars: _result(source_reply(extract, max_chars)), most)
+
+    async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+        id_ = _arguments(surface.FetchArguments, given).id
+        extract = await self._open(principal, id_, MAX_REPLY_CHARS)
+        return within_bytes(lambda max_chars: _result(fetch_reply(extract, id_, max_chars)), MAX_REPLY_CHARS)
+
+    async def _open(
+        self,
+        principal: Principal,
+        name: str,
+        max_chars: int,
+        *,
+        start: int | None = None,
+        around: int | None = None,
+    ) -> Extract:
+        """A window on what an id or a URI names, for a reply of `max_chars`."""
+        id_, length = parse_id(name), int(max_chars * TEXT_SHARE)
+        desk = await self._opening.desk()
+        extract = await desk.extract(principal, id_, start=start, max_chars=length, around=around)
+        if name not in {id_, resource_uri(extract.source.collection, id_)}:
             raise NotFoundError(NOT_FOUND)
-        return source_reply(extract, max_chars)
+        return extract
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
@@ -163,11 +190,9 @@ class App:
         )
         if params.uri != resource_uri(extract.source.collection, id_):
             raise NotFoundError(NOT_FOUND)
-        text = without_images(extract.text)
-        if not is_chunk and (rest := extract.source.length - extract.end):
-            text += f"\n\n[{rest} more characters: call get_source with start={extract.end}]"
-        contents = types.TextResourceContents(uri=params.uri, mime_type="text/plain", text=text)
-        return types.ReadResourceResult(contents=[contents])
+        return within_bytes(
+            lambda max_chars: resources.contents(params.uri, extract, max_chars), MAX_RESOURCE_CHARS
+        )
 
     async def list_prompts(self, _context: Context, _params: object) -> types.ListPromptsResult:
         """prompts/list."""
@@ -199,6 +224,14 @@ class App:
         return types.CompleteResult(
             completion=types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
         )
+
+
+def _result(reply: Reply) -> types.CallToolResult:
+    """A reply in both forms: some hosts show the model only the one, some only the other."""
+    return types.CallToolResult(
+        content=[types.TextContent(text=reply.compact())],
+        structured_content=reply.model_dump(exclude_none=True),
+    )
 
 
 def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:

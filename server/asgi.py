@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -11,11 +13,56 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from server.calls import audit
+from server.logs import Trail, trail
+
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+REFUSED = 400  # and every status above it
+PROBES = ("/healthz", "/readyz")
+"""What an orchestrator asks, by whatever name it reaches the server."""
+
+
+class Followed:
+    """Gives each request a name, its proxy's or a new one, in the answer and in every line of the log.
+
+    A request that is refused before it is a call leaves its line in the audit here.
+    """
+
+    def __init__(self, app: ASGIApp, refused: Callable[[int], None]) -> None:
+        self._app = app
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request under its name."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = header(scope, b"x-request-id")
+        followed = Trail(given if REQUEST_ID.fullmatch(given) else uuid4().hex)
+        trail.set(followed)
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (b"x-request-id", followed.id.encode())]
+                message = {**message, "headers": headers}
+                refused = message["status"] >= REFUSED and scope["path"] not in PROBES
+                if refused and not followed.recorded:
+                    self._record(scope, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, answer)
+
+    def _record(self, scope: Scope, status: int) -> None:
+        client = scope.get("client")
+        audit.info("refused", extra={"fields": {"status": status, "client": client[0] if client else None}})
+        self._refused(status)
 
 
 class Checked:
@@ -27,7 +74,7 @@ class Checked:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request that another site could have made a browser send."""
-        if scope["type"] == "http" and not scope["path"].startswith("/healthz"):
+        if scope["type"] == "http" and scope["path"] not in PROBES:
             refused = await self._security.validate_request(Request(scope))
             if refused:
                 await refused(scope, receive, send)

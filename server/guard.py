@@ -1,4 +1,4 @@
-"""What every request passes: a slot, a deadline, and the one place where errors become the protocol's."""
+"""What every request passes: the one place where errors become the protocol's, and a slot with a deadline."""
 
 from __future__ import annotations
 
@@ -29,27 +29,17 @@ FREE = frozenset({"initialize", "ping", "server/discover"})
 """What costs nothing and must be answered to a host however busy the desk is."""
 
 
-class Guard:
-    """Middleware: no request without a slot and an end, no exception but as an error in our own words."""
+class Worded:
+    """Middleware: no exception leaves but as an error in our own words."""
 
-    def __init__(
-        self,
-        opening: OpeningDesk,
-        admission: Admission,
-        limits: LimitSettings,
-        principal_of: Callable[[Any], Principal],
-    ) -> None:
+    def __init__(self, opening: OpeningDesk, limits: LimitSettings) -> None:
         self._opening = opening
-        self._admission = admission
         self._seconds = limits.request_seconds
-        self._principal_of = principal_of
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain."""
         try:
-            with anyio.fail_after(self._seconds):
-                async with self._slot(ctx):
-                    return await call_next(ctx)
+            return await call_next(ctx)
         except NotFoundError as error:
             uri = (ctx.params or {}).get("uri")
             raise MCPError(types.INVALID_PARAMS, str(error), None if uri is None else {"uri": uri}) from None
@@ -73,6 +63,23 @@ class Guard:
             raise MCPError(types.INTERNAL_ERROR, "Internal server error") from None
         finally:
             self._opening.answered.set()
+
+
+class Guard:
+    """Middleware: no request without a slot and an end."""
+
+    def __init__(
+        self, admission: Admission, limits: LimitSettings, principal_of: Callable[[Any], Principal]
+    ) -> None:
+        self._admission = admission
+        self._seconds = limits.request_seconds
+        self._principal_of = principal_of
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Run the rest of the chain."""
+        with anyio.fail_after(self._seconds):
+            async with self._slot(ctx):
+                return await call_next(ctx)
 
     @asynccontextmanager
     async def _slot(self, ctx: ServerRequestContext[Any, Any]) -> AsyncIterator[None]:

@@ -27,12 +27,22 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from rag.errors import BusyError
 from rag.settings import SEARCH_SCOPE
+from server import FORCED
 from server.addresses import resource_url, transport_security
-from server.asgi import ApiKeyHeader, Authorized, Checked, Deadline, PatientForHeaders, header
+from server.asgi import (
+    PROBES,
+    ApiKeyHeader,
+    Authorized,
+    Checked,
+    Deadline,
+    Followed,
+    PatientForHeaders,
+    header,
+)
 from server.identity import Caller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from types import FrameType
 
     from mcp.server.lowlevel import Server
@@ -47,10 +57,8 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 1 << 20
 DRAIN_SECONDS = 10
-SETTLING_SECONDS = 0.1  # from the socket to a slot, and from a slot to the socket
 KEEP_ALIVE_SECONDS = 15
 MAX_CONNECTIONS = 1000
-FORCED = 1  # the exit code of a second signal
 SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
 
 
@@ -109,17 +117,10 @@ def busy(error: BusyError) -> Response:
 class Sse:
     """The stream of HTTP+SSE. Requests come by POST, each with its own credentials."""
 
-    def __init__(
-        self,
-        server: Server[Any],
-        transport: SseServerTransport,
-        admission: Admission,
-        leaving: anyio.Event,
-    ) -> None:
+    def __init__(self, server: Server[Any], transport: SseServerTransport, admission: Admission) -> None:
         self._server = server
         self._transport = transport
         self._admission = admission
-        self._leaving = leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a connection until its client, or this process, leaves."""
@@ -133,10 +134,7 @@ class Sse:
 
     async def _leave(self, connection: anyio.CancelScope) -> None:
         """End a stream that has no end when the process leaves, and what runs is answered."""
-        await self._leaving.wait()
-        await anyio.sleep(SETTLING_SECONDS)
-        await self._admission.idle()
-        await anyio.sleep(SETTLING_SECONDS)
+        await self._admission.drained()
         connection.cancel()
 
 
@@ -146,7 +144,7 @@ def http_app(
     settings: Settings,
     backend: AuthenticationBackend,
     admission: Admission,
-    leaving: anyio.Event,
+    refused: Callable[[int], None],
 ) -> Starlette:
     """The routes, and what a request passes before it comes to one."""
     http, security = settings.http, transport_security(settings.http)
@@ -165,15 +163,14 @@ def http_app(
 
     routes: list[BaseRoute] = [
         Route(http.path, guarded(endpoint)),
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
+        *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
     ]
     if metadata:
         issuers = [AnyHttpUrl(settings.oauth.issuer)]
         routes += create_protected_resource_routes(resource, issuers, [SEARCH_SCOPE], "refdesk")
     if http.sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_BODY_BYTES)
-        routes.append(Route(SSE_PATH, guarded(Sse(server, transport, admission, leaving)), methods=["GET"]))
+        routes.append(Route(SSE_PATH, guarded(Sse(server, transport, admission)), methods=["GET"]))
         routes.append(Mount(MESSAGES_PATH, guarded(transport.handle_post_message)))
 
     @asynccontextmanager
@@ -189,6 +186,7 @@ def http_app(
         routes=routes,
         lifespan=lifespan,
         middleware=[
+            Middleware(Followed, refused),
             Middleware(Checked, security),
             Middleware(Deadline, settings.limits.receive_seconds),
             Middleware(ApiKeyHeader),
@@ -201,16 +199,16 @@ def http_app(
 class Listener(uvicorn.Server):
     """Leaves in order at the first signal, with exit code 0, and at once at the second."""
 
-    def __init__(self, config: uvicorn.Config, leaving: anyio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
         super().__init__(config)
-        self._leaving = leaving
+        self._admission = admission
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 uvicorn's signature
         """Stop accepting and finish what runs; streams without an end are ended."""
         if self.should_exit:
             os._exit(FORCED)
         self.should_exit = True
-        self._leaving.set()
+        self._admission.leaving.set()
 
 
 async def serve(
@@ -219,12 +217,12 @@ async def serve(
     settings: Settings,
     backend: AuthenticationBackend,
     admission: Admission,
+    refused: Callable[[int], None],
 ) -> None:
     """Serve until a signal comes; what runs then has ten seconds."""
     # It cuts streams off within half a second of a signal.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
-    leaving = anyio.Event()
-    app = http_app(server, opening, settings, backend, admission, leaving)
+    app = http_app(server, opening, settings, backend, admission, refused)
     config = uvicorn.Config(
         app,
         host=settings.http.host,
@@ -240,7 +238,7 @@ async def serve(
         timeout_graceful_shutdown=DRAIN_SECONDS,
         limit_concurrency=MAX_CONNECTIONS,
     )
-    await Listener(config, leaving).serve()
+    await Listener(config, admission).serve()
 
 
 def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from functools import partial
@@ -16,7 +15,7 @@ import anyio
 from rag.configuration import load_settings
 from rag.errors import ConfigurationError
 from rag.tenants import local_principal
-from server import stdio
+from server import logs, stdio, tracing
 from server.admission import Admission
 from server.app import create_server
 from server.identity import bearer_principal
@@ -36,15 +35,13 @@ def main() -> None:
     given = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     try:
         settings = load_settings(flags.config, os.environ, given)
+        if settings.server.traces:
+            tracing.export_spans()
         serve = _remote(settings) if flags.http else _local(settings)
     except ConfigurationError as error:
         print(error, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
         sys.exit(MISUSE)
-    logging.basicConfig(
-        level=settings.server.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    logs.set_up(settings.server.log_level, audit=flags.http)
     anyio.run(serve)
 
 
@@ -52,21 +49,24 @@ def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
     """One host over standard input and output."""
     principal = local_principal(settings)
     opening = OpeningDesk(settings)
-    server = create_server(
-        opening, settings, Admission(settings.limits, patience=True), lambda _context: principal
-    )
-    return partial(stdio.serve, server, opening)
+    admission = Admission(settings.limits, patience=True)
+    server = create_server(opening, settings, admission, lambda _context: principal)
+    return partial(stdio.serve, server, opening, admission)
 
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     """Any number of clients over HTTP."""
-    from server import addresses, credentials, http  # noqa: PLC0415 a local server starts without them
+    from server import addresses, credentials, http, metrics  # noqa: PLC0415 a local server starts without
 
     addresses.check_exposure(settings.http, settings.oauth)
+    backend = credentials.backend_of(settings)
     opening = OpeningDesk(settings)
     admission = Admission(settings.limits)
-    server = create_server(opening, settings, admission, bearer_principal)
-    return partial(http.serve, server, opening, settings, credentials.backend_of(settings), admission)
+    measured = metrics.Metrics(admission, opening)
+    if settings.http.metrics_port:
+        measured.listen(settings.http.metrics_port)
+    server = create_server(opening, settings, admission, bearer_principal, measured.measure)
+    return partial(http.serve, server, opening, settings, backend, admission, measured.refused)
 
 
 def _flags() -> argparse.ArgumentParser:

@@ -54,6 +54,11 @@ class OpeningDesk:
         """Whether the desk is open."""
         return self._desk is not None
 
+    @property
+    def alarms(self) -> int:
+        """The open desk's alarms."""
+        return self._desk.alarms if self._desk else 0
+
     async def close(self) -> None:
         """Let go of what the desk holds; where the process ends with it, its end does that."""
         await self._open.aclose()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from mcp import MCPError, types
 
-from rag.search.untrusted import label
-from rag.search.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
+from rag.search.untrusted import label, without_images
+from rag.search.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, parse_id, resource_uri
 
 if TYPE_CHECKING:
-    from rag.records import Source
+    from rag.records import Extract, Source
 
 TEMPLATES = [
     types.ResourceTemplate(
@@ -40,6 +40,16 @@ def resource(source: Source) -> types.Resource:
         uri=resource_uri(source.collection, source.id),
         mime_type="text/plain",
     )
+
+
+def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceResult:
+    """As much of the window's text as `max_chars`; where it or the source goes on, how to read that."""
+    end = extract.start + min(max_chars, len(extract.text))
+    text = without_images(extract.text[:max_chars])
+    if rest := max(extract.end, 0 if "/" in parse_id(uri) else extract.source.length) - end:
+        text += f"\n\n[{rest} more characters: call get_source with start={end}]"
+    shown = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)
+    return types.ReadResourceResult(contents=[shown])
 
 
 def cursor(last: Source) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 import anyio
+from anyio import to_thread
 from mcp import types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from server import PARENT
+from server import FORCED, PARENT, tracing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
@@ -23,19 +25,55 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from mcp.server.lowlevel import Server
 
+    from server.admission import Admission
     from server.opening import OpeningDesk
 
 WATCH_SECONDS = 0.5
+DRAIN_SECONDS = 10
+MAX_LINE_BYTES = 1 << 20
+OVERLONG = f"A message may have {MAX_LINE_BYTES} bytes at most; this line is longer."
 
 
-async def serve(server: Server[Any], opening: OpeningDesk) -> None:
-    """Serve until standard input ends, a signal comes, or the parent dies; then end the process."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)  # the event loop's own handlers don't exist on Windows
+class Lines:
+    """Standard input, line by line, and for nobody else: other readers in this process find it empty.
+
+    In place of a line that is too long comes the word `OVERLONG`; the line itself is read over.
+    """
+
+    def __init__(self) -> None:
+        self._input = os.fdopen(os.dup(0), "rb", closefd=False)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        """The next line; there is none any more when input has ended."""
+        line = await to_thread.run_sync(self._read)
+        if not line:
+            raise StopAsyncIteration
+        return line.decode("utf-8", errors="replace")
+
+    def _read(self) -> bytes:
+        line = rest = self._input.readline(MAX_LINE_BYTES + 1)
+        while rest and not rest.endswith(b"\n") and len(line) > MAX_LINE_BYTES:
+            rest = self._input.readline(MAX_LINE_BYTES)
+        return line if len(line) <= MAX_LINE_BYTES else OVERLONG.encode()
+
+
+async def serve(server: Server[Any], opening: OpeningDesk, admission: Admission) -> None:
+    """Serve until standard input ends, a signal comes, or the parent dies; then end the process.
+
+    At a signal, what has been asked is answered within ten seconds; a second one ends it at once.
+    """
+    _watch_signals(admission)
     threading.Thread(target=_watch_parent, daemon=True).start()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(opening.warm_up)
-        async with stdio_server() as (read, write):
+        tasks.start_soon(_drain, admission)
+        async with stdio_server(stdin=cast(anyio.AsyncFile[str], Lines())) as (read, write):
             readable, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
             tasks.start_soon(_relay, read, readable, write.send)
             try:
@@ -43,6 +81,29 @@ async def serve(server: Server[Any], opening: OpeningDesk) -> None:
             except anyio.get_cancelled_exc_class():  # nobody reads standard output any more
                 _leave()
         _leave()
+
+
+def _watch_signals(admission: Admission) -> None:
+    loop = asyncio.get_running_loop()
+
+    def leave_in_order() -> None:
+        if admission.leaving.is_set():
+            os._exit(FORCED)
+        admission.leaving.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, leave_in_order)
+        except NotImplementedError:  # on Windows, where any signal wakes the loop
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(leave_in_order))
+
+
+async def _drain(admission: Admission) -> None:
+    """End the process when it is to leave and everything is answered, or takes too long."""
+    await admission.leaving.wait()
+    with anyio.move_on_after(DRAIN_SECONDS):
+        await admission.drained()
+    _leave()
 
 
 async def _relay(
@@ -70,6 +131,8 @@ def refusal(error: ValidationError) -> types.JSONRPCError | None:
         return _error(None, types.INVALID_REQUEST, "This is JSON, but no JSON-RPC message.")
     if not first["input"].strip():
         return None
+    if first["input"] == OVERLONG:
+        return _error(None, types.INVALID_REQUEST, OVERLONG)
     return _error(_id(first["input"]), types.PARSE_ERROR, first["msg"])
 
 
@@ -94,5 +157,6 @@ def _watch_parent() -> None:
 
 
 def _leave(*_: object) -> NoReturn:
-    """End at once: nothing here needs saving, and the thread that reads input can't be cancelled."""
+    """End at once: the thread that reads input can't be cancelled, and nothing but spans needs saving."""
+    tracing.flush()
     os._exit(0)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.errors import InvalidRequestError
 from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode
-from rag.search.reply import SearchReply, SourceReply
+from rag.search.reply import FetchReply, SearchReply, SourceReply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +47,11 @@ Use it when a passage is cut too short, refers to what stands before or after it
 the document itself. Pass a result's id or uri to read around that passage, or its source_id to read from \
 the beginning. The reply has the text from start to end, the outline (headings with their start), the \
 chunks in the window with their URIs, and next_start when there is more: call again with start=next_start.\
+"""
+
+FETCH_DESCRIPTION = """\
+Open what search found, by its id: the document's text around the passage, or from its beginning for a \
+source_id, with its title, url and metadata.\
 """
 
 ANSWER_PROMPT = """\
@@ -123,6 +128,12 @@ class GetSourceArguments(_Arguments):
     max_chars: Chars = None
 
 
+class FetchArguments(_Arguments):
+    """The arguments of `fetch`."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200, description="id of a search result.")]
+
+
 def tools(settings: Settings, collections: Sequence[Collection]) -> list[types.Tool]:
     """The tools as hosts list them to somebody who may read these collections.
 
@@ -140,10 +151,14 @@ def tools(settings: Settings, collections: Sequence[Collection]) -> list[types.T
     found, opened = _open(_schema(SearchReply)), _open(_schema(SourceReply))
     if not settings.server.include_vectors:
         del found["$defs"]["HitRecord"]["properties"]["vector"]
-    return [
+    listed = [
         _tool("search", "Search documents", SEARCH_DESCRIPTION, search, found),
         _tool("get_source", "Open a document", OPEN_DESCRIPTION, opening, opened),
     ]
+    if settings.server.openai_compat:
+        fetched = _open(_schema(FetchReply))
+        listed.append(_tool("fetch", "Fetch a document", FETCH_DESCRIPTION, _schema(FetchArguments), fetched))
+    return listed
 
 
 def _fields(collections: Sequence[Collection]) -> str:

@@ -121,8 +121,10 @@ def test_its_listing_of_folders_names_what_is_there() -> None:
 def test_its_links_within_the_project_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     assert links
+    headings = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
+    anchors = {"#" + heading.lower().replace(" ", "-") for heading in headings}
     for link in links:
-        assert (ROOT / link).exists(), link
+        assert link in anchors or (ROOT / link).exists(), link
 
 
 def test_its_installed_commands_are_on_the_machine(scripts: Scripts) -> None:

@@ -53,6 +53,7 @@ EVERY_SETTING = {
     "http.host": ("0.0.0.0", "0.0.0.0"),  # noqa: S104 it is only read
     "http.port": ("8080", 8080),
     "http.path": ("/desk/mcp", "/desk/mcp"),
+    "http.metrics_port": ("9100", 9100),
     "http.public_url": ("https://desk.example.com", "https://desk.example.com"),
     "http.allowed_hosts": ("a:1, b:2", ("a:1", "b:2")),
     "http.allowed_origins": ("http://a:1", ("http://a:1",)),
@@ -71,6 +72,8 @@ EVERY_SETTING = {
     "limits.request_seconds": ("5", 5.0),
     "limits.receive_seconds": ("2.5", 2.5),
     "server.include_vectors": ("true", True),
+    "server.openai_compat": ("true", True),
+    "server.traces": ("true", True),
     "server.log_level": ("debug", "debug"),
 }
 """A value for each as it is written in the environment, and as it is understood."""

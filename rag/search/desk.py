@@ -20,6 +20,7 @@ from rag.search.gate import READS, admit
 from rag.search.plan import make_plan
 from rag.search.recall import concurrently, recall
 from rag.search.relax import explained, impact, relaxed, said
+from rag.search.stages import Stages
 from rag.search.uris import NOT_FOUND
 from rag.search.view import View, narrowed
 from rag.store.catalog import check_embedder
@@ -81,19 +82,22 @@ class Desk:
             ConfigurationError: a collection was made with another embedder.
             ProviderError, StoreError: the embedder or the storage failed.
         """
-        plan = make_plan(request, self._settings)
-        views = narrowed(await self._chosen(principal, plan), plan)
+        plan, stages = make_plan(request, self._settings), Stages()
+        with stages.stage("plan"):
+            views = narrowed(await self._chosen(principal, plan), plan)
         if not views:
-            return Answer((), (NOTHING_YET,))
+            return Answer((), (NOTHING_YET,), stages.ended())
         for view in views:
             check_embedder(view.table.collection, self._embedder.identity)
-        (vector,) = await self._embedder.embed([plan.query], "query")
+        with stages.stage("embed"):
+            (vector,) = await self._embedder.embed([plan.query], "query")
         notes = self._notes(views, plan)
-        hits = await self._hits(views, plan, vector)
+        hits = await self._hits(views, plan, vector, stages)
         if not hits:
-            hits, why = await self._after_nothing(views, plan, vector)
+            with stages.stage("explain"):
+                hits, why = await self._after_nothing(views, plan, vector)
             notes.append(why)
-        return Answer(tuple(hits), tuple(notes))
+        return Answer(tuple(hits), tuple(notes), stages.ended())
 
     async def extract(
         self,
@@ -144,24 +148,31 @@ class Desk:
             after = found[-1].source.id  # the gate kept some back: go on behind them
         return page
 
-    async def _hits(self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]) -> list[Hit]:
-        return await admit(await recall(views, plan, vector), vector, plan.limit, self._alarm)
+    async def _hits(
+        self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32], stages: Stages
+    ) -> list[Hit]:
+        with stages.stage("recall"):
+            candidates = await recall(views, plan, vector)
+        with stages.stage("gate"):
+            return await admit(candidates, vector, plan.limit, self._alarm)
 
     async def _after_nothing(
         self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]
     ) -> tuple[list[Hit], str]:
         """What is found without a part of the filter, where that is allowed, and why nothing was found."""
+        stages = Stages()  # together they are the one in which this runs
         one_hit = replace(plan, limit=1, candidates=1, mode="sparse" if plan.mode == "sparse" else "dense")
 
         async def finds(others: Sequence[View]) -> bool:
-            return bool(await self._hits(others, one_hit, vector))
+            return bool(await self._hits(others, one_hit, vector, stages))
 
         found = await impact(views, finds) if plan.filter is not None else None
         if found is None:
             return [], _why_nothing(views, plan)
         if not plan.relax:
             return [], explained(views, found)
-        return await self._hits(relaxed(views, found.dropped), plan, vector), said(views, found.dropped)
+        hits = await self._hits(relaxed(views, found.dropped), plan, vector, stages)
+        return hits, said(views, found.dropped)
 
     def _alarm(self, sources: int) -> None:
         self.alarms += sources

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -142,6 +142,11 @@ class Wire:
         """Whether standard output is closed, without another word on it."""
         return self._lines.get(timeout=within) is None
 
+    def is_gone(self, *, within: float) -> bool:
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=within)
+        return self.process.poll() is not None
+
     def leave(self, *, within: float = LEAVE_SECONDS) -> int:
         """Close standard input, as hosts do; the exit code."""
         assert self.process.stdin
@@ -203,7 +208,12 @@ class Remote:
 
     process: subprocess.Popen[bytes]
     port: int
+    metrics_port: int
     noise: Path
+
+    def log(self) -> list[Message]:
+        """What it has said on standard error so far: one JSON object a line."""
+        return [json.loads(line) for line in self.noise.read_text().splitlines()]
 
     @property
     def base(self) -> str:
@@ -241,13 +251,14 @@ def _free_port() -> int:
 
 
 def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., Remote]:
-    def begin(data: Path, **settings: str) -> Remote:
-        port = _free_port()
-        env = {f"REFDESK_{name.upper()}": value for name, value in settings.items()}
+    def begin(data: Path, *, more: Mapping[str, str] | None = None, **settings: str) -> Remote:
+        port, metrics_port = _free_port(), _free_port()
+        own = {"http_metrics_port": str(metrics_port)}
+        env = {f"REFDESK_{name.upper()}": value for name, value in (own | settings).items()}
         noise = folder / f"noise-{port}"
         process = subprocess.Popen(
             [scripts.server, "--http", "--port", str(port), "--data", str(data)],
-            env=scripts.environment | env,
+            env=scripts.environment | env | dict(more or {}),
             stderr=stack.enter_context(noise.open("wb")),
         )
         stack.callback(process.wait)
@@ -256,7 +267,7 @@ def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., R
         while time.monotonic() < ends:
             try:
                 if httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
-                    return Remote(process, port, noise)
+                    return Remote(process, port, metrics_port, noise)
             except httpx2.TransportError:
                 assert process.poll() is None, noise.read_text()
             time.sleep(0.05)
@@ -279,6 +290,43 @@ def listen(scripts: Scripts, tmp_path: Path) -> Iterator[Callable[..., Remote]]:
     """Start servers that listen on a port of their own; they end with the test."""
     with ExitStack() as stack:
         yield _listen(scripts, stack, tmp_path)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A data folder of two tenants with a key for each of three people."""
+
+    data: Path
+    ann: str
+    bob: str
+    eve: str
+
+
+@pytest.fixture(scope="module")
+def admin(scripts: Scripts) -> Callable[..., Any]:
+    def run(*arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
+        done = scripts.admin(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def world(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("http")
+    data = folder / "data"
+    admin("tenant", "create", "acorn", "--data", data)
+    admin("tenant", "create", "birch", "--data", data)
+    papers = [("acorn", "open", ()), ("acorn", "secret", ("--allow", "group:hr")), ("birch", "theirs", ())]
+    for tenant, title, allow in papers:
+        file = folder / f"{title}.md"
+        file.write_text(f"# {title}\n\nA pendulum, {title}.\n")
+        admin("ingest", file, "--tenant", tenant, "--data", data, *allow)
+    ann = admin("key", "create", "--tenant", "acorn", "--user", "ann", "--group", "hr", "--data", data)
+    bob = admin("key", "create", "--tenant", "acorn", "--user", "bob", "--data", data)
+    eve = admin("key", "create", "--tenant", "birch", "--user", "ann", "--group", "hr", "--data", data)
+    return World(data, ann["key"], bob["key"], eve["key"])
 
 
 @pytest.fixture(scope="session", params=["legacy", "modern"])

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
-    from tests.server.conftest import Remote
+    from tests.server.conftest import Remote, World
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 ASK = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -31,43 +30,6 @@ GREETING = {
     "capabilities": {},
     "clientInfo": {"name": "test", "version": "0"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """A data folder of two tenants with a key for each of three people."""
-
-    data: Path
-    ann: str
-    bob: str
-    eve: str
-
-
-@pytest.fixture(scope="module")
-def admin(scripts: Scripts) -> Callable[..., Any]:
-    def run(*arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
-        done = scripts.admin(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def world(admin: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> World:
-    folder = tmp_path_factory.mktemp("http")
-    data = folder / "data"
-    admin("tenant", "create", "acorn", "--data", data)
-    admin("tenant", "create", "birch", "--data", data)
-    papers = [("acorn", "open", ()), ("acorn", "secret", ("--allow", "group:hr")), ("birch", "theirs", ())]
-    for tenant, title, allow in papers:
-        file = folder / f"{title}.md"
-        file.write_text(f"# {title}\n\nA pendulum, {title}.\n")
-        admin("ingest", file, "--tenant", tenant, "--data", data, *allow)
-    ann = admin("key", "create", "--tenant", "acorn", "--user", "ann", "--group", "hr", "--data", data)
-    bob = admin("key", "create", "--tenant", "acorn", "--user", "bob", "--data", data)
-    eve = admin("key", "create", "--tenant", "birch", "--user", "ann", "--group", "hr", "--data", data)
-    return World(data, ann["key"], bob["key"], eve["key"])
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +228,7 @@ def test_it_finishes_what_runs_and_leaves_with_0(
         assert remote.leave(number) == 0
     with pytest.raises(httpx2.TransportError):
         remote.post(world.ann)
-    assert remote.noise.read_text() == ""
+    assert remote.log() == []
 
 
 def test_a_request_that_has_begun_is_answered_before_it_leaves(

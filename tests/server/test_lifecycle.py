@@ -129,8 +129,35 @@ def test_it_leaves_in_the_middle_of_its_warm_up(
     gate.expect_reached()
     for each in signals:
         wire.process.send_signal(each)
+    if signals and calling:
+        gate.open()
+        assert wire.read()["result"]["structuredContent"]["results"]
     assert (wire.exit_code() if signals else wire.leave()) == 0
     assert wire.stderr() == ""
+
+
+def test_a_second_signal_ends_it_at_once(start: Start, clock_room: Path, gate: Gate) -> None:
+    wire = start(clock_room, era="modern", env=gate.env(*HEAVY), pass_fds=gate.fds)
+    ask(wire)
+    gate.expect_reached()
+    wire.process.send_signal(signal.SIGTERM)
+    assert not wire.is_gone(within=0.5)
+    wire.process.send_signal(signal.SIGTERM)
+    assert wire.exit_code() == 1
+    assert wire.gone()
+
+
+def test_at_a_signal_it_answers_all_that_was_asked_and_leaves(start: Start, clock_room: Path) -> None:
+    wire = start(clock_room)
+    wire.begin()
+    assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
+    for number in range(30):
+        wire.send(number, "tools/call", {"name": "search", "arguments": {"query": "clock"}})
+    assert wire.read()["result"]
+    wire.process.send_signal(signal.SIGTERM)
+    assert {wire.read()["id"] for _ in range(29)} < set(range(30))
+    assert wire.exit_code() == 0
+    assert wire.gone()
 
 
 @pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])

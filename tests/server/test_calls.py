@@ -1,0 +1,335 @@
+"""What a server tells its operator of each call: audit, metrics, spans, and never a caller's words."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.sse import sse_client
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+    from tests.conftest import Scripts
+    from tests.server.conftest import Era, Message, Remote, Start, World
+
+CANARY = "quokka4711"
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+
+
+def call(tool: str, **arguments: object) -> Message:
+    return {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
+
+
+def asked(method: str, **params: object) -> Message:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+@pytest.fixture(scope="module")
+def remote(lasting_listen: Callable[..., Remote], world: World) -> Remote:
+    return lasting_listen(world.data, http_sse="true", server_log_level="info")
+
+
+def audited(remote: Remote) -> list[Message]:
+    """The lines of the audit so far."""
+    return [line for line in remote.log() if line["logger"] == "refdesk.audit"]
+
+
+def test_a_call_leaves_one_line_that_says_who_what_and_which_ids_and_bears_its_name(
+    remote: Remote, world: World
+) -> None:
+    reply = remote.post(world.ann, call("search", query="pendulum"), **{"X-Request-ID": "from-the-proxy.1"})
+    assert reply.headers["X-Request-ID"] == "from-the-proxy.1"
+    ids = [hit["id"] for hit in reply.json()["result"]["structuredContent"]["results"]]
+    (line,) = [line for line in audited(remote) if line["request"] == "from-the-proxy.1"]
+    assert line["milliseconds"] > 0
+    assert ids
+    assert {key: line[key] for key in ("call", "outcome", "tenant", "user", "ids")} == {
+        "call": "search",
+        "outcome": "answered",
+        "tenant": "acorn",
+        "user": "ann",
+        "ids": ids,
+    }
+
+
+@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a/b", 'a"b'])
+def test_a_name_that_could_mislead_a_reader_of_the_log_is_replaced(
+    remote: Remote, world: World, given: str
+) -> None:
+    name = remote.post(world.ann, **{"X-Request-ID": given}).headers["X-Request-ID"]
+    assert len(name) == 32
+    assert audited(remote)[-1]["request"] == name
+
+
+def test_every_outcome_is_told(remote: Remote, world: World) -> None:
+    found = remote.post(world.ann, call("search", query="pendulum")).json()["result"]["structuredContent"]
+    hit = found["results"][0]
+    tries: list[tuple[Message, str, str, list[str]]] = [
+        (asked("tools/list"), "tools/list", "answered", []),
+        (call("search", query=""), "search", "invalid", []),
+        (call("search", query="x", collections=["nowhere"]), "search", "not found", []),
+        (call("get_source", id=hit["id"]), "get_source", "answered", [hit["source_id"]]),
+        (call("get_source", id="a" * 16), "get_source", "not found", []),
+        (asked("resources/read", uri=hit["uri"]), "resources/read", "answered", [hit["uri"]]),
+        (asked("resources/read", uri="refdesk://documents/aaaa"), "resources/read", "not found", []),
+        (call(CANARY), "other", "invalid", []),
+        (asked(f"{CANARY}/x"), "other", "invalid", []),
+    ]
+    for body, name, outcome, ids in tries:
+        remote.post(world.ann, body)
+        line = audited(remote)[-1]
+        assert (line["call"], line["outcome"], line["ids"]) == (name, outcome, ids), body
+    listed = remote.post(world.bob, asked("resources/list")).json()["result"]["resources"]
+    assert audited(remote)[-1]["ids"] == [one["uri"] for one in listed]
+    assert len(listed) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "status"),
+    [
+        (None, {}, 401),
+        ("rdk_00000000_x", {}, 401),
+        ("", {"Host": "evil.example"}, 421),
+        ("", {"Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_what_is_refused_before_it_is_a_call_leaves_a_line_too(
+    remote: Remote, world: World, key: str | None, headers: dict[str, str], status: int
+) -> None:
+    reply = remote.post(world.ann if key == "" else key, **headers)
+    assert reply.status_code == status
+    line = audited(remote)[-1]
+    assert (line["message"], line["status"], line["client"]) == ("refused", status, "127.0.0.1")
+    assert line["request"] == reply.headers["X-Request-ID"]
+
+
+def test_what_asks_whether_it_is_ready_leaves_none(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data)  # which was asked until it was
+    assert audited(remote) == []
+    remote.post(world.ann)
+    assert len(audited(remote)) == 1
+
+
+@pytest.mark.anyio
+async def test_calls_over_sse_are_told_each_with_its_own_name(remote: Remote, world: World) -> None:
+    before = len(audited(remote))
+    headers = {"X-API-Key": world.bob}
+    async with Client(sse_client(f"{remote.base}/sse", headers=headers)) as client:
+        for _ in range(3):
+            await client.call_tool("search", {"query": "pendulum"})
+    lines = [line for line in audited(remote)[before:] if line["call"] == "search"]
+    assert [line["user"] for line in lines] == ["bob"] * 3
+    assert len({line["request"] for line in lines}) == 3
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_on_standard_input_calls_are_told_at_level_info(start: Start, clock_room: Path, era: Era) -> None:
+    wire = start(clock_room, era=era, env={"REFDESK_SERVER_LOG_LEVEL": "info"})
+    wire.begin()
+    for _ in range(2):
+        wire.tool("search", {"query": CANARY})
+    assert wire.leave() == 0
+    lines = [json.loads(line) for line in wire.stderr().splitlines()]
+    calls = [line for line in lines if line.get("call") == "search"]
+    assert [line["outcome"] for line in calls] == ["answered"] * 2
+    assert len({line["request"] for line in calls}) == 2
+    assert CANARY not in wire.stderr()
+
+
+def test_no_line_holds_a_callers_or_a_documents_words_or_a_key(remote: Remote, world: World) -> None:
+    hostile = f"{CANARY}\r\nINFO forged \x1b[31m{'x' * 100_000}"
+    for body in (
+        call("search", query=CANARY),
+        call("search", query=f"pendulum {CANARY}", filter={CANARY: 1}),
+        call("search", query=hostile),
+        call("search", query="x", sources=[CANARY]),
+        call(CANARY, query=CANARY),
+        call("get_source", id=CANARY),
+        asked("resources/read", uri=f"refdesk://documents/{CANARY}"),
+        asked("resources/read", uri=hostile),
+        asked("resources/list", cursor=CANARY),
+        asked("prompts/get", name="answer", arguments={"question": CANARY}),
+        asked("completion/complete", ref={"type": "ref/prompt", "name": CANARY}, argument={"name": CANARY}),
+        asked(hostile),
+        [CANARY],
+        f'{{"jsonrpc": "2.0", "{CANARY}'.encode(),
+    ):
+        remote.post(world.ann, body)
+    remote.post(f"rdk_{CANARY}_{CANARY}")
+    remote.post(world.ann, **{"Mcp-Protocol-Version": CANARY, "X-Request-ID": f"{CANARY}/"})
+    remote.post(world.ann, Origin=f"http://{CANARY}")
+    remote.post(world.ann, Host=CANARY * 100)
+    assert remote.titles(world.ann) == {"open", "secret"}
+    bad_hosts = "mcp.server.transport_security"  # names them, within bounds
+    said = "".join(json.dumps(line) for line in remote.log() if line["logger"] != bad_hosts)
+    for secret in (CANARY, "pendulum", world.ann, world.ann.rpartition("_")[2], "Traceback"):
+        assert secret not in said
+    assert max(map(len, remote.noise.read_text().splitlines())) < 1_000
+    assert '"ids": ["' in said
+
+
+def scraped(remote: Remote) -> dict[str, float]:
+    text = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
+    samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in samples}
+
+
+def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
+    listen: Callable[..., Remote], world: World
+) -> None:
+    remote = listen(world.data)
+    for query in ("pendulum", "pendulum", "clock"):
+        remote.post(world.ann, call("search", query=query))
+    remote.post(world.ann, call("search", query="pendulum", sources=["a" * 16]))
+    remote.post(world.ann, call("search", query=""))
+    remote.post(world.ann, call(CANARY))
+    remote.post("nobody")
+    values = scraped(remote)
+    assert values['refdesk_call_seconds_count{call="search",outcome="answered"}'] == 4
+    assert values['refdesk_call_seconds_count{call="search",outcome="invalid"}'] == 1
+    assert values['refdesk_call_seconds_count{call="other",outcome="invalid"}'] == 1
+    for stage in ("plan", "embed", "recall", "gate"):
+        assert values[f'refdesk_stage_seconds_count{{stage="{stage}"}}'] >= 3
+        assert 0 < values[f'refdesk_stage_seconds_sum{{stage="{stage}"}}'] < 60
+    assert values['refdesk_searches_total{found="something"}'] == 3
+    assert values['refdesk_searches_total{found="nothing"}'] == 1
+    assert values['refdesk_refused_requests_total{status="401"}'] == 1
+    assert values["refdesk_ready"] == 1
+    assert values["refdesk_gate_alarms_total"] == 0
+    assert CANARY not in str(values)
+    assert httpx2.get(f"{remote.base}/metrics").status_code == 404
+
+
+def test_a_metrics_port_that_is_taken_is_refused_in_a_line(scripts: Scripts, world: World) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = refused(scripts, world, REFDESK_HTTP_METRICS_PORT=str(port))
+    assert f"http.metrics_port = {port}" in done
+
+
+def refused(scripts: Scripts, world: World, **env: str) -> str:
+    """What a server says on standard error that doesn't start."""
+    done = subprocess.run(
+        [scripts.server, "--http", "--port", "1", "--data", str(world.data)],
+        env=scripts.environment | env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    return done.stderr
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes spans as an OpenTelemetry collector does."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taker)
+        self.bodies: list[bytes] = []
+
+    def spans(self) -> Sequence[Span]:
+        requests = [ExportTraceServiceRequest.FromString(body) for body in self.bodies]
+        return [
+            span
+            for request in requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+class Taker(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    with Collector() as collector:
+        thread = threading.Thread(target=collector.serve_forever)
+        thread.start()
+        yield collector
+        collector.shutdown()
+        thread.join()
+
+
+def tracing_to(collector: Collector) -> dict[str, str]:
+    return {
+        "REFDESK_SERVER_TRACES": "true",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+    }
+
+
+def test_spans_belong_to_the_callers_trace_and_hold_no_words(
+    listen: Callable[..., Remote], world: World
+) -> None:
+    with collecting() as collector:
+        remote = listen(world.data, more=tracing_to(collector))
+        remote.post(world.ann, call("search", query=f"pendulum {CANARY}"), Traceparent=TRACEPARENT)
+        in_body = call("search", query=CANARY)
+        in_body["params"]["_meta"] = {"traceparent": TRACEPARENT.replace("4bf9", "4bfa")}
+        remote.post(world.ann, in_body)
+        remote.post(world.ann, call(CANARY, query=CANARY))
+        remote.post(world.ann, asked(CANARY))
+        assert remote.leave() == 0
+        spans = collector.spans()
+        assert CANARY.encode() not in b"".join(collector.bodies)
+    searches = [span for span in spans if span.name == "search"]
+    assert {span.trace_id.hex() for span in searches} == {TRACE, TRACE.replace("4bf9", "4bfa")}
+    assert {span.parent_span_id.hex() for span in searches} == {PARENT}
+    for search in searches:
+        stages = [span.name for span in spans if span.parent_span_id == search.span_id]
+        assert stages == ["refdesk.plan", "refdesk.embed", "refdesk.recall", "refdesk.gate"]
+    assert {span.name for span in spans if not span.parent_span_id} == {"other"}
+
+
+def test_spans_of_a_server_on_standard_input_are_sent_before_it_leaves(
+    start: Start, clock_room: Path
+) -> None:
+    with collecting() as collector:
+        wire = start(clock_room, env=tracing_to(collector))
+        wire.begin()
+        wire.tool("search", {"query": CANARY})
+        assert wire.leave() == 0
+        names = [span.name for span in collector.spans()]
+    assert {"initialize", "search", "refdesk.recall"} <= set(names)
+    assert wire.stderr() == ""
+
+
+def test_traces_without_the_packages_are_refused_in_a_line(
+    scripts: Scripts, world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n")
+    said = refused(scripts, world, REFDESK_SERVER_TRACES="true", PYTHONPATH=str(tmp_path))
+    assert "pip install 'refdesk[otel]'" in said
