@@ -56,6 +56,7 @@ def create_server(
         title="Reference desk",
         version=version("refdesk"),
         instructions=surface.INSTRUCTIONS,
+        get_tool_input_schema=_no_headers,
         on_list_tools=app.list_tools,
         on_call_tool=app.call_tool,
         on_list_resources=app.list_resources,
@@ -224,6 +225,10 @@ class App:
         return types.CompleteResult(
             completion=types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
         )
+
+
+def _no_headers(_tool: str) -> None:
+    """No argument of ours is repeated in a header; left to itself, the SDK lists the tools at every call."""
 
 
 def _result(reply: Reply) -> types.CallToolResult:

@@ -189,6 +189,21 @@ def test_what_is_too_much_is_told_to_come_again(listen: Callable[..., Remote], w
     assert remote.post(world.eve).status_code == 200
 
 
+def test_a_call_of_the_modern_era_counts_as_one(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data, limits_requests_per_minute="3")
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": GREETING["clientInfo"],
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "search", "arguments": {"query": "pendulum"}, "_meta": meta}
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "search"}
+    for _ in range(3):
+        assert remote.post(world.ann, ASK | {"params": params}, **headers).status_code == 200
+    assert remote.post(world.ann, ASK | {"params": params}, **headers).status_code == 429
+    assert [line["call"] for line in remote.log() if "call" in line] == ["search"] * 3
+
+
 @pytest.mark.anyio
 async def test_one_tenant_s_flood_is_not_the_others(listen: Callable[..., Remote], world: World) -> None:
     remote = listen(world.data, limits_concurrent_per_tenant="1", limits_queue_seconds="0")
