@@ -1,0 +1,125 @@
+"""The official conformance suite against a real server, at both revisions that the desk speaks.
+
+What fails stands in a baseline with its reason: the suite asks for tools, resources and prompts of its own,
+which only a server made for it has, and for features that the desk doesn't offer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.clients.conftest import Node
+    from tests.server.conftest import Remote
+
+SUITE = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+REVISIONS = ["2025-11-25", "2026-07-28"]
+ENTRY = re.compile(r"  - (?P<check>[\w-]+:[\w-]+)  # (?P<reason>\w.{9,})")
+OF_EVERY_SCENARIO = "wire-schema-valid"
+
+PASSING = {
+    "2025-11-25": {
+        "completion-complete": 1,
+        "dns-rebinding-protection": 2,
+        "ping": 1,
+        "prompts-list": 1,
+        "resources-list": 1,
+        "server-initialize": 1,
+        "tools-list": 2,
+    },
+    "2026-07-28": {
+        "caching": 7,
+        "completion-complete": 1,
+        "dns-rebinding-protection": 2,
+        "http-header-validation": 13,
+        "input-required-result-unsupported-methods": 1,
+        "input-required-result-validate-input": 2,
+        "prompts-list": 1,
+        "resources-list": 1,
+        "sep-2164-resource-not-found": 3,
+        "server-sse-multiple-streams": 1,
+        "server-stateless": 21,
+        "tasks-dispatch-and-envelope": 2,
+        "tasks-request-headers": 1,
+        "tools-list": 3,
+    },
+}
+"""How many checks of a scenario pass, besides the one that all have. Without them, a desk that answers every
+request with an error would leave the suite content: it excuses a check of the baseline that is never made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the suite says of a server: a status for each check, named as in the baseline."""
+
+    revision: str
+    exit_code: int
+    output: str
+    checks: list[tuple[str, str]]
+
+    def with_status(self, *statuses: str) -> list[str]:
+        return [check for check, status in self.checks if status in statuses]
+
+
+def baseline(revision: str) -> Path:
+    return Path(__file__).parent / f"expected-failures-{revision}.yml"
+
+
+@pytest.fixture(scope="module")
+def open_remote(lasting_listen: Callable[..., Remote], data: Path) -> Remote:
+    """A server that asks for no key, for the suite can't send one."""
+    return lasting_listen(data, http_authentication="")
+
+
+@pytest.fixture(scope="module", params=REVISIONS)
+def report(
+    request: pytest.FixtureRequest, node: Node, open_remote: Remote, tmp_path_factory: pytest.TempPathFactory
+) -> Report:
+    folder, revision = tmp_path_factory.mktemp("conformance"), request.param
+    options = ("--requirements", revision, "--expected-failures", baseline(revision), "-o", folder)
+    run = node.run(SUITE, "server", "--url", open_remote.url, *options)
+    checks = [
+        (f"{_scenario(file)}:{check['id']}", check["status"])
+        for file in folder.glob("*/checks.json")
+        for check in json.loads(file.read_text())
+    ]
+    return Report(revision, run.returncode, run.stdout + run.stderr, checks)
+
+
+def _scenario(file: Path) -> str:
+    """…/server-tools-list-2026-11-22T03-06-59-019Z/checks.json -> tools-list"""
+    named = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT.+", file.parent.name)
+    assert named
+    return named[1]
+
+
+def test_the_suite_finds_what_the_baseline_says_and_nothing_else(report: Report) -> None:
+    assert report.exit_code == 0, report.output
+
+
+def test_each_failure_of_the_baseline_is_there_to_be_seen(report: Report) -> None:
+    listed = [entry["check"] for entry in ENTRY.finditer(baseline(report.revision).read_text())]
+    assert sorted(report.with_status("FAILURE", "WARNING")) == sorted(listed)
+
+
+def test_what_needs_nothing_of_the_suites_own_passes(report: Report) -> None:
+    passed = [check.split(":") for check in report.with_status("SUCCESS")]
+    assert (
+        Counter(scenario for scenario, id_ in passed if id_ != OF_EVERY_SCENARIO) == PASSING[report.revision]
+    )
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_line_of_a_baseline_has_its_reason(revision: str) -> None:
+    first, *lines = baseline(revision).read_text().splitlines()
+    assert first == "server:"
+    assert [line for line in lines if not ENTRY.fullmatch(line)] == []
