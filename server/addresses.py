@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 from mcp.server.transport_security import TransportSecuritySettings
@@ -37,6 +38,22 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
             "OAuth needs oauth.issuer, oauth.jwks_url (where its keys are) and oauth.tenants (whose documents"
             " each value of the tenant claim opens)."
         )
+
+
+def listen(settings: HttpSettings) -> socket.socket:
+    """A socket at the server's address.
+
+    Raises:
+        ConfigurationError: the address is not this machine's, or taken.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"http.host = {settings.host!r}, http.port = {settings.port} can't be listened on: "
+            f"{error.strerror}. Set another (--host, --port)."
+        ) from error
 
 
 def base_url(settings: HttpSettings) -> str:

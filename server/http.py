@@ -43,6 +43,7 @@ from server.identity import Caller
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from socket import socket
     from types import FrameType
 
     from mcp.server.lowlevel import Server
@@ -196,7 +197,7 @@ def http_app(
     )
 
 
-class Listener(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Leaves in order at the first signal, with exit code 0, and at once at the second."""
 
     def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
@@ -211,22 +212,12 @@ class Listener(uvicorn.Server):
         self._admission.leaving.set()
 
 
-async def serve(
-    server: Server[Any],
-    opening: OpeningDesk,
-    settings: Settings,
-    backend: AuthenticationBackend,
-    admission: Admission,
-    refused: Callable[[int], None],
-) -> None:
+async def serve(app: Starlette, listener: socket, settings: Settings, admission: Admission) -> None:
     """Serve until a signal comes; what runs then has ten seconds."""
     # It cuts streams off within half a second of a signal.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
-    app = http_app(server, opening, settings, backend, admission, refused)
     config = uvicorn.Config(
         app,
-        host=settings.http.host,
-        port=settings.http.port,
         http=type("Protocol", (PatientForHeaders,), {"seconds": settings.limits.receive_seconds}),
         ws="none",
         lifespan="on",
@@ -238,7 +229,7 @@ async def serve(
         timeout_graceful_shutdown=DRAIN_SECONDS,
         limit_concurrency=MAX_CONNECTIONS,
     )
-    await Listener(config, admission).serve()
+    await HttpServer(config, admission).serve([listener])
 
 
 def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Response:

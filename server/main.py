@@ -60,13 +60,15 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
 
     addresses.check_exposure(settings.http, settings.oauth)
     backend = credentials.backend_of(settings)
+    listener = addresses.listen(settings.http)
     opening = OpeningDesk(settings)
     admission = Admission(settings.limits)
     measured = metrics.Metrics(admission, opening)
     if settings.http.metrics_port:
         measured.listen(settings.http.metrics_port)
     server = create_server(opening, settings, admission, bearer_principal, measured.measure)
-    return partial(http.serve, server, opening, settings, backend, admission, measured.refused)
+    app = http.http_app(server, opening, settings, backend, admission, measured.refused)
+    return partial(http.serve, app, listener, settings, admission)
 
 
 def _flags() -> argparse.ArgumentParser:

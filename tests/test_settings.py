@@ -13,7 +13,14 @@ from pydantic import ValidationError
 
 from rag.configuration import config_path, environment_name, load_settings, setting_keys
 from rag.errors import ConfigurationError
-from rag.settings import NAME_LENGTH, PrincipalSettings, SearchSettings, Settings, valid_name
+from rag.settings import (
+    NAME_LENGTH,
+    HttpSettings,
+    PrincipalSettings,
+    SearchSettings,
+    Settings,
+    valid_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +124,13 @@ def test_the_environment_wins_over_the_file_and_flags_over_both(write: Write) ->
 def test_a_setting_that_nobody_made_has_its_default(write: Write) -> None:
     assert load_settings(write(""), {}) == Settings()
     assert load_settings(write("[search]\n"), {"HOME": "/x", "PATH": "y"}) == Settings()
+
+
+@pytest.mark.parametrize("setting", ["hosts", "origins"])
+def test_an_address_that_stands_for_several_is_refused(setting: str) -> None:
+    HttpSettings.model_validate({f"allowed_{setting}": ["desk.example.com:8443"]})
+    with pytest.raises(ValidationError, match="name each in full"):
+        HttpSettings.model_validate({f"allowed_{setting}": ["desk.example.com:*"]})
 
 
 def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:

@@ -220,18 +220,31 @@ def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
 
 
 def test_a_metrics_port_that_is_taken_is_refused_in_a_line(scripts: Scripts, world: World) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = refused(scripts, world, REFDESK_HTTP_METRICS_PORT=str(port))
-    assert f"http.metrics_port = {port}" in done
+        said = refused(scripts, world, REFDESK_HTTP_PORT=free_port(), REFDESK_HTTP_METRICS_PORT=str(port))
+    assert f"http.metrics_port = {port}" in said
+    assert "0 for no metrics" in said
+
+
+def test_an_address_that_cant_be_listened_on_is_refused_in_a_line(scripts: Scripts, world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(scripts, world, REFDESK_HTTP_PORT=str(port))
+    assert f"http.port = {port} can't be listened on: Address already in use" in said
+    said = refused(scripts, world, REFDESK_HTTP_HOST="nowhere.invalid")
+    assert "http.host = 'nowhere.invalid'" in said
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return str(one.getsockname()[1])
 
 
 def refused(scripts: Scripts, world: World, **env: str) -> str:
     """What a server says on standard error that doesn't start."""
     done = subprocess.run(
-        [scripts.server, "--http", "--port", "1", "--data", str(world.data)],
+        [scripts.server, "--http", "--data", str(world.data)],
         env=scripts.environment | env,
         capture_output=True,
         text=True,
