@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -47,13 +48,19 @@ def listen(settings: HttpSettings) -> socket.socket:
         ConfigurationError: the address is not this machine's, or taken.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # By its protocol asyncio knows that what is written on its connections must not wait for more.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((settings.host, settings.port), family=family)
+        if os.name == "posix":  # elsewhere it would let others listen, too
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
     except OSError as error:
+        listener.close()
         raise ConfigurationError(
             f"http.host = {settings.host!r}, http.port = {settings.port} can't be listened on: "
             f"{error.strerror}. Set another (--host, --port)."
         ) from error
+    return listener
 
 
 def base_url(settings: HttpSettings) -> str:

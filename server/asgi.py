@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+CREDENTIALS = (b"authorization", b"x-api-key")
 REFUSED = 400  # and every status above it
 PROBES = ("/healthz", "/readyz")
 """What an orchestrator asks, by whatever name it reaches the server."""
@@ -89,14 +90,16 @@ class ApiKeyHeader:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Put the key where it is looked for; a request with both is left as it is."""
-        key = header(scope, b"x-api-key") if scope["type"] == "http" else ""
-        if key and not header(scope, b"authorization"):
-            scope = {
-                **scope,
-                "headers": [*scope["headers"], (b"authorization", f"Bearer {key}".encode("latin-1"))],
-            }
+        """Put the key where it is looked for; whoever bears several credentials bears none that counts."""
+        if scope["type"] == "http":
+            given = [(name, value) for name, value in scope["headers"] if name in CREDENTIALS]
+            others = [(name, value) for name, value in scope["headers"] if name not in CREDENTIALS]
+            scope = {**scope, "headers": others + [_bearer(*one) for one in given if len(given) == 1]}
         await self._app(scope, receive, send)
+
+
+def _bearer(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    return b"authorization", value if name == b"authorization" else b"Bearer " + value
 
 
 class Deadline:
@@ -130,11 +133,12 @@ class Deadline:
             await PlainTextResponse("The request took too long to arrive.", 408)(scope, receive, send)
 
 
-class PatientForHeaders(H11Protocol):
-    """A connection whose request line and headers don't come in time is closed."""
+class Patient(H11Protocol):
+    """A connection is closed whose request line and headers don't come in time, or whose answer waits."""
 
     seconds: float
     _late: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Wait for the first request."""
@@ -152,12 +156,54 @@ class PatientForHeaders(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing more to wait for."""
-        if self._late:
-            self._late.cancel()
+        for timer in (self._late, self._unread):
+            if timer:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client reads less than there is to send: wait no longer than for a request."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        if self._unread:
+            self._unread.cancel()
+        super().resume_writing()
 
     def _watch(self) -> None:
         self._late = self.loop.call_later(self.seconds, self.transport.close)
+
+
+class Attended:
+    """A request ends when its client is gone. For what doesn't listen to that by itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request for as long as somebody waits for its answer."""
+        whole = anyio.Event()
+
+        async def coming() -> Message:
+            message = await receive()
+            if not message.get("more_body", False):
+                whole.set()
+            return message
+
+        async def watch(serving: anyio.CancelScope) -> None:
+            await whole.wait()
+            await receive()  # nothing comes after a whole request but the end of its connection
+            serving.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch, tasks.cancel_scope)
+                await self._app(scope, coming, send)
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
 
 
 class Authorized:

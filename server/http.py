@@ -7,6 +7,7 @@ admission of bytes (uvicorn, `Deadline`), host and origin, credentials, a slot, 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,12 @@ from server.addresses import resource_url, transport_security
 from server.asgi import (
     PROBES,
     ApiKeyHeader,
+    Attended,
     Authorized,
     Checked,
     Deadline,
     Followed,
-    PatientForHeaders,
+    Patient,
     header,
 )
 from server.identity import Caller
@@ -60,6 +62,7 @@ MAX_BODY_BYTES = 1 << 20
 DRAIN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
 MAX_CONNECTIONS = 1000
+MAX_STREAMS = 100  # of a tenant, over HTTP+SSE
 SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
 
 
@@ -78,8 +81,9 @@ class Endpoint:
                 max_request_body_size=MAX_BODY_BYTES,
             )
 
-        # A modern stream is cancelled when its client leaves; older clients limit what a stream may hold.
+        # A modern stream ends when its client leaves; older clients limit what a stream may hold.
         self._modern, self._legacy = manager(json_response=False), manager(json_response=True)
+        self._attended = Attended(self._legacy.handle_request)
         self._admission = admission
 
     @asynccontextmanager
@@ -100,7 +104,7 @@ class Endpoint:
         except BusyError as error:
             await busy(error)(scope, receive, send)
             return
-        await (self._legacy if legacy else self._modern).handle_request(scope, receive, send)
+        await (self._attended if legacy else self._modern.handle_request)(scope, receive, send)
 
 
 def tenant_in(scope: Scope) -> str:
@@ -109,9 +113,9 @@ def tenant_in(scope: Scope) -> str:
     return token.principal.tenant if isinstance(token, Caller) else ""
 
 
-def busy(error: BusyError) -> Response:
-    """The answer to a request for which there is no room."""
-    headers = {"Retry-After": str(error.retry_seconds)}
+def busy(error: BusyError, *, close: bool = False) -> Response:
+    """The answer to a request for which there is no room; with `close`, not even for its connection."""
+    headers = {"Retry-After": str(error.retry_seconds)} | ({"Connection": "close"} if close else {})
     return JSONResponse({"error": "busy", "error_description": str(error)}, status_code=429, headers=headers)
 
 
@@ -122,9 +126,23 @@ class Sse:
         self._server = server
         self._transport = transport
         self._admission = admission
+        self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a connection until its client, or this process, leaves."""
+        """Serve a connection until its client, or this process, leaves; of a tenant, only so many."""
+        tenant = tenant_in(scope)
+        if self._open[tenant] >= MAX_STREAMS:
+            await busy(BusyError(f"{MAX_STREAMS} streams are open already."), close=True)(
+                scope, receive, send
+            )
+            return
+        self._open[tenant] += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._open[tenant] -= 1
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._leave, tasks.cancel_scope)
             async with self._transport.connect_sse(scope, receive, send) as (read, write):
@@ -218,7 +236,7 @@ async def serve(app: Starlette, listener: socket, settings: Settings, admission:
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (PatientForHeaders,), {"seconds": settings.limits.receive_seconds}),
+        http=type("Protocol", (Patient,), {"seconds": settings.limits.receive_seconds}),
         ws="none",
         lifespan="on",
         log_config=None,

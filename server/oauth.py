@@ -44,7 +44,7 @@ class SigningKeys:
         self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_SECONDS)
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_at = self._tried_at = float("-inf")
-        self._lock = anyio.Lock()
+        self._lock, self._thread = anyio.Lock(), anyio.CapacityLimiter(1)
 
     async def key(self, id_: str) -> jwt.PyJWK | None:
         """The key of this id; None if the issuer has none.
@@ -65,7 +65,10 @@ class SigningKeys:
             return
         self._tried_at = time.monotonic()
         try:
-            keys = await to_thread.run_sync(self._client.get_signing_keys)
+            with anyio.fail_after(FETCH_SECONDS):  # whatever the issuer sends in dribbles
+                keys = await to_thread.run_sync(
+                    self._client.get_signing_keys, abandon_on_cancel=True, limiter=self._thread
+                )
         except (jwt.PyJWTError, OSError, ValueError) as error:
             log.warning("The issuer's keys can't be fetched: %s", type(error).__name__)
             return

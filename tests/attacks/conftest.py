@@ -25,6 +25,7 @@ import pytest
 from rag.search.desk import Desk
 from rag.settings import SearchSettings
 from rag.store.reader import Reader
+from tests.attacks.crowd import Crowd, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +49,8 @@ def _loaded(path: str) -> ModuleType:
 
 
 if not TYPE_CHECKING:
-    Wire = _loaded("server/conftest.py").Wire
+    _server = _loaded("server/conftest.py")
+    Wire, listen, lasting_listen = _server.Wire, _server.listen, _server.lasting_listen
 
 AUDIT = '"logger": "refdesk.audit"'  # for the operator, whom these servers tell of each call
 PRINCIPALS = {
@@ -574,3 +576,9 @@ class Shelf:
 def shelf(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
     return Shelf(small_desk, tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def crowd(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Crowd:
+    """Two hundred people, each with a key and a document of their own. Only for reading."""
+    return gathered(scripts, tmp_path_factory.mktemp("crowd"))

@@ -1,0 +1,102 @@
+"""Two hundred people of four tenants. Each has an API key, and a document that nobody else may see."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rag.keys import ApiKey, Keys, keys_file, new_secret, written
+from rag.settings import SEARCH_SCOPE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+
+TENANTS = ("acorn", "birch", "cedar", "dogwood")
+PEOPLE = 200
+_CANARY = re.compile(rb"zq[a-z]{10}")
+CONFIG = "[access]\nof_documents = true\n"
+COMMON = "# The tower\n\nA pendulum hangs in the tower, and everybody may look at it.\n"
+"""What everybody of a tenant may see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody with a key. `canary` is a word that stands only in the document that is theirs."""
+
+    tenant: str
+    name: str
+    canary: str
+    key: str
+
+    @property
+    def text(self) -> str:
+        """Their document."""
+        front = f"---\nvisibility: restricted\nallow: user:{self.name}\n---\n"
+        return f"{front}# About the {self.canary}\n\nThe {self.canary} pendulum is kept by one alone.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """A data folder with the people's documents and keys in it. Only for reading."""
+
+    data: Path
+    people: tuple[Person, ...]
+    canaries: frozenset[bytes]
+
+    def foreign(self, said: bytes, person: Person) -> set[bytes]:
+        """The canaries of others in what is said to somebody."""
+        return (set(_CANARY.findall(said)) & self.canaries) - {person.canary.encode()}
+
+
+def gathered(scripts: Scripts, folder: Path) -> Crowd:
+    """The crowd, its documents brought in by the installed commands."""
+    data, config = folder / "data", folder / "config.toml"
+    config.write_text(CONFIG)
+
+    def bring_in(tenant: str) -> None:
+        for arguments in (["tenant", "create", tenant], ["ingest", folder / tenant, "--tenant", tenant]):
+            run = scripts.admin(*arguments, "--data", data, "--config", config)
+            assert run.returncode == 0, run.stderr
+
+    people = _people(data)
+    for tenant in TENANTS:
+        (folder / tenant).mkdir()
+        (folder / tenant / "tower.md").write_text(COMMON)
+    for person in people:
+        (folder / person.tenant / f"{person.name}.md").write_text(person.text)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(bring_in, TENANTS))
+    return Crowd(data, people, frozenset(person.canary.encode() for person in people))
+
+
+def _people(data: Path) -> tuple[Person, ...]:
+    """The people, whose keys are written into the data folder: a command for each would take minutes."""
+    drawn, now = random.Random(2026), datetime.now(UTC)  # noqa: S311 repeatable, not secret
+    people, keys = [], []
+    for number in range(PEOPLE):
+        secret, digest = new_secret()
+        tenant, user = TENANTS[number % len(TENANTS)], f"user{number}"
+        key = ApiKey(
+            id=f"{number:08x}",
+            digest=digest,
+            tenant=tenant,
+            user=user,
+            groups=(),
+            scopes=(SEARCH_SCOPE,),
+            created_at=now,
+            expires_at=now + timedelta(days=1),
+        )
+        canary = "zq" + "".join(drawn.choices(string.ascii_lowercase, k=10))
+        people.append(Person(tenant, user, canary, written(key, secret)))
+        keys.append(key)
+    data.mkdir(mode=0o700)
+    keys_file(data).touch(mode=0o600)
+    keys_file(data).write_text(Keys(keys=tuple(keys)).model_dump_json())
+    return tuple(people)

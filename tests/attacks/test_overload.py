@@ -1,0 +1,574 @@
+"""H: one client's flood, dawdling or vanishing costs the others little, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import select
+import shutil
+import socket
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import httpx2
+import psutil
+import pytest
+
+from tests.attacks.neighbours import embedding, neighbour
+from tests.attacks.raw_http import USUAL, Channel, Connection, Request, bearer, message, posted, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tests.attacks.crowd import Crowd, Person
+    from tests.attacks.neighbours import Handler, Neighbour
+    from tests.attacks.raw_http import Answer
+    from tests.conftest import Scripts
+    from tests.server.conftest import Era, Message, Remote, Wire
+else:
+    from tests.attacks.conftest import Wire
+
+ERAS: tuple[Era, ...] = ("legacy", "modern")
+BUSY = -32000
+MIB = 1 << 20
+RECEIVE_SECONDS = 1
+CLOSED_SECONDS = 4  # by when a server has let go whoever dawdles
+STUCK = "slowly"  # a query that the embedding endpoint never answers
+UNLIMITED = {"limits_requests_per_minute": "1000000"}
+
+
+def search(person: Person, query: str = "", mode: str = "sparse") -> Message:
+    arguments = {"query": query or person.canary, "mode": mode}
+    return message("tools/call", {"name": "search", "arguments": arguments})
+
+
+def asked(port: int, request: Request) -> Answer:
+    with Connection(port) as connection:
+        return connection.ask(request)
+
+
+def served(port: int, person: Person, era: Era = "modern") -> float:
+    """How long an honest question takes, in seconds; it must find what is theirs."""
+    began = time.perf_counter()
+    answer = asked(port, posted(era, person.key, search(person)))
+    assert answer.status == 200, answer
+    assert person.canary.encode() in answer.body, answer
+    return time.perf_counter() - began
+
+
+def is_busy(answer: Answer) -> bool:
+    """Whether it says that there is no room, and when to come again."""
+    if answer.status == 429:
+        return re.search(rb"\r\nretry-after: [1-9]", answer.head.lower()) is not None
+    error = answer.json.get("error", {})
+    return bool(error.get("code") == BUSY and error["data"]["retryAfterMs"] >= 1000)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def regularly(seconds: float, every: float, ask: Callable[[], float]) -> list[float]:
+    """What asking takes, once in a while for some time."""
+    ends, taken = time.monotonic() + seconds, []
+    while time.monotonic() < ends:
+        taken.append(ask())
+        threading.Event().wait(max(0, every - taken[-1]))
+    return taken
+
+
+@contextmanager
+def flooding(port: int, person: Person, *, connections: int, rate: float) -> Iterator[Counter[str]]:
+    """Somebody who asks all the time, at so many requests a second, and what they are told."""
+    told: Counter[str] = Counter()
+    over = threading.Event()
+
+    def flood(number: int) -> None:
+        with Channel(port) as channel:
+            while not over.is_set():
+                began = time.perf_counter()
+                answer = channel.ask(posted(ERAS[number % 2], person.key, search(person)))
+                found = answer is not None and person.canary.encode() in answer.body
+                told["found" if found else "busy" if answer and is_busy(answer) else "else"] += 1
+                over.wait(max(0, connections / rate - (time.perf_counter() - began)))
+
+    with ThreadPoolExecutor(connections) as pool:
+        floods = [pool.submit(flood, number) for number in range(connections)]
+        try:
+            yield told
+        finally:
+            over.set()
+    for one in floods:
+        one.result()
+
+
+def test_h1_h2_who_asks_twenty_times_too_often_is_told_so_and_costs_the_others_little(
+    listen: Callable[..., Remote], crowd: Crowd
+) -> None:
+    flooder, other = crowd.people[0], crowd.people[1]
+    remote = listen(crowd.data, limits_requests_per_minute="240")
+    ask = partial(served, remote.port, other)
+    regularly(0.5, 0.05, ask)
+    alone = regularly(2, 0.1, ask)
+    with flooding(remote.port, flooder, connections=40, rate=200) as told:
+        among = regularly(6, 0.25, ask)
+    for share in (0.5, 0.95):
+        before, now = percentile(alone, share), percentile(among, share)
+        print(f"p{100 * share:g}: {1e3 * before:.1f} -> {1e3 * now:.1f} ms ({now / before:.1f}x)")  # noqa: T201 -s
+        assert now < 5 * before + 0.4
+    assert told["busy"] > told["found"] / 4
+    assert told["found"]
+    assert not told["else"]
+    recovered = time.monotonic() + 5
+    while is_busy(answer := asked(remote.port, posted("modern", flooder.key, search(flooder)))):
+        assert time.monotonic() < recovered
+        threading.Event().wait(0.2)
+    assert flooder.canary.encode() in answer.body
+
+
+def test_an_answer_does_not_wait_for_the_clients_acknowledgement(
+    listen: Callable[..., Remote], crowd: Crowd
+) -> None:
+    """Of a head and a body that are sent one after the other, the second may wait 40 ms."""
+    remote = listen(crowd.data)
+    request = posted("legacy", crowd.people[0].key, message("ping"))
+    taken = []
+    with Connection(remote.port) as connection:
+        for _ in range(30):
+            began = time.perf_counter()
+            assert connection.ask(request).status == 200
+            taken.append(time.perf_counter() - began)
+    assert percentile(taken[5:], 0.2) < 0.035
+
+
+@pytest.fixture(scope="module")
+def impatient(lasting_listen: Callable[..., Remote], crowd: Crowd) -> Remote:
+    """A server that waits a second for what it reads."""
+    return lasting_listen(
+        crowd.data, http_sse="true", limits_receive_seconds=str(RECEIVE_SECONDS), **UNLIMITED
+    )
+
+
+HEAD = "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+LONG = "Content-Type: application/json\r\nAccept: application/json\r\nContent-Length: 9999\r\n\r\n"
+CHUNKED = "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+DAWDLERS: dict[str, tuple[str, str, bytes]] = {
+    "says nothing": ("", "", b""),
+    "says half a line": ("POST /m", "", b""),
+    "drips headers": (HEAD, "", b"X"),
+    "drips lines of headers": (HEAD, "", b"X: y\r\n"),
+    "drips a body": (HEAD, LONG, b" "),
+    "drips a chunked body": (HEAD, CHUNKED, b"1\r\n \r\n"),
+    "drips a body for a stream": (HEAD.replace("{path}", "/messages/?session_id=" + "0" * 32), LONG, b" "),
+    "drips a body that nobody wants": (HEAD.replace("{method}", "GET"), LONG, b" "),
+    "drips a body to nowhere": (HEAD.replace("{path}", "/nowhere"), LONG, b" "),
+    "drips a body in the modern era": (HEAD + "MCP-Protocol-Version: 2026-07-28\r\n", LONG, b" "),
+}
+
+
+def test_h3_two_hundred_who_dawdle_are_let_go_in_their_time_and_the_others_served(
+    impatient: Remote, crowd: Crowd
+) -> None:
+    person, other = crowd.people[0], crowd.people[1]
+    with ExitStack() as stack:
+        dawdlers: dict[socket.socket, str] = {}
+        drips: dict[socket.socket, bytes] = {}
+        for number in range(200):
+            name = list(DAWDLERS)[number % len(DAWDLERS)]
+            head, rest, drip = DAWDLERS[name]
+            key = f"X-API-Key: {person.key}\r\n" if rest and number % 3 else ""
+            opened = stack.enter_context(socket.create_connection(("127.0.0.1", impatient.port)))
+            opened.sendall(
+                (head.format(method="POST", path="/mcp", port=impatient.port) + key + rest).encode()
+            )
+            opened.setblocking(False)  # noqa: FBT003 socket's signature
+            dawdlers[opened], drips[opened] = name, drip
+        ends = time.monotonic() + CLOSED_SECONDS
+        while dawdlers:
+            assert time.monotonic() < ends, Counter(dawdlers.values())
+            assert served(impatient.port, other) < 2
+            for one in list(dawdlers):
+                if _is_closed(one, drips[one]):
+                    del dawdlers[one]
+    served(impatient.port, person)
+
+
+def _is_closed(one: socket.socket, drip: bytes) -> bool:
+    """Whether the other end has let go; if not, it is given one drop more."""
+    try:
+        if not one.recv(1 << 16):
+            return True
+    except BlockingIOError:
+        pass
+    except ConnectionError:
+        return True
+    with suppress(OSError):
+        one.send(drip)
+    return False
+
+
+def test_h3_who_asks_and_never_reads_is_let_go(impatient: Remote, crowd: Crowd) -> None:
+    person, other = crowd.people[0], crowd.people[1]
+    large = posted("legacy", person.key, message("ping", id_="x" * 500_000)).raw(impatient.port)
+    with ExitStack() as stack:
+        deaf = []
+        for _ in range(20):
+            opened = stack.enter_context(socket.socket())
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            opened.connect(("127.0.0.1", impatient.port))
+            stack.enter_context(_sending(opened, large * 20))
+            deaf.append(opened)
+        ends = time.monotonic() + CLOSED_SECONDS
+        while left := _connected(impatient, deaf):
+            assert served(impatient.port, other) < 2
+            assert time.monotonic() < ends, f"{left} are still connected"
+            threading.Event().wait(0.2)
+
+
+@contextmanager
+def _sending(opened: socket.socket, data: bytes) -> Iterator[None]:
+    """Send for as long as the other end takes it."""
+
+    def send() -> None:
+        with suppress(OSError):
+            opened.sendall(data)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            opened.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _connected(remote: Remote, opened: Sequence[socket.socket]) -> int:
+    """To how many of these a server is connected."""
+    ports = {one.getsockname()[1] for one in opened}
+    ends = psutil.Process(remote.process.pid).net_connections()
+    return len([one for one in ends if one.raddr and one.raddr.port in ports and one.status == "ESTABLISHED"])
+
+
+ENDLESS: dict[str, tuple[str, str]] = {
+    "legacy": ("/mcp", ""),
+    "modern": ("/mcp", "MCP-Protocol-Version: 2026-07-28\r\n"),
+    "a stream": ("/messages/?session_id=" + "0" * 32, ""),
+    "nowhere": ("/nowhere", ""),
+    "healthz": ("/healthz", ""),
+    "without a key": ("/mcp", "Authorization: Bearer x\r\n"),
+}
+
+
+def test_h4_a_body_without_an_end_is_cut_off_and_costs_no_memory(impatient: Remote, crowd: Crowd) -> None:
+    person, process = crowd.people[0], psutil.Process(impatient.process.pid)
+    before, over = process.memory_info().rss, threading.Event()
+
+    def send(path: str, more: str) -> None:
+        key = "" if "Bearer" in more else f"X-API-Key: {person.key}\r\n"
+        head = HEAD.format(method="POST", path=path, port=impatient.port) + more + key + CHUNKED
+        with socket.create_connection(("127.0.0.1", impatient.port), timeout=CLOSED_SECONDS) as opened:
+            opened.sendall(head.encode())
+            with suppress(ConnectionError):
+                while not over.is_set():
+                    opened.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+
+    with ThreadPoolExecutor(len(ENDLESS)) as pool:
+        senders = {name: pool.submit(send, *one) for name, one in ENDLESS.items()}
+        ends, peak = time.monotonic() + CLOSED_SECONDS, before
+        while not all(sender.done() for sender in senders.values()) and time.monotonic() < ends:
+            peak = max(peak, process.memory_info().rss)
+            assert served(impatient.port, crowd.people[1]) < 2
+        left = [name for name, sender in senders.items() if not sender.done()]
+        over.set()
+    assert not left
+    assert peak - before < 16 * MIB
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/messages/?session_id=" + "0" * 32])
+@pytest.mark.parametrize("era", ERAS)
+def test_h4_a_body_that_is_announced_too_large_is_refused_before_it_comes(
+    impatient: Remote, crowd: Crowd, path: str, era: Era
+) -> None:
+    person = crowd.people[0]
+    honest = posted(era, person.key, search(person), path=path)
+    for length in (MIB + 1, 300 * MIB, 2**62):
+        headers = (*honest.headers, ("Content-Length", str(length)))
+        with Connection(impatient.port) as connection:
+            assert connection.ask(Request(headers, b"{", path=path, framed=False)).status == 413
+    body = honest.body + b" " * (MIB - len(honest.body))
+    assert asked(impatient.port, Request(honest.headers, body, path=path)).status in {200, 404}
+    served(impatient.port, person)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_h4_a_line_of_300_megabytes_costs_no_memory(scripts: Scripts, crowd: Crowd, era: Era) -> None:
+    person = crowd.people[0]
+    env = {"REFDESK_PRINCIPAL_TENANT": person.tenant, "REFDESK_PRINCIPAL_USER": person.name}
+    with Wire([scripts.server, "--data", crowd.data], scripts.environment | env, era=era) as wire:
+        wire.begin()
+        found = partial(wire.tool, "search", {"query": person.canary, "mode": "sparse"})
+        assert person.canary in found()["structuredContent"]["results"][0]["text"]
+        process, peak = psutil.Process(wire.process.pid), 0
+        before = process.memory_info().rss
+        assert wire.process.stdin
+        wire.process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "')
+        for _ in range(300):
+            wire.process.stdin.write(b"x" * MIB)
+            peak = max(peak, process.memory_info().rss)
+        wire.write('"}}')
+        answer = wire.read()
+        assert answer["id"] is None
+        assert "error" in answer
+        assert peak - before < 16 * MIB
+        assert person.canary in found()["structuredContent"]["results"][0]["text"]
+        assert wire.leave() == 0
+
+
+def test_h5_two_thousand_calls_on_one_connection_are_answered_in_turn_beside_the_others(
+    listen: Callable[..., Remote], crowd: Crowd
+) -> None:
+    person, other = crowd.people[0], crowd.people[1]
+    remote = listen(crowd.data, **UNLIMITED)
+    served(remote.port, other)
+    process = psutil.Process(remote.process.pid)
+    before = process.memory_info().rss
+    raw = b"".join(
+        posted("legacy", person.key, message("ping", id_=number)).raw(remote.port) for number in range(2000)
+    )
+    with Connection(remote.port) as connection, _sending(connection.socket, raw):
+        for number in range(2000):
+            answer = connection.answer()
+            assert answer
+            assert answer.json["id"] == number
+            if number % 400 == 0:
+                assert served(remote.port, other) < 2
+    assert process.memory_info().rss - before < 32 * MIB
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_h5_a_thousand_lines_at_once_are_all_answered_within_bounds(
+    scripts: Scripts, crowd: Crowd, era: Era
+) -> None:
+    person = crowd.people[0]
+    env = {"REFDESK_PRINCIPAL_TENANT": person.tenant, "REFDESK_PRINCIPAL_USER": person.name}
+    with Wire([scripts.server, "--data", crowd.data], scripts.environment | env, era=era) as wire:
+        wire.begin()
+        (hit,) = wire.tool("search", {"query": person.canary, "mode": "sparse"})["structuredContent"][
+            "results"
+        ]
+        process = psutil.Process(wire.process.pid)
+        before = process.memory_info().rss
+        for number in range(1000):
+            wire.send(number, "resources/read", {"uri": hit["uri"] if number % 10 == 0 else f"{hit['uri']}9"})
+        answers = [wire.read() for _ in range(1000)]
+        assert {answer["id"] for answer in answers} == set(range(1000))
+        for answer in answers:
+            assert (person.canary in json.dumps(answer.get("result"))) is (answer["id"] % 10 == 0)
+        assert process.memory_info().rss - before < 48 * MIB
+        assert wire.leave() == 0
+
+
+def test_h5_a_stream_that_nobody_reads_is_ended_in_its_time(impatient: Remote, crowd: Crowd) -> None:
+    person, other = crowd.people[0], crowd.people[1]
+    body = json.dumps(message("ping", id_="x" * 500_000)).encode()
+    with stream(impatient.port, person.key) as (events, path), Channel(impatient.port) as channel:
+        assert channel.ask(posted("legacy", person.key, message("ping", id_=1), path=path))
+        assert json.loads(events.event())["id"] == 1
+        ends = time.monotonic() + CLOSED_SECONDS
+        while (answer := channel.ask(Request(USUAL + bearer(person.key), body, path=path))) is not None:
+            if answer.status == 404:  # there is no such stream any more
+                break
+            assert time.monotonic() < ends
+        served(impatient.port, other)
+
+
+def test_h5_whoever_opens_a_thousand_streams_leaves_room_for_others(
+    listen: Callable[..., Remote], crowd: Crowd
+) -> None:
+    person, other = crowd.people[0], crowd.people[1]
+    remote = listen(crowd.data, http_sse="true")
+    with ExitStack() as stack:
+        for _ in range(1_050):
+            connection = stack.enter_context(Connection(remote.port))
+            connection.send(Request(bearer(person.key), method="GET", path="/sse"))
+            assert connection.socket.recv(9) == b"HTTP/1.1 "
+        served(remote.port, other)
+        with stream(remote.port, other.key):
+            pass
+    served(remote.port, person)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a process holds."""
+
+    descriptors: int
+    threads: int
+    slots: float
+
+
+def held(remote: Remote) -> Resources:
+    """What it holds once nobody is connected any more."""
+    process, ends = psutil.Process(remote.process.pid), time.monotonic() + 5
+    while [one for one in process.net_connections() if one.laddr.port == remote.port and one.raddr]:
+        assert time.monotonic() < ends
+    metrics = httpx2.get(f"http://127.0.0.1:{remote.metrics_port}/metrics").text
+    (active,) = re.findall(r"^refdesk_active (\S+)$", metrics, re.MULTILINE)
+    return Resources(process.num_fds(), process.num_threads(), float(active))
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_h6_five_hundred_who_ask_and_go_leave_nothing_behind(
+    listen: Callable[..., Remote], crowd: Crowd, era: Era
+) -> None:
+    remote = listen(crowd.data, limits_concurrent_per_tenant="8", **UNLIMITED)
+
+    def go(number: int) -> None:
+        drawn, person = random.Random(number), crowd.people[number * 4]  # noqa: S311 repeatable, not secret
+        for _ in range(50):
+            with Connection(remote.port) as connection:
+                raw = posted(era, person.key, search(person, mode="hybrid")).raw(remote.port)
+                connection.socket.sendall(
+                    raw[: drawn.choice([len(raw), len(raw), drawn.randrange(len(raw))])]
+                )
+                select.select([connection.socket], [], [], drawn.uniform(0, 0.03))
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(go, range(2)))  # what it needs once is no leak
+        before = held(remote)
+        list(pool.map(go, range(10)))
+    assert _free_within(remote, crowd.people[0], 1)
+    now = held(remote)
+    assert now.slots == 0
+    assert now.descriptors <= before.descriptors + 8, (before, now)
+    assert now.threads <= before.threads + 16, (before, now)
+    assert remote.leave() == 0
+
+
+def stuck(handler: Handler) -> None:
+    """Embeds everything but one query."""
+    if STUCK in json.loads(handler.server.asked[-1].body)["input"]:
+        handler.server.over.wait(20)
+    embedding(handler)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Neighbour]:
+    with neighbour(stuck) as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def single(
+    endpoint: Neighbour,
+    lasting_listen: Callable[..., Remote],
+    crowd: Crowd,
+    scripts: Scripts,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Remote:
+    """A server with one slot, and an embedding endpoint that may never answer."""
+    tmp_path = tmp_path_factory.mktemp("single")
+    settings = {"PROVIDER": "openai", "MODEL": "eight", "BASE_URL": f"{endpoint.url}/v1", "API_KEY_ENV": "K"}
+    env = {f"REFDESK_EMBEDDER_{name}": value for name, value in settings.items()} | {"K": "sk-x"}
+    (tmp_path / "note.md").write_text("# A note\n\nThe pendulum.\n")
+    tenant: list[str | Path] = ["--tenant", crowd.people[0].tenant, "--data", tmp_path / "data"]
+    for arguments in (["tenant", "create", *tenant[1:]], ["ingest", tmp_path / "note.md", *tenant]):
+        run = scripts.admin(*arguments, env=env)
+        assert run.returncode == 0, run.stderr
+    shutil.copy2(crowd.data / "keys.json", tmp_path / "data")
+    limits = {"limits_concurrent_per_tenant": "1", "limits_request_seconds": "4"}
+    return lasting_listen(tmp_path / "data", more=env, http_sse="true", **limits)
+
+
+def _free_within(remote: Remote, person: Person, seconds: float) -> bool:
+    """Whether the slot becomes free in this time."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        answer = asked(remote.port, posted("modern", person.key, search(person, "pendulum")))
+        if b"pendulum" in answer.body:
+            return True
+        assert is_busy(answer)
+    return False
+
+
+def _wait_for(endpoint: Neighbour, before: int) -> None:
+    ends = time.monotonic() + 10
+    while len(endpoint.asked) == before:
+        assert time.monotonic() < ends
+        threading.Event().wait(0.01)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_h6_a_call_whose_client_is_gone_has_no_slot_any_more(
+    single: Remote, endpoint: Neighbour, crowd: Crowd, era: Era
+) -> None:
+    person = crowd.people[0]
+    assert _free_within(single, person, 5)
+    for _ in range(3):
+        before = len(endpoint.asked)
+        with Connection(single.port) as connection:
+            connection.send(posted(era, person.key, search(person, STUCK, "dense")))
+            _wait_for(endpoint, before)
+            assert not _free_within(single, person, 0.3)
+        assert _free_within(single, person, 2)
+
+
+@pytest.mark.parametrize("way", ["cancels", "goes"])
+def test_h6_a_call_over_a_stream_that_is_taken_back_has_no_slot_any_more(
+    single: Remote, endpoint: Neighbour, crowd: Crowd, way: str
+) -> None:
+    person = crowd.people[0]
+    assert _free_within(single, person, 5)
+    for _ in range(3):
+        before = len(endpoint.asked)
+        with stream(single.port, person.key) as (events, path):
+            given = posted("legacy", person.key, search(person, STUCK, "dense") | {"id": 7}, path=path)
+            assert asked(single.port, given).status == 202
+            _wait_for(endpoint, before)
+            assert not _free_within(single, person, 0.3)
+            if way == "cancels":
+                params = {"requestId": 7}
+                told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+                assert asked(single.port, posted("legacy", person.key, told, path=path)).status == 202
+                assert _free_within(single, person, 2)
+            else:
+                events.socket.shutdown(socket.SHUT_RDWR)
+        assert _free_within(single, person, 2)
+
+
+@pytest.mark.parametrize("era", ["modern"])
+def test_h10_standard_output_is_the_protocols_whatever_libraries_are_told_to_say(
+    scripts: Scripts, crowd: Crowd, era: Era
+) -> None:
+    person = crowd.people[0]
+    env = {
+        "REFDESK_PRINCIPAL_TENANT": person.tenant,
+        "REFDESK_PRINCIPAL_USER": person.name,
+        "REFDESK_SERVER_LOG_LEVEL": "debug",
+        "PYTHONWARNINGS": "always",
+        "PYTHONDEVMODE": "1",
+        "PYTHONVERBOSE": "1",
+        "RUST_LOG": "trace",
+        "LANCE_LOG": "trace",
+        "RUST_BACKTRACE": "full",
+    }
+    with Wire([scripts.server, "--data", crowd.data], scripts.environment | env, era=era) as wire:
+        wire.begin()
+        for mode in ("sparse", "dense", "hybrid"):
+            found = wire.tool("search", {"query": person.canary, "mode": mode})
+            assert person.canary in found["structuredContent"]["results"][0]["text"]
+        wire.tool_error("search", {"query": ""})
+        wire.write("{")
+        assert wire.read()["error"]
+        assert wire.leave() == 0
+        assert wire.gone()
+        assert wire.stderr()
