@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from rag.admin.bench import bench_command, changes_table, measures_table
+from rag.admin.bench import bench_command, changes_table, chosen, measures_table
 from rag.errors import ConfigurationError
 from rag.evaluate.bench.measure import Measure
 from rag.evaluate.bench.run import PARTS
@@ -66,6 +66,22 @@ def test_a_file_that_is_no_run_is_refused_before_anything_is_measured(nothing_se
     assert isinstance(result.exception, ConfigurationError)
     assert "--compare takes what refdesk-admin bench --json printed" in str(result.exception)
     assert "working in" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("parts", "soak", "run"),
+    [
+        ((), 0, list(PARTS)),
+        (("http", "start"), 0, ["start", "http"]),
+        ((), 5, ["soak"]),
+        (("soak", "http"), 0.5, ["http", "soak"]),
+        (("http",), 0.5, ["http", "soak"]),
+    ],
+)
+def test_a_soak_of_minutes_is_a_part_that_is_named(
+    parts: tuple[str, ...], soak: float, run: list[str]
+) -> None:
+    assert chosen(parts, soak) == run
 
 
 def test_its_help_names_every_part() -> None:

@@ -52,7 +52,7 @@ async def watch_memory(pid: int, seen: list[float]) -> None:
 async def _settled(server: Server) -> float:
     pid = server.process.pid
     before = -1.0
-    while (now := _cpu_seconds(pid)) != before:
+    while (now := round(cpu_seconds(pid), 1)) != before:  # threads that only look around use less
         before = now
         await anyio.sleep(PAUSE_SECONDS)
     return _held(pid)
@@ -64,9 +64,10 @@ async def _worked(server: Server, searches: int) -> float:
     return _held(server.process.pid)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """What a process has used, its threads together; systems count in steps of some milliseconds."""
     times = psutil.Process(pid).cpu_times()
-    return round(times.user + times.system, 1)  # its threads that only look around use less
+    return times.user + times.system
 
 
 def _held(pid: int) -> float:

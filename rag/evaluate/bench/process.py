@@ -11,7 +11,8 @@ import sysconfig
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
@@ -20,7 +21,7 @@ from rag.errors import ConfigurationError, RefdeskError
 from rag.settings import DEFAULT_TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from anyio.abc import Process
 
@@ -100,10 +101,14 @@ async def served(command: Sequence[str]) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def running(
-    command: Sequence[str], *, stderr: int | None = subprocess.DEVNULL
+    command: Sequence[str],
+    *,
+    stderr: int | IO[bytes] | None = subprocess.DEVNULL,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Process]:
-    """A process that is killed at the end of the context if it still runs."""
-    async with await anyio.open_process(command, stderr=stderr, env=environment()) as process:
+    """A process with these settings in its environment; killed at the end of the context if it still runs."""
+    env = environment() | dict(settings)
+    async with await anyio.open_process(command, stderr=stderr, env=env) as process:
         try:
             yield process
         finally:

@@ -10,11 +10,13 @@ from rag.embed.open import open_embedder
 from rag.evaluate.bench.access import measure_access
 from rag.evaluate.bench.corpus import sentences
 from rag.evaluate.bench.growth import measure_growth
+from rag.evaluate.bench.http import measure_http
 from rag.evaluate.bench.index import measure_index
 from rag.evaluate.bench.ingestion import measure_ingestion
 from rag.evaluate.bench.memory import measure_memory
 from rag.evaluate.bench.reading import measure_reading
 from rag.evaluate.bench.search import measure_concurrency, measure_search
+from rag.evaluate.bench.soak import measure_soak
 from rag.evaluate.bench.start import measure_start
 from rag.evaluate.bench.stock import Bench, Sizes
 from rag.evaluate.bench.tables import measure_tables
@@ -30,6 +32,8 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Measure]]]] = {
     "search": measure_search,
     "reading": measure_reading,
     "concurrency": measure_concurrency,
+    "http": measure_http,
+    "soak": measure_soak,
     "memory": measure_memory,
     "ingestion": measure_ingestion,
     "growth": measure_growth,

@@ -80,18 +80,26 @@ async def measure_concurrency(bench: Bench) -> list[Measure]:
             rates: dict[str, list[float]] = {way: [] for way in searches}
             for at in range(bench.sizes.rounds + 1):
                 for way, search in searches.items():
-                    rate = await _rate(search, level, bench.sizes.searches // 2)
-                    rates[way] += [rate] if at else []  # the first round fills the caches
+                    reached = await rate(search, level, bench.sizes.searches // 2)
+                    rates[way] += [reached] if at else []  # the first round fills the caches
             measures += against_engine(f"concurrency/{level}", rates, "searches/s")
     return measures
 
 
-async def _rate(search: Callable[[str], Awaitable[object]], level: int, times: int) -> float:
+async def rate(search: Callable[[str], Awaitable[object]], level: int, times: int) -> float:
+    """How many of `times` searches end in a second, with `level` under way at once.
+
+    Raises:
+        Exception: what the first search that failed raised.
+    """
     queries = (QUESTIONS[at % len(QUESTIONS)] for at in range(times))
     began = time.perf_counter()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(level):
-            tasks.start_soon(_ask_all, search, queries)
+    try:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(level):
+                tasks.start_soon(_ask_all, search, queries)
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
     return times / (time.perf_counter() - began)
 
 

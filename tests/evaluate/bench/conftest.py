@@ -25,3 +25,11 @@ def said() -> list[str]:
 def bench(tmp_path: Path, small_desk: ModuleType, said: list[str]) -> Bench:
     vectors = small_desk.vectors(SENTENCES)
     return Bench(tmp_path, small_desk.BagOfWords(), SENTENCES, vectors, Sizes(), said.append)
+
+
+@pytest.fixture(scope="session")
+def few_sentences(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one document of the demo's."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "gps-time.md").write_bytes((corpus / "gps-time.md").read_bytes())
+    return folder

@@ -35,6 +35,7 @@ SMALL = Sizes(
     tenants=(1, 3),
     files=1,
     book=20,
+    requests=40,
 )
 COMMAND = "from rag.admin.bench import bench_command; bench_command()"
 AT_MOST_SECONDS = 60
@@ -42,14 +43,9 @@ MODES = ("dense", "sparse", "hybrid")
 WAYS = ("library", "stdio")
 STAGES = ("read", "parse", "chunk", "embed", "write", "index", "whole run")
 SHARES = ("50 %", "1 %", "0.01 %")
+ERAS = ("legacy", "modern")
+COUNTED = ("errors", "leaks")
 FILTERS = ("", *(f"/access and filter {share}" for share in SHARES))
-
-
-@pytest.fixture(scope="module")
-def few_sentences(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    (folder / "gps-time.md").write_bytes((corpus / "gps-time.md").read_bytes())
-    return folder
 
 
 def run(corpus: Path, *parts: str, say: Callable[[str], None]) -> list[Measure]:
@@ -81,6 +77,16 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
         **{f"search/{mode}/{way}": "ms" for mode in MODES for way in WAYS},
         **{f"get_source{which}/{way}": "ms" for which in ("", "/5 MB") for way in WAYS},
         **{f"concurrency/{level}/{way}": "searches/s" for level in (1, 4, 16) for way in WAYS},
+        **{f"http/{what}/{era}": "ms" for what in ("search", "cpu", "cpu on top") for era in ERAS},
+        **{f"http/16 at once/{era}": "searches/s" for era in ERAS},
+        "soak/memory": "MB",
+        "soak/memory per 1,000 requests": "kB",
+        "soak/descriptors": "descriptors",
+        "soak/threads": "threads",
+        "soak/requests": "requests",
+        "soak/rate": "requests/s",
+        "soak/changes": "changes",
+        **{f"soak/{what}": "requests" for what in COUNTED},
         "memory/idle": "MB",
         "memory/working": "MB",
         **{f"ingest/{stage}": "chunks/s" for stage in STAGES},
@@ -100,12 +106,19 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
 
 
 def test_every_figure_is_positive_and_lies_between_its_own_bounds(measures: dict[str, Measure]) -> None:
-    assert not [one for one in measures.values() if not 0 < one.min <= one.value <= one.p95]
+    signed = {f"http/cpu on top/{era}" for era in ERAS} | {"soak/memory per 1,000 requests"}
+    counts = {f"soak/{what}" for what in COUNTED}
+    figures = [one for name, one in measures.items() if name not in signed | counts]
+    assert not [one for one in figures if not 0 < one.min <= one.value <= one.p95]
+    assert [measures[name].value for name in counts] == [0, 0]
 
 
 def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> None:
     without = {name for name, one in measures.items() if one.ratio is None}
     nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
+    nothing |= {f"http/cpu on top/{era}" for era in ERAS}
+    nothing |= {f"soak/{what}" for what in ("requests", "rate", "changes", *COUNTED)}
+    nothing |= {"soak/memory per 1,000 requests"}
     assert without == nothing | {"access/worst filter", "access/refused filter"}
 
 

@@ -1,0 +1,118 @@
+"""What HTTP costs, against the library: time and CPU of a search, and the rate that many clients reach."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rag.errors import RefdeskError
+from rag.evaluate.bench.corpus import QUESTIONS
+from rag.evaluate.bench.load import tool
+from rag.evaluate.bench.measure import measured, rotated
+from rag.evaluate.bench.memory import cpu_seconds
+from rag.evaluate.bench.remote import ERAS, connected, listening, make_keys
+from rag.evaluate.bench.search import PRINCIPAL, desk_on, rate
+from rag.evaluate.bench.stock import stocked
+from rag.records import SearchRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from rag.evaluate.bench.measure import Measure
+    from rag.evaluate.bench.remote import Connection
+    from rag.evaluate.bench.stock import Bench
+    from rag.search.desk import Desk
+
+    Search = Callable[[str], Awaitable[None]]
+    Way = Callable[[int], AbstractAsyncContextManager[Search]]
+
+CLIENTS = 16
+FEWEST = 32  # searches whose CPU is read together: systems count it in steps of up to 16 ms
+LIBRARY = "library"
+FAILED = b'"isError":true'
+
+
+async def measure_http(bench: Bench) -> list[Measure]:
+    """Hybrid searches in both eras, of one client and of many, against the library's in this process."""
+    data = await stocked(bench, bench.sizes.collection)
+    key = make_keys(data, {"ann": frozenset()})["ann"]
+    async with listening(data) as remote:
+        ways: dict[str, Way] = {LIBRARY: partial(_in_library, desk_on(bench, data))}
+        for era in ERAS:
+            calls = {query: remote.request(era, key, *tool("search", query=query)) for query in QUESTIONS}
+            ways[era] = partial(_over_http, remote.port, calls)
+        bench.say("searching over HTTP")
+        measures = await _one_by_one(bench, ways, remote.pid)
+        bench.say(f"searching over HTTP, {CLIENTS} at once")
+        return measures + await _rates(bench, ways)
+
+
+@asynccontextmanager
+async def _in_library(desk: Desk, _clients: int) -> AsyncIterator[Search]:
+    async def search(query: str) -> None:
+        await desk.search(PRINCIPAL, SearchRequest(query))
+
+    yield search
+
+
+@asynccontextmanager
+async def _over_http(port: int, requests: Mapping[str, bytes], clients: int) -> AsyncIterator[Search]:
+    """A search by any of so many clients, each of which keeps its connection."""
+    async with AsyncExitStack() as stack:
+        idle = [await stack.enter_async_context(connected(port)) for _ in range(clients)]
+        yield partial(_ask, idle, requests)
+
+
+async def _ask(idle: list[Connection], requests: Mapping[str, bytes], query: str) -> None:
+    connection = idle.pop()
+    answer = await connection.ask(requests[query])
+    if answer.status != 200 or FAILED in answer.body:  # noqa: PLR2004 OK
+        raise RefdeskError(f"The server answered a search over HTTP with {answer.status}: {answer.body!r}")
+    idle.append(connection)
+
+
+async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> list[Measure]:
+    """How long a search takes, and its CPU in the process that answers it."""
+    took: dict[str, list[float]] = defaultdict(list)
+    cpu: dict[str, list[float]] = defaultdict(list)
+    for at in range(bench.sizes.rounds + 1):
+        for name, way in rotated(list(ways.items()), at):
+            async with way(1) as search:
+                times, used = await _spent(search, os.getpid() if name == LIBRARY else server, bench)
+            if at:  # the first round fills the caches
+                took[name] += times
+                cpu[name].append(used)
+    measures = []
+    for era in ERAS:
+        on_top = [whole - part for whole, part in zip(cpu[era], cpu[LIBRARY], strict=True)]
+        measures.append(measured(f"http/search/{era}", took[era], "ms", took[LIBRARY]))
+        measures.append(measured(f"http/cpu/{era}", cpu[era], "ms", cpu[LIBRARY]))
+        measures.append(measured(f"http/cpu on top/{era}", on_top, "ms"))
+    return measures
+
+
+async def _spent(search: Search, pid: int, bench: Bench) -> tuple[list[float], float]:
+    """The milliseconds that each search took, and those of CPU that each of them used."""
+    before, times = cpu_seconds(pid), []
+    for at in range(max(FEWEST, bench.sizes.searches)):
+        began = time.perf_counter()
+        await search(QUESTIONS[at % len(QUESTIONS)])
+        times.append((time.perf_counter() - began) * 1000)
+    return times, (cpu_seconds(pid) - before) * 1000 / len(times)
+
+
+async def _rates(bench: Bench, ways: Mapping[str, Way]) -> list[Measure]:
+    """Searches a second, so many at once."""
+    rates: dict[str, list[float]] = defaultdict(list)
+    for at in range(bench.sizes.rounds + 1):
+        for name, way in rotated(list(ways.items()), at):
+            async with way(CLIENTS) as search:
+                reached = await rate(search, CLIENTS, bench.sizes.searches)
+            rates[name] += [reached] if at else []
+    library = rates[LIBRARY]
+    return [measured(f"http/{CLIENTS} at once/{era}", rates[era], "searches/s", library) for era in ERAS]
