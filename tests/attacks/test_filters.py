@@ -80,7 +80,7 @@ STRINGS = {
     "nots": "NOT (" * 100,
 }
 WORST = ("final", "' OR 1=1 --", "') OR ('1'='1", "1=1) -- ", "final', 'draft", "fina_", "FINAL")
-TOO_LONG = {"over": "x" * 513, "nul": "fin\0al", "megabyte": "x" * 1_000_000}
+TOO_LONG = {"over": "x" * 513, "nul": "fin\0al", "very long": "x" * 300_000}
 
 POSITIONS: dict[str, Callable[[str], Message]] = {
     "value": lambda text: {"status": text},
@@ -439,8 +439,8 @@ OVER: dict[str, tuple[object, str]] = {
     "C8-expression": ({"status": {"$regex": "(a?){50}" * 1_000}}, "status can't be asked '$regex'; "),
     "C8-function": ({"regexp_like(status, '(a?){50}')": True}, "There is no field "),
     "C8-arithmetic": ({"year": {"$add": [1, 1]}}, "year can't be asked '$add'; "),
-    "C8-100000-fields": ({f"field{at}": 1 for at in range(100_000)}, "There is no field 'field0' "),
-    "C8-100000-operators": ({"year": {f"$gt{at}": 1 for at in range(100_000)}}, "year can't be asked "),
+    "C8-50000-fields": ({f"field{at}": 1 for at in range(50_000)}, "There is no field 'field0' "),
+    "C8-50000-operators": ({"year": {f"$gt{at}": 1 for at in range(50_000)}}, "year can't be asked "),
 }  # fmt: skip
 
 
@@ -454,12 +454,12 @@ def test_c7_c8_what_is_over_a_limit_is_refused_and_the_next_question_answered(
 
 
 @pytest.mark.parametrize(
-    "opened", ['{"$not":', '{"$and":[', "["], ids=["C7-nots-100000", "C7-ands-100000", "C7-lists-100000"]
+    "opened", ['{"$not":', '{"$and":[', "["], ids=["C7-nots-80000", "C7-ands-80000", "C7-lists-80000"]
 )
 def test_c7_what_is_too_deep_to_be_read_is_answered_as_such(askers: Askers, opened: str) -> None:
     asker = askers["a0-legacy"]
     closed = "".join({"{": "}", "[": "]"}.get(one, "") for one in reversed(opened))
-    deep = opened * 100_000 + "1" + closed * 100_000
+    deep = opened * 80_000 + "1" + closed * 80_000  # still a line that is read
     asker.write(f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"x":{deep}}}}}')
     assert asker.read()["error"]["code"] == -32700
     assert pages(asker, {"status": "final"}) == {"one.md"}

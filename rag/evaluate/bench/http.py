@@ -81,10 +81,11 @@ async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> lis
     took: dict[str, list[float]] = defaultdict(list)
     cpu: dict[str, list[float]] = defaultdict(list)
     for at in range(bench.sizes.rounds + 1):
+        count = max(FEWEST, bench.sizes.searches if at else 0)  # the first round fills the caches
         for name, way in rotated(list(ways.items()), at):
             async with way(1) as search:
-                times, used = await _spent(search, os.getpid() if name == LIBRARY else server, bench)
-            if at:  # the first round fills the caches
+                times, used = await _spent(search, os.getpid() if name == LIBRARY else server, count)
+            if at:
                 took[name] += times
                 cpu[name].append(used)
     measures = []
@@ -96,10 +97,10 @@ async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> lis
     return measures
 
 
-async def _spent(search: Search, pid: int, bench: Bench) -> tuple[list[float], float]:
-    """The milliseconds that each search took, and those of CPU that each of them used."""
+async def _spent(search: Search, pid: int, count: int) -> tuple[list[float], float]:
+    """The milliseconds that each of so many searches took, and what of CPU it used on average."""
     before, times = cpu_seconds(pid), []
-    for at in range(max(FEWEST, bench.sizes.searches)):
+    for at in range(count):
         began = time.perf_counter()
         await search(QUESTIONS[at % len(QUESTIONS)])
         times.append((time.perf_counter() - began) * 1000)
@@ -112,7 +113,7 @@ async def _rates(bench: Bench, ways: Mapping[str, Way]) -> list[Measure]:
     for at in range(bench.sizes.rounds + 1):
         for name, way in rotated(list(ways.items()), at):
             async with way(CLIENTS) as search:
-                reached = await rate(search, CLIENTS, bench.sizes.searches)
+                reached = await rate(search, CLIENTS, bench.sizes.searches if at else FEWEST)
             rates[name] += [reached] if at else []
     library = rates[LIBRARY]
     return [measured(f"http/{CLIENTS} at once/{era}", rates[era], "searches/s", library) for era in ERAS]

@@ -45,7 +45,7 @@ class Sizes:
     tenants: tuple[int, ...] = (1, 100, 2_000)
     files: int = 100  # for ingestion
     book: int = 5_000  # chunks of the long source
-    requests: int = 1_000  # of all kinds, at least, for the server over HTTP
+    requests: int = 600  # of all kinds, at least, for the server over HTTP
     soak_seconds: float = 0  # that they go on for, at least
 
 
