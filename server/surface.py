@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp import types
@@ -192,6 +194,12 @@ def _tool(
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     """A model's JSON Schema without what its names already say: hosts pay for every byte."""
+    return deepcopy(_made_schema(model))
+
+
+@cache
+def _made_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Made once: it takes longer than all the rest of listing the tools."""
     schema: dict[str, Any] = _compact(model.model_json_schema())
     return schema
 
