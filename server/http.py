@@ -17,7 +17,6 @@ from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
@@ -39,7 +38,6 @@ from server.asgi import (
     Deadline,
     Followed,
     Patient,
-    header,
 )
 from server.identity import Caller
 
@@ -67,29 +65,25 @@ SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
 
 
 class Endpoint:
-    """The one POST endpoint: each era by its own manager, without sessions."""
+    """The one POST endpoint for both protocol eras, without sessions."""
 
     def __init__(
         self, server: Server[Any], security: TransportSecuritySettings, admission: Admission
     ) -> None:
-        def manager(*, json_response: bool) -> StreamableHTTPSessionManager:
-            return StreamableHTTPSessionManager(
-                server,
-                json_response=json_response,
-                stateless=True,
-                security_settings=security,
-                max_request_body_size=MAX_BODY_BYTES,
-            )
-
-        # A modern stream ends when its client leaves; older clients limit what a stream may hold.
-        self._modern, self._legacy = manager(json_response=False), manager(json_response=True)
-        self._attended = Attended(self._legacy.handle_request)
+        self._manager = StreamableHTTPSessionManager(
+            server,
+            json_response=True,  # there is nothing to tell before the answer
+            stateless=True,
+            security_settings=security,
+            max_request_body_size=MAX_BODY_BYTES,
+        )
+        self._attended = Attended(self._manager.handle_request)
         self._admission = admission
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """As long as requests are served."""
-        async with self._modern.run(), self._legacy.run():
+        async with self._manager.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,14 +91,12 @@ class Endpoint:
         if scope["method"] != "POST":
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
             return
-        version = header(scope, b"mcp-protocol-version")
-        legacy = not version or version in HANDSHAKE_PROTOCOL_VERSIONS
         try:
             self._admission.check(tenant_in(scope))
         except BusyError as error:
             await busy(error)(scope, receive, send)
             return
-        await (self._attended if legacy else self._modern.handle_request)(scope, receive, send)
+        await self._attended(scope, receive, send)
 
 
 def tenant_in(scope: Scope) -> str:

@@ -309,6 +309,29 @@ def test_h4_a_body_that_is_announced_too_large_is_refused_before_it_comes(
     served(impatient.port, person)
 
 
+LONG = "x" * 60_000
+HEADS: dict[str, tuple[bytes, bytes]] = {  # what is sent, and how the answer begins
+    "one long header": (f"X-Long: {LONG}\r\n\r\n".encode(), b"HTTP/1.1 200 "),
+    "a longer one": (f"X-Long: {LONG * 10}\r\n\r\n".encode(), b"HTTP/1.1 400 "),
+    "many headers": (b"X-Many: y\r\n" * 100_000 + b"\r\n", b"HTTP/1.1 400 "),
+    "a header without an end": (f"X-Long: {LONG * 200}".encode(), b"HTTP/1.1 400 "),
+    "a name without an end": (LONG.encode() * 200, b"HTTP/1.1 400 "),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_h4_a_head_that_is_too_long_is_refused_and_costs_no_memory(impatient: Remote, name: str) -> None:
+    rest, expected = HEADS[name]
+    process = psutil.Process(impatient.process.pid)
+    before = process.memory_info().rss
+    with Connection(impatient.port) as connection:
+        with suppress(ConnectionError):  # refused before it was whole
+            connection.socket.sendall(HEAD.format(method="GET", path="/readyz", port=impatient.port).encode())
+            connection.socket.sendall(rest)
+        assert connection.socket.recv(13) == expected
+    assert process.memory_info().rss - before < 4 * MIB
+
+
 @pytest.mark.parametrize("era", ERAS)
 def test_h4_a_line_of_300_megabytes_costs_no_memory(scripts: Scripts, crowd: Crowd, era: Era) -> None:
     person = crowd.people[0]

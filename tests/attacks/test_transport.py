@@ -124,6 +124,31 @@ def test_d1_credentials_of_two_people_open_no_door(remote: Remote, crowd: Crowd)
                 assert connection.socket.recv(13) == b"HTTP/1.1 401 ", (door, headers)
 
 
+@pytest.mark.parametrize("era", ERAS)
+def test_d1_what_follows_a_body_is_nobodys_credentials(remote: Remote, crowd: Crowd, era: Era) -> None:
+    person = crowd.people[0]
+    request = posted(era, "", search(person))
+    key, chunked = bearer(person.key), ("Transfer-Encoding", "chunked")
+    headers = (*request.headers[:2], *request.headers[3:], chunked)
+    line = "".join(f"{name}: {value}\r\n" for name, value in key).encode()
+    chunk = f"{len(request.body):x}\r\n".encode() + request.body + b"\r\n0\r\n"
+    behind = replace(request, headers=headers, body=chunk + line + b"\r\n", framed=False)
+    before = replace(request, headers=headers + key, body=chunk + b"X-More: x\r\n\r\n", framed=False)
+    assert finds(asked(remote.port, before), person)
+    assert asked(remote.port, behind).status == 401
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_client_that_would_rather_speak_otherwise_is_answered(
+    remote: Remote, crowd: Crowd, era: Era
+) -> None:
+    person = crowd.people[0]
+    request = posted(era, person.key, search(person))
+    for wish in ("h2c", "websocket"):
+        headers = (*request.headers, ("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", wish))
+        assert finds(asked(remote.port, replace(request, headers=headers)), person), wish
+
+
 ELSEWHERE: dict[str, tuple[int, Headers]] = {
     "another host": (421, (("Host", "evil.example"),)),
     "another host at the port": (421, (("Host", "evil.example:{port}"),)),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Way = Callable[[int], AbstractAsyncContextManager[Search]]
 
 CLIENTS = 16
-FEWEST = 32  # searches whose CPU is read together: systems count it in steps of up to 16 ms
+BLOCK = 32  # searches between two looks at the CPU, which systems count in steps of up to 16 ms
 LIBRARY = "library"
 FAILED = b'"isError":true'
 
@@ -80,12 +80,12 @@ async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> lis
     """How long a search takes, and its CPU in the process that answers it."""
     took: dict[str, list[float]] = defaultdict(list)
     cpu: dict[str, list[float]] = defaultdict(list)
-    for at in range(bench.sizes.rounds + 1):
-        count = max(FEWEST, bench.sizes.searches if at else 0)  # the first round fills the caches
+    blocks = max(1, bench.sizes.rounds * bench.sizes.searches // BLOCK)
+    for at in range(blocks + 1):
         for name, way in rotated(list(ways.items()), at):
             async with way(1) as search:
-                times, used = await _spent(search, os.getpid() if name == LIBRARY else server, count)
-            if at:
+                times, used = await _spent(search, os.getpid() if name == LIBRARY else server)
+            if at:  # the first round fills the caches
                 took[name] += times
                 cpu[name].append(used)
     measures = []
@@ -97,14 +97,14 @@ async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> lis
     return measures
 
 
-async def _spent(search: Search, pid: int, count: int) -> tuple[list[float], float]:
-    """The milliseconds that each of so many searches took, and what of CPU it used on average."""
+async def _spent(search: Search, pid: int) -> tuple[list[float], float]:
+    """The milliseconds that each search of a block took, and those of CPU that it used on average."""
     before, times = cpu_seconds(pid), []
-    for at in range(count):
+    for at in range(BLOCK):
         began = time.perf_counter()
         await search(QUESTIONS[at % len(QUESTIONS)])
         times.append((time.perf_counter() - began) * 1000)
-    return times, (cpu_seconds(pid) - before) * 1000 / len(times)
+    return times, (cpu_seconds(pid) - before) * 1000 / BLOCK
 
 
 async def _rates(bench: Bench, ways: Mapping[str, Way]) -> list[Measure]:
@@ -113,7 +113,7 @@ async def _rates(bench: Bench, ways: Mapping[str, Way]) -> list[Measure]:
     for at in range(bench.sizes.rounds + 1):
         for name, way in rotated(list(ways.items()), at):
             async with way(CLIENTS) as search:
-                reached = await rate(search, CLIENTS, bench.sizes.searches if at else FEWEST)
+                reached = await rate(search, CLIENTS, bench.sizes.searches if at else BLOCK)
             rates[name] += [reached] if at else []
     library = rates[LIBRARY]
     return [measured(f"http/{CLIENTS} at once/{era}", rates[era], "searches/s", library) for era in ERAS]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -65,7 +67,9 @@ async def _worked(server: Server, searches: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used, its threads together; systems count in steps of some milliseconds."""
+    """What a process has used, its threads together; but on Linux, in steps of up to 16 ms."""
+    if sys.platform == "linux":
+        return time.clock_gettime((~pid << 3) | 2)  # its CPU clock, as clock_getcpuclockid(3) names it
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
