@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rag.settings import LimitSettings
 
 SETTLING_SECONDS = 0.1  # from the wire to a slot, and from a slot to the wire
+WAITING = 4  # times as many of a tenant's requests may wait as may run: clients come in bursts
 IDLE_TENANTS = 1024  # remembered at most, of those that ask nothing just now
 
 
@@ -64,7 +65,7 @@ class Admission:
         """Whether a request of the tenant need not wait for long; transports ask before they read it.
 
         Raises:
-            BusyError: as many wait already as may run at once, or the tenant asked too often.
+            BusyError: four times as many wait already as may run at once, or the tenant asked too often.
         """
         if self._patience:
             return
@@ -74,7 +75,7 @@ class Admission:
         theirs.counted_at = now
         if theirs.budget < 1:
             self._refuse("Too many requests.", max(1, math.ceil((1 - theirs.budget) * 60 / most)))
-        if theirs.slots.statistics().tasks_waiting >= self._limits.concurrent_per_tenant:
+        if theirs.slots.statistics().tasks_waiting >= WAITING * self._limits.concurrent_per_tenant:
             self._refuse("The desk is busy.", 1)
 
     @asynccontextmanager

@@ -272,7 +272,7 @@ def test_a_request_that_has_begun_is_answered_before_it_leaves(
 async def test_calls_over_sse_are_answered_before_it_leaves(
     listen: Callable[..., Remote], world: World
 ) -> None:
-    remote = listen(world.data, http_sse="true", limits_queue_seconds="10")
+    remote = listen(world.data, http_sse="true", limits_queue_seconds="10", limits_concurrent_per_tenant="16")
     calls, headers = 30, {"X-API-Key": world.ann}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=30) as client,
