@@ -1,0 +1,64 @@
+"""Newer documents before older ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from rag.records import Hit
+
+MissingDate = Literal["ignore", "penalize", "error"]
+"""A hit without a date keeps its score, counts as infinitely old, or is an error."""
+
+DAY = timedelta(days=1)
+
+
+def decay(age_days: float, half_life_days: float) -> float:
+    """What is left of 1 after `age_days` if half is left after `half_life_days` (above 0); 1 for the future.
+
+    Example: 60 days at a half-life of 30 -> 0.25.
+    """
+    return float(0.5 ** (max(0.0, age_days) / half_life_days))
+
+
+def aged(score: float, left: float, *, weight: float) -> float:
+    """`score` of which the share `weight` (in [0, 1]) decays to `left` of itself; one below 0 stays.
+
+    Example: 0.8 with a quarter left at weight 0.5 -> 0.8 * 0.5 + 0.8 * 0.5 * 0.25 = 0.5.
+    """
+    return score if score < 0 else score * (1 - weight) + score * weight * left
+
+
+def by_recency(
+    hits: Sequence[Hit], *, now: datetime, half_life_days: float, weight: float, missing: MissingDate
+) -> list[Hit]:
+    """`hits` with their scores aged by their source's own date, best first; equals in the order given.
+
+    Raises:
+        ConfigurationError: a hit has no date, and `missing` is "error".
+    """
+    new = [replace(hit, score=_score(hit, now, half_life_days, weight, missing)) for hit in hits]
+    return sorted(new, key=lambda hit: -hit.score)
+
+
+def _score(hit: Hit, now: datetime, half_life_days: float, weight: float, missing: MissingDate) -> float:
+    if hit.source.date is not None:
+        left = decay((now - hit.source.date) / DAY, half_life_days)
+        return aged(hit.score, left, weight=weight)
+    match missing:
+        case "ignore":
+            return hit.score
+        case "penalize":
+            return aged(hit.score, 0.0, weight=weight)
+        case "error":
+            raise ConfigurationError(
+                f"{hit.chunk.id} has no date to rank it by: give its source one, "
+                "or let undated hits be ignored or penalized."
+            )
