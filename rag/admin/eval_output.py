@@ -9,6 +9,7 @@ import click
 
 from rag.admin.console import print_table
 from rag.errors import ConfigurationError
+from rag.evaluate.ask import FAITHFUL
 from rag.evaluate.report import report_page
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rag.evaluate.compare import Comparison, Pair
     from rag.evaluate.runs import QuestionResult, Run, Summary
 
-COLUMNS = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
+COLUMNS = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5", *FAITHFUL)
 LISTED = 10  # questions won, and as many lost
 TITLE_WIDTH = 60
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "access": "access",
     "key": "key",
     "status": "status",
+    "cite": "cite",
     "eval": "evaluate",
     "bench": "bench",
     "config": "config",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rag.errors import InvalidRequestError, NotFoundError
@@ -12,6 +13,7 @@ from rag.evaluate import metrics
 from rag.evaluate.metrics import Stretch
 from rag.evaluate.runs import Finding, QuestionResult
 from rag.records import MAX_LIMIT, SearchRequest
+from rag.search.check import check_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +38,8 @@ RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
     "hit_rate@10": metrics.hit_rate,
 }
 TOKENS = tuple(f"{name}@{PASSAGES}" for name in ("token_recall", "token_precision", "token_IoU"))
-METRICS = (*RANKED, *TOKENS)
+FAITHFUL = ("citations_readable", "quotes_verbatim")  # of a stored answer: shares of those that it has
+METRICS = (*RANKED, *TOKENS, *FAITHFUL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ async def _asked(
     return QuestionResult(
         id=one.question.id,
         text=one.question.text,
-        metrics=_metrics(one, near, deep, depth),
+        metrics=_metrics(one, near, deep, depth) | await _faithfulness(desk, one),
         latency_ms=round(took * 1000, 3),
         expected=one.grades,
         hits=tuple(_finding(one, hit) for hit in near[:SHOWN_HITS]),
@@ -123,6 +126,15 @@ def _metrics(one: Expected, near: Sequence[Hit], deep: Sequence[Hit], depth: int
         tokens = metrics.token_scores(found, one.wanted(found))
         scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
     return scores
+
+
+async def _faithfulness(desk: Desk, one: Expected) -> dict[str, float]:
+    """How much of the question's stored answer holds for who asks; quotes that cite nothing don't count."""
+    checked = await check_answer(desk, one.principal, one.question.answer)
+    citations = [citation.readable for citation in checked.citations]
+    quotes = [quote.verdict == "verbatim" for quote in checked.quotes if quote.cited]
+    pairs = zip(FAITHFUL, (citations, quotes), strict=True)
+    return {name: fmean(of_each) for name, of_each in pairs if of_each}
 
 
 def _finding(one: Expected, hit: Hit) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.evaluate.ask import TOKENS, Contender
+from rag.evaluate.ask import FAITHFUL, TOKENS, Contender
 from rag.evaluate.evaluation import Room, contenders, evaluate, existing_room, fresh_room
 from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
-from rag.records import Principal
+from rag.records import Access, Principal
+from rag.search.desk import open_desk
 from rag.settings import Settings
+from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -269,6 +272,37 @@ async def test_questions_are_asked_of_the_collections_that_exist(
             (run,) = await ran(judged, room, watching)
         assert run.summary.metrics["hit_rate@5"] == 1
         assert not room.absent
+
+
+async def test_answers_that_are_stored_are_held_against_the_documents_for_who_asks(
+    clock_room: Path, watching: Watching, tmp_path: Path
+) -> None:
+    ann, bob = Principal("default", "ann"), Principal("default", "bob")
+    settings = Settings(data=shutil.copytree(clock_room, tmp_path / "data"))
+    async with open_desk(settings, {}) as desk:
+        there = await desk.sources(ann, after=("", ""), limit=99)
+        (collection,) = await desk.collections(ann)
+    (found,) = (one for one in there if one.title == "The pendulum and the escapement")
+    async with open_writer(settings.data, collection) as writer:
+        await writer.set_access({found.id: Access("restricted", frozenset({"user:ann"}))})
+    title = f'"{found.title}" [{found.id}/0]'
+    answers = {
+        "both hold": (ann, title, (1, 1)),
+        "half": (ann, f'{title}, "ж" [{found.id}/0], [{found.id}/9999] "loose"', (1 / 2, 1 / 2)),
+        "neither": (bob, title, (0, 0)),
+        "no quotes": (ann, f"[{found.id}/0]", (1, None)),
+        "no citations": (ann, "Indeed.", (None, None)),
+        "no answer": (ann, "", (None, None)),
+    }
+    questions = [
+        Question(name, "time?", {found.id: 1}, asking=Asking(who), answer=text)
+        for name, (who, text, _) in answers.items()
+    ]
+    async with existing_room(JudgedSet("mine", tuple(questions)), settings, None) as room:
+        (run,) = await ran(JudgedSet("mine", tuple(questions)), room, watching)
+    shares = {one.id: tuple(map(one.metrics.get, FAITHFUL)) for one in run.questions}
+    assert shares == {name: expected for name, (_, _, expected) in answers.items()}
+    assert [run.summary.metrics[name] for name in FAITHFUL] == [2.5 / 4, 1.5 / 3]
 
 
 async def test_a_room_without_documents_is_an_error(

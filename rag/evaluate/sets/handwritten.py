@@ -34,6 +34,7 @@ class _QuestionLine(AskingLine):
     text: str
     expect: tuple[str, ...] | dict[str, Grade] = ()
     quotes: tuple[str, ...] = ()
+    answer: str = ""
 
 
 class _QuestionFile(BaseModel):
@@ -56,8 +57,9 @@ def read_questions(path: Path) -> JudgedSet:
 
     Each has `text`, and `expect` (the sources that answer it, by id, URI, URL or path; or a table of
     them with grades), `quotes` (words of the passage that answers it), or both. It can carry
-    `principal`, `collections`, `sources` and `exclude_sources`. Questions whose `text` is empty, or
-    that expect nothing, are left out and counted.
+    `principal`, `collections`, `sources` and `exclude_sources`, and an `answer` that was given to it,
+    whose citations and quotes are checked. Questions whose `text` is empty, or that expect nothing, are
+    left out and counted.
 
     Raises:
         ConfigurationError: the file can't be read or isn't so.
@@ -87,6 +89,7 @@ def _question(line: _QuestionLine) -> Question:
         documents=expected,
         excerpts=tuple(Excerpt(quote, tuple(expected)) for quote in line.quotes if quote.strip()),
         asking=line.asking(),
+        answer=line.answer,
     )
 
 
@@ -99,6 +102,7 @@ _HEAD = """\
 #   text    the question
 #   expect  the sources that answer it: ids, URIs or paths; with grades: {{"a.md" = 2, "b.md" = 1}}
 #   quotes  words of the passage that must be found; without them any passage of the source will do
+#   answer  an answer that an assistant gave, if there is one: its citations and quotes are checked
 #
 # A question can also restrict the search, by sources = […], exclude_sources = […], collections = […] and
 # filter = {{…}}, and say who asks, by principal = {{tenant = "…"}}. Hits that these don't allow are leaks,

@@ -43,7 +43,7 @@ class Question:
 
     `documents` gives the relevant ones their grade, 1 or more; they are named as the set names
     them, or by a source's id, URI, URL or path. Where there are `excerpts`, these are what must
-    be found instead.
+    be found instead. `answer` is one that was given to it, with citations.
     """
 
     id: str
@@ -51,6 +51,7 @@ class Question:
     documents: Mapping[str, int] = field(default_factory=dict)
     excerpts: tuple[Excerpt, ...] = ()
     asking: Asking = Asking()
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,18 @@ def test_lines_of_json_say_the_same_as_toml(
     assert read_set(question_file(toml)).questions == judged.questions
 
 
+def test_a_question_can_carry_an_answer_that_was_given(question_file: Callable[..., Path]) -> None:
+    file = question_file("""
+        [[questions]]
+        text = "why?"
+        expect = ["a.md"]
+        answer = '''It is "so" [a/1].'''
+    """)
+    assert read_set(file).questions == (Question("1", "why?", {"a.md": 1}, answer='It is "so" [a/1].'),)
+    line = json.dumps({"text": "why?", "expect": ["a.md"], "answer": 'It is "so" [a/1].'})
+    assert read_set(question_file(line, "q.jsonl")).questions == read_set(file).questions
+
+
 def test_what_is_not_finished_is_left_out_counted_and_keeps_its_number(
     question_file: Callable[..., Path],
 ) -> None:

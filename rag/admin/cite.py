@@ -1,0 +1,132 @@
+"""`refdesk-admin cite`: whether an answer's citations and quotes hold."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from rag.admin.console import command, counted, print_json
+from rag.admin.sources import open_collections
+from rag.records import Principal
+from rag.search.check import check_answer
+from rag.search.desk import open_desk
+from rag.search.untrusted import label
+from rag.store.schema import chunk_id
+from rag.tenants import local_principal, tenant_of
+
+if TYPE_CHECKING:
+    from rag.search.check import CheckedAnswer, CheckedCitation, CheckedQuote
+    from rag.settings import Settings
+
+FAILED = 1
+WIDTH = 10  # of verdicts
+
+
+@click.group("cite")
+def cite_command() -> None:
+    """Check what an assistant's answer cites and quotes."""
+
+
+@command("check")
+@click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
+@click.option("--user", default="", metavar="NAME", help="The user who asked; else as in the settings.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable.")
+async def check_command(
+    settings: Settings, *, answer: IO[bytes], user: str, groups: tuple[str, ...], as_json: bool
+) -> int:
+    """Check that citations can be read and quotes are verbatim.
+
+    FILE holds the answer, as text; - or none is standard input. A citation reads [source_id/seq]. A quote
+    stands in quotation marks or is a block quote, and rests on the next citation in its paragraph: it must
+    stand there to the letter, but for white space and what an ellipsis leaves out. Quotes without a
+    citation behind them are not checked.
+
+    Exits with 1 if who asked can't read a citation, or a quote is not where it should be.
+    """
+    text = _text(answer)
+    named = Principal(tenant_of(settings), user or None, frozenset(groups))
+    principal = named if user or groups else local_principal(settings)
+    async with open_desk(settings, os.environ) as desk:
+        checked = await check_answer(desk, principal, text)
+    hidden = await _there(settings, {one.id for one in checked.citations if not one.readable})
+    if as_json:
+        print_json(_json(checked, hidden))
+    else:
+        _print(checked, hidden)
+    return 0 if checked.holds else FAILED
+
+
+def _text(answer: IO[bytes]) -> str:
+    try:
+        return answer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError("The answer is not in UTF-8.") from error
+
+
+async def _there(settings: Settings, ids: set[str]) -> set[str]:
+    """The ids of all passages of these sources, whoever may read them: only operators may know."""
+    tables = await open_collections(settings, None)
+    stored = [one for table in tables for one in (await table.sources(map(_source_id, ids))).values()]
+    return {chunk_id(one.source.id, seq) for one in stored for seq in range(one.source.chunk_count)}
+
+
+def _source_id(id_: str) -> str:
+    return id_.partition("/")[0]
+
+
+def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
+    return {
+        "holds": checked.holds,
+        "citations": [
+            {
+                "id": one.id,
+                "exists": one.readable or one.id in hidden,
+                "readable": one.readable,
+                "title": one.source and one.source.title,
+            }
+            for one in checked.citations
+        ],
+        "quotes": [asdict(one) for one in checked.quotes],
+    }
+
+
+def _print(checked: CheckedAnswer, hidden: set[str]) -> None:
+    for citation in checked.citations:
+        click.echo(_citation_line(citation, exists=citation.id in hidden))
+    for quote in checked.quotes:
+        click.echo(_quote_line(quote))
+    readable = sum(one.readable for one in checked.citations)
+    verbatim = sum(one.verdict == "verbatim" for one in checked.quotes)
+    click.echo(
+        f"{counted(len(checked.citations), 'citation')}, {readable} readable; "
+        f"{counted(len(checked.quotes), 'quote')}, {verbatim} verbatim."
+    )
+
+
+def _citation_line(one: CheckedCitation, *, exists: bool) -> str:
+    if one.source and one.chunk:
+        page = f", p. {one.chunk.page}" if one.chunk.page else ""
+        return f"{'readable':{WIDTH}}  [{one.id}]  {label(one.source.title)}{page}"
+    if exists:
+        return f"{'hidden':{WIDTH}}  [{one.id}]  it exists, but not for who asked"
+    return f"{'missing':{WIDTH}}  [{label(one.id)}]  there is no such passage"
+
+
+def _quote_line(one: CheckedQuote) -> str:
+    wanted, found = (", ".join(f"[{label(id_)}]" for id_ in ids) for ids in (one.cited, one.found))
+    match one.verdict:
+        case "verbatim":
+            where = f"in {wanted}"
+        case "elsewhere":
+            where = f"not in {wanted} but in {found}"
+        case "not found":
+            where = f"not in {wanted}"
+        case "unchecked":
+            where = "no citation behind it"
+    return f"{one.verdict:{WIDTH}}  “{label(one.text)}”  {where}"
+
+
+cite_command.add_command(check_command)

@@ -1,0 +1,169 @@
+"""refdesk-admin cite check: an answer is held against the documents, for who asked."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk, Screen
+
+HILLS = "They spend it in the hills. " * 100
+TEXT = (
+    f"# Leave\n\nThere are thirty days of leave.\n\n# Where\n\n{HILLS}\n\n# When\n\nNobody works in August."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A desk with a document, the document's id and its last passage, and a file for answers."""
+
+    desk: Desk
+    inside: Desk
+    id: str
+    last: int
+    file: Path
+
+    def check(self, answer: str, *options: str, code: int = 0) -> list[str]:
+        """What is printed about an answer, line by line."""
+        self.file.write_text(answer, encoding="utf-8")
+        return self.inside.run("cite", "check", self.file, *options, code=code).stdout.splitlines()
+
+
+@pytest.fixture
+def case(desk: Desk, inside: Desk, tmp_path: Path) -> Case:
+    (tmp_path / "leave.md").write_text(TEXT)
+    inside.run("ingest", tmp_path / "leave.md")
+    (source,) = inside.json("sources")["sources"]
+    return Case(desk, inside, source["id"], source["chunks"] - 1, tmp_path / "answer.md")
+
+
+def test_an_answer_that_holds_exits_with_0(case: Case) -> None:
+    case.file.write_text(f'All have "thirty days\nof leave" [{case.id}/0], they "say".')
+    assert case.desk.run("cite", "check", case.file).stdout.splitlines() == [
+        f"readable    [{case.id}/0]  Leave",
+        f"verbatim    “thirty days of leave”  in [{case.id}/0]",
+        "unchecked   “say”  no citation behind it",
+        "1 citation, 1 readable; 2 quotes, 1 verbatim.",
+    ]
+
+
+def test_a_citation_or_a_quote_that_does_not_hold_exits_with_1(case: Case) -> None:
+    assert case.check(f"[{case.id}/0] [{case.id}/99] [notes.md/1]", code=1) == [
+        f"readable    [{case.id}/0]  Leave",
+        f"missing     [{case.id}/99]  there is no such passage",
+        "missing     [notes.md/1]  there is no such passage",
+        "3 citations, 1 readable; 0 quotes, 0 verbatim.",
+    ]
+    assert (
+        case.check(f'"forty days" [{case.id}/0]', code=1)[1]
+        == f"not found   “forty days”  not in [{case.id}/0]"
+    )
+    assert case.check("It cites nothing.") == ["0 citations, 0 readable; 0 quotes, 0 verbatim."]
+
+
+def test_a_quote_that_stands_elsewhere_is_found_there(case: Case) -> None:
+    answer = '"Nobody works in August" [{}/{}]'
+    assert case.check(answer.format(case.id, case.last))[1] == (
+        f"verbatim    “Nobody works in August”  in [{case.id}/{case.last}]"
+    )
+    assert case.check(answer.format(case.id, 0), code=1)[1] == (
+        f"elsewhere   “Nobody works in August”  not in [{case.id}/0] but in [{case.id}/{case.last}]"
+    )
+
+
+def test_what_exists_is_told_from_what_does_not_for_operators_alone(case: Case) -> None:
+    case.inside.run("access", "set", case.id, "--allow", "group:hr", "--deny", "user:bob")
+    answer = f'"thirty days" [{case.id}/0] [aaaaaaaaaaaaaaaa/0]'
+    others: tuple[list[str], ...] = (
+        [],
+        ["--user", "ann"],
+        ["--user", "bob", "--group", "hr"],
+        ["--group", "it"],
+    )
+    for options in others:
+        lines = case.check(answer, *options, code=1)
+        assert lines[0] == f"hidden      [{case.id}/0]  it exists, but not for who asked"
+        assert lines[1].startswith("missing     [aaaaaaaaaaaaaaaa/0]")
+        assert lines[2].startswith("not found   “thirty days”")
+    for options in (["--group", "hr"], ["--user", "ann", "--group", "it", "--group", "hr"]):
+        assert case.check(answer, *options, code=1)[0] == f"readable    [{case.id}/0]  Leave"
+    assert case.check(f"[{case.id}/0]", "--group", "hr")
+
+
+def test_who_asks_is_as_in_the_settings_unless_it_is_said(case: Case, tmp_path: Path) -> None:
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    config = tmp_path / "config.toml"
+    config.write_text('[principal]\nuser = "ann"\n')
+    assert case.check(f"[{case.id}/0]", "--config", str(config))
+    assert case.check(f"[{case.id}/0]", "--config", str(config), "--user", "bob", code=1)
+
+
+def test_another_tenant_s_documents_are_missing(case: Case) -> None:
+    case.inside.run("tenant", "create", "acme")
+    assert case.check(f"[{case.id}/0]", "--tenant", "acme", code=1)[0].startswith("missing")
+    assert case.check(f"[{case.id}/0]", "--tenant", "default")[0].startswith("readable")
+
+
+def test_json_has_it_all(case: Case) -> None:
+    case.file.write_text(f'"thirty days" [{case.id}/0] and "x" [{case.id}/99]')
+    case.inside.run("access", "set", case.id, "--allow", "user:ann")
+    for options, readable in ((["--user", "ann"], True), ([], False)):
+        shown = case.desk.json("cite", "check", case.file, *options, code=1)
+        assert shown == {
+            "holds": False,
+            "citations": [
+                {
+                    "id": f"{case.id}/0",
+                    "exists": True,
+                    "readable": readable,
+                    "title": "Leave" if readable else None,
+                },
+                {"id": f"{case.id}/99", "exists": False, "readable": False, "title": None},
+            ],
+            "quotes": [
+                {
+                    "text": "thirty days",
+                    "cited": [f"{case.id}/0"],
+                    "verdict": "verbatim" if readable else "not found",
+                    "found": [],
+                },
+                {"text": "x", "cited": [f"{case.id}/99"], "verdict": "not found", "found": []},
+            ],
+        }
+
+
+@pytest.mark.parametrize("file", [[], ["-"]])
+def test_an_answer_can_come_on_standard_input(case: Case, file: list[str]) -> None:
+    script = f"{case.desk.scripts.folder / 'refdesk-admin'}"
+    for answer, code in ((f"\ufeff> thirty days [{case.id}/0]", 0), (f"\ufeff> forty [{case.id}/0]", 1)):
+        run = subprocess.run(
+            [script, "cite", "check", *file, "--data", case.desk.data],
+            env=case.desk.scripts.environment,
+            input=answer.encode(),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert (run.returncode, run.stderr) == (code, b"")
+
+
+def test_an_answer_that_can_t_be_read_is_misuse(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "latin.md").write_bytes(b"\xe9")
+    for name, words in (("latin.md", "not in UTF-8"), ("none.md", "No such file"), (".", "Is a directory")):
+        run = case.inside.run("cite", "check", tmp_path / name, code=2)
+        assert words in run.stderr
+        assert run.stdout == ""
+
+
+def test_an_answer_can_t_move_the_cursor_of_a_terminal(case: Case, screen: Screen) -> None:
+    case.file.write_text(f'"a \x1b]0;trap\x07 quote" [{case.id}/0] and [a\x1b[31mred/0]')
+    code, shown = screen("cite", "check", case.file, "--data", case.desk.data)
+    assert code == 1
+    assert "trap" in shown
+    assert not {"\x07", "\x1b"} & set(shown)
