@@ -9,6 +9,7 @@ import difflib
 import json
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -16,14 +17,16 @@ import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rag.errors import ConfigurationError
-from rag.settings import AccessRule, ProfileSettings, Settings
+from rag.settings import DEFAULT_PROFILE, AccessRule, HitStages, ProfileSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
 ENVIRONMENT_PREFIX = "REFDESK_"
+TABLES = (tuple[AccessRule, ...], HitStages)
+"""Lists of tables, which are for the file."""
 DEFAULT_CONFIG = Path(platformdirs.user_config_dir("refdesk", appauthor=False)) / "config.toml"
 
 
@@ -51,7 +54,9 @@ def load_settings(
     for key, value in (flags or {}).items():
         if value is not None:
             _put(values, tuple(key.split(".")), value if isinstance(value, int) else str(value))
-    return _validated(values, "the environment or flags", "")
+    settings = _validated(values, "the environment or flags", "")
+    _check_profiles(settings, str(path), text)
+    return settings
 
 
 def config_path(config: Path | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
@@ -93,7 +98,7 @@ def _environment_values(environment: Mapping[str, str]) -> Iterator[tuple[tuple[
     known = {
         environment_name(keys): (keys, annotation)
         for keys, annotation in setting_keys().items()
-        if annotation != tuple[AccessRule, ...]  # tables are for the file
+        if annotation not in TABLES
     }
     for name, raw in environment.items():
         if not name.startswith(ENVIRONMENT_PREFIX) or name == "REFDESK_CONFIG":
@@ -130,10 +135,21 @@ def _validated(values: dict[str, Any], place: str, text: str) -> Settings:
         raise ConfigurationError("\n".join(lines)) from error
 
 
+def _check_profiles(settings: Settings, place: str, text: str) -> None:
+    known = (DEFAULT_PROFILE, *settings.search.profiles)
+    if unknown := [name for name in settings.server.profiles if name not in known]:
+        line = _line_of(("server", "profiles"), text)
+        where = f"{place}, line {line}" if line else "the environment"
+        raise ConfigurationError(
+            f"{where}: server.profiles: there is no profile {unknown[0]!r}; there are: {', '.join(known)}."
+        )
+
+
 def _explained(details: ErrorDetails, place: str, text: str) -> str:
-    keys = tuple(str(part) for part in details["loc"] if isinstance(part, str) and part != "[key]")
-    line = _line_of(keys, text)
+    path = _path(details["loc"])
+    line = _line_of(path, text)
     where = f"{place}, line {line}" if line else place
+    keys = tuple(part for part in path if not part.isdecimal())
     name = ".".join(keys)
     if details["type"] == "extra_forbidden":
         known = {".".join(key): None for key in setting_keys()} | dict.fromkeys(Settings.model_fields)
@@ -143,17 +159,30 @@ def _explained(details: ErrorDetails, place: str, text: str) -> str:
     return f"{where}: {name}: {details['msg'].removeprefix('Value error, ')}."
 
 
-def _line_of(keys: tuple[str, ...], text: str) -> int | None:
-    """The 1-based line where a key or a section begins in a TOML text, if it is written in the usual form."""
+def _path(location: Sequence[int | str]) -> tuple[str, ...]:
+    """Where a mistake is: names of keys, and the places of tables in their list."""
+    parts = [part for part in location if part != "[key]"]
+    kinds = [at for at, part in enumerate(parts) if parts[at - 2 : at - 1] == ["stages"] and at > 1]
+    return tuple(str(part) for at, part in enumerate(parts) if at not in kinds)
+
+
+def _line_of(path: tuple[str, ...], text: str) -> int | None:
+    """The 1-based line of a TOML text, written in the usual form, nearest to where a key begins."""
     section: tuple[str, ...] = ()
+    tables = Counter[tuple[str, ...]]()
+    nearest, depth = None, 0
     for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[([^\[\]]+)\]", line):
-            section = tuple(part.strip() for part in header[1].split("."))
+        if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
+            section = tuple(part.strip() for part in header[2].split("."))
+            if header[1] == "[[":
+                tables[section] += 1
+                section = (*section, str(tables[section] - 1))
         name = re.match(r"\s*([\w-]+)\s*=", line)
         here = (*section, name[1]) if name else section
-        if here[: len(keys)] == keys:
-            return number
-    return None
+        common = min(len(here), len(path))
+        if common > depth and here[:common] == path[:common]:
+            nearest, depth = number, common
+    return nearest
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:

@@ -16,7 +16,7 @@ Vectors: TypeAlias = "npt.NDArray[np.float32]"
 """Embeddings, shape (texts, dimension), float32, every row of unit length."""
 
 Mode = Literal["dense", "sparse", "hybrid"]
-MAX_LIMIT = 100  # hits of one search
+MAX_LIMIT = 100  # hits of one search; 0 shows none
 MAX_QUERY_CHARS = 4096
 MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
 Language = Literal[
@@ -44,6 +44,7 @@ Language = Literal[
 FieldType = Literal["string", "integer", "number", "boolean", "datetime", "string list"]
 Value: TypeAlias = "str | int | float | bool | datetime | tuple[str, ...]"
 """What a declared metadata field of a source can hold, by its type; never an empty list."""
+Distance = Literal["cosine", "dot", "euclidean"]
 Visibility = Literal["tenant", "restricted"]
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
 
@@ -189,7 +190,7 @@ class Collection:
     name: str
     embedder: EmbedderIdentity
     language: Language
-    distance: str
+    distance: Distance
     created_at: datetime
     fields: Mapping[str, FieldType] = field(default_factory=dict)
     visibility: Visibility = "tenant"

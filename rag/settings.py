@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import platformdirs
 from pydantic import (
@@ -37,6 +37,7 @@ DEFAULT_COLLECTION = "documents"
 SEARCH_SCOPE = "refdesk:search"
 """What a key or token must be for."""
 DEFAULT_PROFILE = "default"
+RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
 
 
 def _absolute(path: Path) -> Path:
@@ -54,6 +55,9 @@ def _exact(address: str) -> str:
 
 Exact = Annotated[str, AfterValidator(_exact)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
+Weight = Annotated[float, Field(ge=0, le=100)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)]
 
 
@@ -133,12 +137,84 @@ class IngestSettings(_Section):
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
 
+class FusionSettings(_Section):
+    """How the lists of mode hybrid become one."""
+
+    method: Literal["calibrated", "rrf", "dbsf", "convex"] = "calibrated"
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    k: Annotated[int, Field(ge=1, le=1000)] = RRF_K
+    weights: tuple[Weight, Weight] = (1.0, 1.0)
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> FusionSettings:
+        if not any(self.weights):
+            raise ValueError("one of the weights must be more than 0")
+        return self
+
+
+class ThresholdSettings(_Section):
+    """What is left out of an answer for being too unlike the query. None leaves nothing out."""
+
+    min_similarity: Annotated[float, Field(ge=-1, le=1)] | None = None
+    max_distance: Annotated[float, Field(ge=0, le=2)] | None = None
+    percentage_distance: Annotated[float, Field(ge=0, le=1000)] | None = None
+    min_evidence: Annotated[float, Field(ge=-1, le=1)] | None = None
+    weak_evidence: Literal["note", "no hits"] = "note"
+
+    @property
+    def of_hits(self) -> bool:
+        """Whether hits can be left out one by one."""
+        return (self.min_similarity, self.max_distance, self.percentage_distance) != (None, None, None)
+
+
+class RecencyStage(_Section):
+    """Newer documents before older ones, by the date that a document states of itself."""
+
+    stage: Literal["recency"]
+    half_life_days: Annotated[float, Field(gt=0)] = 90.0
+    weight: Share = 0.5
+    missing: Literal["ignore", "penalize", "error"] = "ignore"
+
+
+class DiversifyStage(_Section):
+    """Passages that add something before those that repeat, and no source taking all the room."""
+
+    stage: Literal["diversify"]
+    lambda_: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.7
+    by: Literal["vectors", "words"] = "vectors"
+    source_penalty: Share = 0.0
+    per_source: Annotated[int, Field(ge=1)] | None = None
+
+
+class DedupeStage(_Section):
+    """No passage that nearly repeats a better one."""
+
+    stage: Literal["dedupe"]
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.9
+
+
+HitStage: TypeAlias = RecencyStage | DiversifyStage | DedupeStage
+HitStages: TypeAlias = tuple[Annotated[HitStage, Field(discriminator="stage")], ...]
+
+
 class ProfileSettings(_Section):
     """A named retrieval plan: what it leaves out is as [search] says."""
 
     mode: Mode | None = None
+    limit: Limit | None = None
+    fusion: FusionSettings | None = None
+    thresholds: ThresholdSettings | None = None
     candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
     relax: bool | None = None
+    stages: HitStages | None = None
+
+
+SHIPPED = {
+    "fast": ProfileSettings(candidates=20),
+    "precise": ProfileSettings(candidates=200, stages=(DedupeStage(stage="dedupe"),)),
+    "fresh": ProfileSettings(stages=(RecencyStage(stage="recency"),)),
+}
+"""Profiles that are there unless the operator makes others of these names."""
 
 
 class SearchSettings(_Section):
@@ -146,18 +222,21 @@ class SearchSettings(_Section):
 
     collections: tuple[Name, ...] = ()
     mode: Mode = "hybrid"
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 8
+    limit: Limit = 8
     candidates: Annotated[int, Field(ge=10, le=1000)] = 50
     relax: bool = False
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
-    profiles: dict[Name, ProfileSettings] = {}
+    fusion: FusionSettings = FusionSettings()
+    thresholds: ThresholdSettings = ThresholdSettings()
+    stages: HitStages = ()
+    profiles: dict[Name, ProfileSettings] = SHIPPED
 
     @field_validator("profiles")
     @classmethod
-    def _free_names(cls, profiles: dict[str, ProfileSettings]) -> dict[str, ProfileSettings]:
+    def _with_shipped(cls, profiles: dict[str, ProfileSettings]) -> dict[str, ProfileSettings]:
         if DEFAULT_PROFILE in profiles:
             raise ValueError(f"{DEFAULT_PROFILE} is what [search] itself says; give the profile another name")
-        return profiles
+        return SHIPPED | profiles
 
 
 class ServerSettings(_Section):
@@ -165,6 +244,7 @@ class ServerSettings(_Section):
 
     max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 8000
     include_vectors: bool = False
+    profiles: tuple[Name, ...] = ()
     openai_compat: bool = False
     traces: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"

@@ -110,8 +110,10 @@ class App:
 
     async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(surface.SearchArguments, given)
+        self._check_profile(arguments.profile)
         request = SearchRequest(
             query=arguments.query,
+            profile=arguments.profile,
             limit=arguments.limit,
             mode=arguments.mode,
             collections=None if arguments.collections is None else tuple(arguments.collections),
@@ -129,6 +131,15 @@ class App:
             ),
             arguments.max_chars or server.max_chars,
         )
+
+    def _check_profile(self, name: str | None) -> None:
+        offered = self._settings.server.profiles
+        if name is not None and name not in offered:
+            raise InvalidRequestError(
+                f"profile must be one of {', '.join(offered)}."
+                if offered
+                else "There is no profile to choose from."
+            )
 
     async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(surface.GetSourceArguments, given)

@@ -101,8 +101,9 @@ class SearchArguments(_Arguments):
         str,
         Field(min_length=1, max_length=MAX_QUERY_CHARS, description="The question, or the words to find."),
     ]
-    limit: Annotated[int | None, Field(ge=1, le=MAX_LIMIT, description="Most results.")] = None
+    limit: Annotated[int | None, Field(ge=0, le=MAX_LIMIT, description="Most results.")] = None
     mode: Annotated[Mode | None, Field(description="How to search.")] = None
+    profile: str | None = None
     collections: Annotated[
         list[str] | None, Field(min_length=1, max_length=50, description="Only these collections.")
     ] = None
@@ -146,6 +147,11 @@ def tools(settings: Settings, collections: Sequence[Collection]) -> list[types.T
         properties["max_chars"]["default"] = settings.server.max_chars
     search["properties"]["limit"]["default"] = settings.search.limit
     search["properties"]["mode"]["default"] = settings.search.mode
+    if settings.server.profiles:
+        plans = {"type": "string", "enum": list(settings.server.profiles)}
+        search["properties"]["profile"] = plans | {"description": "The plan to search by."}
+    else:
+        del search["properties"]["profile"]
     if fields := _fields(collections):
         search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
     else:

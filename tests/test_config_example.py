@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rag.configuration import load_settings, setting_keys
-from rag.settings import ProfileSettings, Settings
+from rag.settings import HitStage, ProfileSettings, SearchSettings, Settings
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "config.example.toml"
 
@@ -18,7 +18,7 @@ def test_the_example_equals_the_defaults() -> None:
 
 
 def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
-    keys = [keys for keys in _keys(_uncommented()) if "profiles" not in keys]
+    keys = [keys for keys in _keys(_uncommented()) if keys[:2] != ("search", "profiles")]
     assert keys == list(setting_keys())
 
 
@@ -29,13 +29,22 @@ def test_the_examples_of_profiles_are_complete_and_valid() -> None:
         assert set(ProfileSettings.model_validate(profile).model_dump()) == set(profile)
 
 
+def test_the_example_of_stages_shows_each_with_all_its_options() -> None:
+    shown = _uncommented()["search"]["stages"]
+    read = SearchSettings.model_validate({"stages": shown}).stages
+    assert [one["stage"] for one in shown] == [one.stage for one in read]
+    assert {type(one) for one in read} == set(get_args(HitStage))
+    assert [set(one) for one in shown] == [set(one.model_dump(by_alias=True)) for one in read]
+
+
 def test_every_setting_is_explained_by_a_comment_above_it() -> None:
     lines = EXAMPLE.read_text().splitlines()
     for keys in setting_keys():
-        (at,) = [
+        at, *_ = [
             n
             for n, line in enumerate(lines)
-            if re.match(rf"(# )?{keys[-1]} = ", line) and _section(lines, n) == keys[:-1]
+            if line == f"# [[{'.'.join(keys)}]]"
+            or (re.match(rf"(# )?{keys[-1]} = ", line) and _section(lines, n) == keys[:-1])
         ]
         above = lines[:at]
         while re.match(r"(# )?\w+ = ", above[-1]):  # one comment may explain several keys in a row
@@ -49,7 +58,7 @@ def _uncommented() -> dict[str, Any]:
 
 def _section(lines: list[str], at: int) -> tuple[str, ...]:
     headers = [line.strip("#[] ") for line in lines[:at] if line.startswith(("[", "# ["))]
-    return tuple(headers[-1:])
+    return tuple(headers[-1].split(".")) if headers else ()
 
 
 def _keys(table: dict[str, object], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -78,13 +78,23 @@ EVERY_SETTING = {
     "limits.requests_per_minute": ("60", 60),
     "limits.request_seconds": ("5", 5.0),
     "limits.receive_seconds": ("2.5", 2.5),
+    "search.thresholds.min_similarity": ("0.3", 0.3),
+    "search.thresholds.max_distance": ("0.7", 0.7),
+    "search.thresholds.percentage_distance": ("25", 25.0),
+    "search.thresholds.min_evidence": ("0.25", 0.25),
+    "search.thresholds.weak_evidence": ("no hits", "no hits"),
+    "search.fusion.method": ("rrf", "rrf"),
+    "search.fusion.alpha": ("0.7", 0.7),
+    "search.fusion.k": ("10", 10),
+    "search.fusion.weights": ("2, 1", (2.0, 1.0)),
     "server.include_vectors": ("true", True),
+    "server.profiles": ("fast, default", ("fast", "default")),
     "server.openai_compat": ("true", True),
     "server.traces": ("true", True),
     "server.log_level": ("debug", "debug"),
 }
 """A value for each as it is written in the environment, and as it is understood."""
-ONLY_IN_THE_FILE = ("access", "rules")  # a list of tables
+ONLY_IN_THE_FILE = {("access", "rules"), ("search", "stages")}  # lists of tables
 
 
 @pytest.fixture
@@ -134,7 +144,7 @@ def test_an_address_that_stands_for_several_is_refused(setting: str) -> None:
 
 
 def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:
-    keys_of_one_line = setting_keys().keys() - {ONLY_IN_THE_FILE}
+    keys_of_one_line = setting_keys().keys() - ONLY_IN_THE_FILE
     assert EVERY_SETTING.keys() == {".".join(keys) for keys in keys_of_one_line}
     for keys in keys_of_one_line:
         name = ".".join(keys)
@@ -188,7 +198,7 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
             "# limit\n[search]\nmode = 'dense'\nlimit = '3'\n",
             "line 4: search.limit: Input should be a valid integer.",
         ),
-        ("[search]\nlimit = 0\n", "line 2: search.limit: Input should be greater than or equal to 1."),
+        ("[search]\nlimit = -1\n", "line 2: search.limit: Input should be greater than or equal to 0."),
         ("[search.profiles.default]\nmode = 'dense'\n", "line 1: search.profiles: default is what"),
         ("[search.profiles.Wide]\n", "line 1: search.profiles.Wide: String should"),
         (
@@ -205,6 +215,22 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         (
             "[search]\ncollections = ['ok', 'Not']\n",
             "line 2: search.collections: String should match pattern",
+        ),
+        (
+            "[[search.stages]]\nstage = 'dedupe'\n[[search.stages]]\nstage = 'recency'\nweight = 2\n",
+            "line 5: search.stages.weight: Input should be less than or equal to 1.",
+        ),
+        (
+            "[search]\nlimit = 1\n[[search.stages]]\nstage = 'recent'\n",
+            "line 3: search.stages: Input tag 'recent' found using 'stage' does not match any of",
+        ),
+        (
+            "[search.profiles.new]\n\n[[search.profiles.new.stages]]\nstage = 'recency'\nhalf_life = 2\n",
+            "line 5: there is no setting search.profiles.new.stages.half_life",
+        ),
+        (
+            "[search.profiles.mine]\n[server]\nprofiles = ['mine', 'default', 'fresh', 'theirs']\n",
+            "line 3: server.profiles: there is no profile 'theirs'; there are: default, fast, precise, fr",
         ),
         ("[ingest]\nhidden = 'yes'\n", "line 2: ingest.hidden: Input should be a valid boolean."),
         ("[ingest]\ninclude = [1]\n", "line 2: ingest.include: Input should be a valid string."),
@@ -224,7 +250,7 @@ def test_a_mistake_in_the_file_is_told_with_its_line_and_what_would_be_right(
 
 
 def test_every_mistake_is_told_at_once(write: Write) -> None:
-    complaint = _complaint(write("datta = 'x'\n[search]\nlimit = 0\nmode = 3\n"))
+    complaint = _complaint(write("datta = 'x'\n[search]\nlimit = -1\nmode = 3\n"))
     lines = [line.split(", ")[1].split(":")[0] for line in complaint.splitlines()]
     assert sorted(lines) == ["line 1", "line 3", "line 4"]
 

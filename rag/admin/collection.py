@@ -13,7 +13,7 @@ from rag.admin.console import command, counted, language_option, print_json, pri
 from rag.admin.sources import open_collections
 from rag.embed.open import open_embedder
 from rag.errors import ConfigurationError
-from rag.records import FieldType, Visibility
+from rag.records import Distance, FieldType, Visibility
 from rag.settings import valid_name
 from rag.store.writer import drop_collection, ensure_collection
 from rag.tenants import tenant_of
@@ -65,13 +65,20 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
     default="tenant",
     help="Of new sources: everybody in the tenant sees them (the default), or those that are allowed.",
 )
+@click.option(
+    "--distance",
+    type=click.Choice(get_args(Distance)),
+    default="cosine",
+    help="In what max_distance is measured; all give the same order.",
+)
 @language_option("it")
-async def create_command(
+async def create_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
     name: str,
     fields: dict[str, FieldType],
     visibility: Visibility,
+    distance: Distance,
     language: Language | None,
     as_json: bool,
 ) -> None:
@@ -92,6 +99,7 @@ async def create_command(
             language=language,
             fields=fields,
             visibility=visibility,
+            distance=distance,
         )
     if as_json:
         print_json(_json(made))

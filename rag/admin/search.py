@@ -40,7 +40,7 @@ def _json_object(
 @click.argument("query")
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="How to search.")
 @click.option("--profile", metavar="NAME", help="The retrieval plan: a profile of the settings.")
-@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Most results.")
+@click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Most results.")
 @click.option("--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources that fit.")
 @collection_option(None)
 async def search_command(  # noqa: PLR0913 one parameter an option

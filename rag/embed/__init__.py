@@ -26,6 +26,9 @@ class Embedder(Protocol):
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         """The model's tokens in `text`, each as (start, end) in characters, in order."""
 
+    def known(self, text: str) -> float:
+        """The share of a text, from 0 to 1, that the model has words for; 1 where that can't be told."""
+
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """One unit vector per text, in order. Texts are not blank.
 

@@ -101,6 +101,10 @@ class LocalEmbedder:
         """The model's own tokens."""
         return self.tokens.spans(text)
 
+    def known(self, text: str) -> float:
+        """What the built-in model, whose words are English, doesn't spell in pieces."""
+        return self.tokens.whole(text) if self.identity.model == BUILTIN_NAME else 1.0
+
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """Vectors of the beginnings of `texts`, as far as the window reaches."""
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix

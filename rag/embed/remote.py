@@ -47,6 +47,10 @@ class RemoteEmbedder:
             for span in _split(start, end, whole=end - start <= LONGEST_TOKEN and text[start:end].isascii())
         ]
 
+    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+        """All of it, as nothing tells otherwise."""
+        return 1.0
+
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """What the window holds of each text, in batches that get smaller when the endpoint refuses one.
 

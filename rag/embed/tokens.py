@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,15 @@ class Tokens:
     def window(self, limit: int, prefix: str) -> int:
         """How many tokens of text fit beside the special tokens and `prefix`, if `limit` fit in all."""
         return limit - self._special - len(self.spans(prefix))
+
+    def whole(self, text: str) -> float:
+        """The share of the tokens that begin a word; what a model has no word for, it spells in pieces.
+
+        Example: "leap seconds" as leap, second, s -> 2/3; "Schaltsekunde" as sc, hal, ts, ek, und, e -> 1/6.
+        """
+        spans = self.spans(text)
+        pieces = sum(end == start and text[start].isalnum() for (_, end), (start, _) in pairwise(spans))
+        return 1 - pieces / len(spans) if spans else 1.0
 
     def _encoded(self, text: str) -> Spans:
         offsets: Spans = self._tokenizer.encode(text, add_special_tokens=False).offsets

@@ -17,21 +17,21 @@ from rag.errors import BusyError, NotFoundError
 from rag.records import Answer
 from rag.search.extract import extract
 from rag.search.gate import READS, admit
+from rag.search.hit_stages import through_stages
 from rag.search.plan import make_plan
-from rag.search.recall import concurrently, recall
+from rag.search.recall import Query, concurrently, recall
 from rag.search.relax import explained, impact, relaxed, said
 from rag.search.stages import Stages
+from rag.search.thresholds import UNGROUNDED, is_weak, near_enough
 from rag.search.uris import NOT_FOUND
 from rag.search.view import View, narrowed
+from rag.settings import ThresholdSettings
 from rag.store.catalog import check_embedder
 from rag.store.reader import Reader
 from rag.store.terms import MAX_TERMS, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
-
-    import numpy as np
-    import numpy.typing as npt
 
     from rag.embed import Embedder
     from rag.records import Collection, Extract, Hit, Principal, SearchRequest, Source
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NONE_ASKED = "No passages were asked for: the limit is 0."
+REPEATING = "{} more passages repeat these or come from the same documents."
 NOTHING_YET = "The desk holds no documents yet; an operator ingests them."
 
 
@@ -87,16 +89,22 @@ class Desk:
             views = narrowed(await self._chosen(principal, plan), plan)
         if not views:
             return Answer((), (NOTHING_YET,), stages.ended())
+        if not plan.limit:
+            return Answer((), (NONE_ASKED,), stages.ended())
         for view in views:
             check_embedder(view.table.collection, self._embedder.identity)
         with stages.stage("embed"):
             (vector,) = await self._embedder.embed([plan.query], "query")
+        query = Query(plan.query, vector, self._embedder.known(plan.query))
         notes = self._notes(views, plan)
-        hits = await self._hits(views, plan, vector, stages)
+        hits = await self._hits(views, plan, query, stages, notes)
         if not hits:
             with stages.stage("explain"):
-                hits, why = await self._after_nothing(views, plan, vector)
+                hits, why = await self._after_nothing(views, plan, query)
             notes.append(why)
+        if is_weak(hits, plan.thresholds):
+            hits = hits if plan.thresholds.weak_evidence == "note" else []
+            notes.append(UNGROUNDED)
         return Answer(tuple(hits), tuple(notes), stages.ended())
 
     async def extract(
@@ -149,30 +157,40 @@ class Desk:
         return page
 
     async def _hits(
-        self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32], stages: Stages
+        self, views: Sequence[View], plan: Plan, query: Query, stages: Stages, notes: list[str]
     ) -> list[Hit]:
+        """The first hits in their order; what else a reader must know of them goes to `notes`."""
         with stages.stage("recall"):
-            candidates = await recall(views, plan, vector)
+            candidates = await recall(views, plan, query)
+        pool = len(candidates) if plan.thresholds.of_hits or plan.stages else plan.limit
         with stages.stage("gate"):
-            return await admit(candidates, vector, plan.limit, self._alarm)
+            hits = await admit(candidates, query.vector, pool, self._alarm)
+        metrics = {view.table.collection.name: view.table.collection.distance for view in views}
+        near = near_enough(hits, plan.thresholds, metrics)
+        kept = through_stages(near, plan.stages, stages)
+        if len(kept) < min(plan.limit, len(near)):
+            notes.append(REPEATING.format(len(near) - len(kept)))
+        return kept[: plan.limit]
 
-    async def _after_nothing(
-        self, views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]
-    ) -> tuple[list[Hit], str]:
+    async def _after_nothing(self, views: Sequence[View], plan: Plan, query: Query) -> tuple[list[Hit], str]:
         """What is found without a part of the filter, where that is allowed, and why nothing was found."""
         stages = Stages()  # together they are the one in which this runs
         one_hit = replace(plan, limit=1, candidates=1, mode="sparse" if plan.mode == "sparse" else "dense")
 
         async def finds(others: Sequence[View]) -> bool:
-            return bool(await self._hits(others, one_hit, vector, stages))
+            return bool(await self._hits(others, one_hit, query, stages, []))
 
+        any_likeness = replace(one_hit, thresholds=ThresholdSettings())
+        if plan.thresholds.of_hits and await self._hits(views, any_likeness, query, stages, []):
+            return [], f"{UNGROUNDED} What there is, is less like the query than the thresholds ask for."
         found = await impact(views, finds) if plan.filter is not None else None
         if found is None:
             return [], _why_nothing(views, plan)
         if not plan.relax:
             return [], explained(views, found)
-        hits = await self._hits(relaxed(views, found.dropped), plan, vector, stages)
-        return hits, said(views, found.dropped)
+        notes = [said(views, found.dropped)]
+        hits = await self._hits(relaxed(views, found.dropped), plan, query, stages, notes)
+        return hits, " ".join(notes)
 
     def _alarm(self, sources: int) -> None:
         self.alarms += sources

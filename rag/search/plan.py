@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rag.records import SearchRequest
-    from rag.settings import SearchSettings
+    from rag.settings import FusionSettings, HitStage, SearchSettings, ThresholdSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Plan:
 
     query: str
     mode: Mode
+    fusion: FusionSettings
+    thresholds: ThresholdSettings
     limit: int
     candidates: int
     collections: tuple[str, ...]
@@ -33,6 +35,7 @@ class Plan:
     exclude_sources: tuple[str, ...]
     filter: Mapping[str, object] | None
     relax: bool
+    stages: tuple[HitStage, ...]
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
@@ -43,8 +46,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
     """
     settings = _with_profile(settings, request.profile)
     limit = settings.limit if request.limit is None else request.limit
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidRequestError(f"limit must be from 1 to {MAX_LIMIT}, not {limit}.")
+    if not 0 <= limit <= MAX_LIMIT:
+        raise InvalidRequestError(f"limit must be from 0 to {MAX_LIMIT}, not {limit}.")
     mode = request.mode or settings.mode
     if mode not in get_args(Mode):
         raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
@@ -55,6 +58,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
     return Plan(
         query=_checked_query(request.query),
         mode=mode,
+        fusion=settings.fusion,
+        thresholds=settings.thresholds,
         limit=limit,
         candidates=max(settings.candidates, limit),
         collections=settings.collections if request.collections is None else request.collections,
@@ -62,6 +67,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
         exclude_sources=request.exclude_sources,
         filter=request.filter,
         relax=settings.relax,
+        stages=settings.stages,
     )
 
 
@@ -71,7 +77,8 @@ def _with_profile(settings: SearchSettings, name: str | None) -> SearchSettings:
     if name not in settings.profiles:
         names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
         raise InvalidRequestError(f"There is no profile {name!r}; there are: {names}.")
-    return settings.model_copy(update=settings.profiles[name].model_dump(exclude_none=True))
+    given = settings.profiles[name]
+    return settings.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
 
 
 def _checked_query(query: str) -> str:

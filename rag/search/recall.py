@@ -7,16 +7,23 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
+import numpy as np
 
-from rag.rank.fusion import best_scores, ranks, reciprocal_rank_fusion
+from rag.rank.fusion import (
+    best_scores,
+    calibrated_fusion,
+    convex_combination,
+    distribution_based_fusion,
+    ranks,
+    reciprocal_rank_fusion,
+)
+from rag.store.terms import query_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
-    from rag.records import Mode
     from rag.search.plan import Plan
     from rag.search.view import View
     from rag.store.reader import Ranking, StoredChunk
@@ -37,44 +44,78 @@ class Candidate:
     versions: tuple[StoredChunk, ...] = ()
 
 
-async def recall(views: Sequence[View], plan: Plan, vector: npt.NDArray[np.float32]) -> list[Candidate]:
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is searched for: a text, its vector, and the share of it that the model has words for."""
+
+    text: str
+    vector: npt.NDArray[np.float32]
+    known: float
+
+
+async def recall(views: Sequence[View], plan: Plan, query: Query) -> list[Candidate]:
     """What the mode's lists find in the views, fused, best first.
 
-    Each list is one ranking over all tables: cosines compare between tables, and BM25 scores
-    nearly do.
+    Each list is one ranking over all tables, whose scores compare: cosines, and BM25 in units of the
+    rarest word of its table.
     """
     tables = [(view.table, view.where) for view in views]
     calls: list[Callable[[], Awaitable[Ranking]]] = []
     if plan.mode != "sparse":
-        calls += [partial(table.dense, vector, plan.candidates, where) for table, where in tables]
+        calls += [partial(table.dense, query.vector, plan.candidates, where) for table, where in tables]
     if plan.mode != "dense":
-        calls += [partial(table.sparse, plan.query, plan.candidates, where) for table, where in tables]
+        calls += [partial(table.sparse, query.text, plan.candidates, where) for table, where in tables]
     rankings = await concurrently(calls)
-    lists = [rankings[: len(views)], rankings[len(views) :]] if plan.mode == "hybrid" else [rankings]
-    scored = [[(one.stored.id, one.score) for part in parts for one in part] for parts in lists]
     seen: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
     for view, ranking in zip([*views, *views], rankings, strict=False):
         for stored in (one.stored for one in ranking):
             _, versions = seen.get(stored.id, (view, ()))
             seen[stored.id] = view, (*versions, stored)
-    return [Candidate(id_, score, *seen[id_]) for id_, score in fused(plan.mode, scored)]
+    scores = _scores(plan, query, views, rankings)
+    return [Candidate(id_, score, *seen[id_]) for id_, score in scores.items()]
 
 
-def fused(mode: Mode, lists: Sequence[Sequence[tuple[str, float]]]) -> Iterable[tuple[str, float]]:
-    """The lists of a mode as one ranking of ids with scores, best first, each once; higher is better.
+def _scores(
+    plan: Plan, query: Query, views: Sequence[View], rankings: Sequence[Ranking]
+) -> Mapping[str, float]:
+    """The lists of a mode as one ranking of ids with scores, best first; higher is better.
 
-    A list can hold a chunk twice, once for each version, while its source is being replaced.
-
-    The score is the cosine in mode dense, the share of the best BM25 score in mode sparse
-    (the BM25 score itself tells of documents that one may not see), and that of the fused
-    ranks in mode hybrid.
+    The score is the cosine in mode dense, the share of the best BM25 score in mode sparse (the BM25 score
+    itself tells of documents that one may not see), and what the fusion makes of both in mode hybrid.
     """
-    if mode == "hybrid":
-        return reciprocal_rank_fusion([ranks(one) for one in lists]).items()
-    (ranking,) = lists
-    scores = best_scores(ranking)
-    best = max(scores.values(), default=1.0) if mode == "sparse" else 1.0
-    return [(id_, score / best) for id_, score in scores.items()]
+    if plan.mode == "dense":
+        return _listed(rankings)
+    sparse = _listed(rankings[-len(views) :])
+    if plan.mode == "sparse":
+        best = max(sparse.values(), default=1.0)
+        return {id_: score / best for id_, score in sparse.items()}
+    dense, fusion = _listed(rankings[: len(views)]), plan.fusion
+    match fusion.method:
+        case "rrf":
+            both = [ranks(dense.items()), ranks(sparse.items())]
+            return reciprocal_rank_fusion(both, weights=fusion.weights, k=fusion.k)
+        case "dbsf":
+            return distribution_based_fusion([dense, sparse])
+        case "convex":
+            return convex_combination(_cosines(rankings, query), sparse, alpha=fusion.alpha)
+        case "calibrated":
+            words = max(len(query_terms(query.text, view.table.collection.language)) for view in views)
+            cosines = _cosines(rankings, query)
+            return calibrated_fusion(cosines, sparse, words=words, known=query.known)
+
+
+def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
+    """What tables found, as one list; a chunk is twice in a table while its source is being replaced."""
+    return best_scores((one.stored.id, one.score) for ranking in rankings for one in ranking)
+
+
+def _cosines(rankings: Sequence[Ranking], query: Query) -> Mapping[str, float]:
+    """The cosine of each candidate, whichever list found it."""
+    stored = [one.stored for ranking in rankings for one in ranking]
+    if not stored:
+        return {}
+    cosines = np.stack([one.vector for one in stored]) @ query.vector
+    return best_scores(zip((one.id for one in stored), cosines.tolist(), strict=True))
 
 
 async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MAX_OUTLINE = 100  # headings of a source that a reply names at most
 MAX_METADATA_CHARS = 500  # a document can bring as much as it likes, and it comes with every hit
 MAX_URL_CHARS = 500
+SCORE_DIGITS = 2  # more would tell how common words are in passages that the reader may not see
 
 
 class Reply(BaseModel):
@@ -154,7 +155,7 @@ def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
         date=_moment(source.date),
         indexed_at=source.ingested_at.isoformat(timespec="seconds"),
         text=without_images(chunk.text),
-        score=round(hit.score, 4),
+        score=round(hit.score, SCORE_DIGITS),
         similarity=round(hit.similarity, 4),
         metadata=_metadata(source),
         citation=f"[{chunk.id}]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from math import log
 from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.query import FullTextOperator, MatchQuery
@@ -97,13 +98,14 @@ class CollectionReader:
         self._timeout = timedelta(seconds=timeout_seconds)
         self._summaries: dict[str, StoredSource | None] = {}
         self._any: dict[str, bool] = {}
+        self._chunk_count: int | None = None
         self._version = -1
         self._full_text = False
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """The chunks nearest to `vector` with their cosine similarity."""
         with engine_errors("searching by meaning"):
-            query = self._chunks.query().nearest_to(vector).distance_type(cast(Any, self.collection.distance))
+            query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all order alike
             # Refined, because a quantised index gives distances of its own kind.
             query = query.minimum_nprobes(PROBES).maximum_nprobes(0).refine_factor(REFINED)
             columns = [*CHUNK_COLUMNS, "vector", "_distance"]
@@ -111,9 +113,11 @@ class CollectionReader:
         return [Scored(stored, 1.0 - distance) for stored, distance in _with(rows, "_distance")]
 
     async def sparse(self, text: str, limit: int, where: str) -> Ranking:
-        """The chunks that hold words of `text`, with their BM25 score (comparable within one query only).
+        """The chunks that hold words of `text`, with their BM25 score in units of the rarest word.
 
-        Stop words don't count, nor do words beyond the first `MAX_TERMS`.
+        That is one that only one of the table's chunks holds, whose weight is about the logarithm of their
+        number. So scores of tables compare, within one query. Stop words don't count, nor do words beyond
+        the first `MAX_TERMS`.
 
         Raises:
             NotReadyError: the collection has no full-text index.
@@ -125,7 +129,14 @@ class CollectionReader:
         with engine_errors("searching by words"):
             columns = [*CHUNK_COLUMNS, "vector", "_score"]
             rows = await self._table(query.where(where).select(columns).limit(limit))
-        return [Scored(stored, score) for stored, score in _with(rows, "_score")]
+            rarest = await self._rarest()
+        return [Scored(stored, score / rarest) for stored, score in _with(rows, "_score")]
+
+    async def _rarest(self) -> float:
+        """The weight of a word that one chunk holds, remembered as the sources are."""
+        if self._chunk_count is None:
+            self._chunk_count = await self._chunks.count_rows()
+        return log(max(self._chunk_count, 2))
 
     async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
         """The chunks of these ids that there are, of whatever generation, in no order."""
@@ -229,6 +240,7 @@ class CollectionReader:
         version = await self._sources.version()
         if version != self._version or len(self._summaries) > SOURCES_KEPT or len(self._any) > SOURCES_KEPT:
             self._summaries, self._any, self._version = {}, {}, version
+            self._chunk_count = None
 
     async def statistics(self) -> Statistics:
         """Numbers for operators."""

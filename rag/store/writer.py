@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.records import Access, EmbedderIdentity, FieldType, Language, Visibility
+    from rag.records import Access, Distance, EmbedderIdentity, FieldType, Language, Visibility
     from rag.store.schema import NewSource
 
 CATALOG_WAIT_SECONDS = 15
@@ -238,11 +238,12 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     language: Language | None = None,
     fields: Mapping[str, FieldType] = MappingProxyType({}),
     visibility: Visibility = "tenant",
+    distance: Distance = "cosine",
 ) -> Collection:
     """The collection of this name, made first if it isn't there.
 
-    `language` None means that of the collection, `DEFAULT_LANGUAGE` for a new one. `fields` and
-    `visibility` are for a new one.
+    `language` None means that of the collection, `DEFAULT_LANGUAGE` for a new one. `fields`,
+    `visibility` and `distance` are for a new one.
 
     Raises:
         ConfigurationError: it was made by another embedder or for another language, or the data folder
@@ -270,7 +271,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             name,
             embedder,
             language or DEFAULT_LANGUAGE,
-            "cosine",
+            distance,
             datetime.now(UTC),
             dict(fields),
             visibility,

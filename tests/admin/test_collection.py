@@ -50,12 +50,13 @@ async def _stored_fields(desk: Desk, collection: str) -> dict[str, dict[str, Any
 
 
 def test_a_collection_is_made_with_fields_a_language_and_a_visibility(desk: Desk, inside: Desk) -> None:
-    options = [*OPTIONS, "--language", "german", "--visibility", "restricted"]
+    options = [*OPTIONS, "--language", "german", "--visibility", "restricted", "--distance", "euclidean"]
     made = desk.json("collection", "create", "handbook", *options)
     assert set(made) == KEYS
     assert (made["tenant"], made["name"]) == ("default", "handbook")
     assert (made["fields"], made["language"], made["visibility"]) == (FIELDS, "German", "restricted")
     assert list(made["fields"]) == list(FIELDS)
+    assert made["distance"] == "euclidean"
     assert datetime.fromisoformat(made["created_at"]).utcoffset() is not None
     assert desk.json("collection", "show", "handbook") == made
     assert inside.json("collection", "list") == {"collections": [made]}

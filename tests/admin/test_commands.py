@@ -74,7 +74,7 @@ def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
         (["serch"], "No such command 'serch'"),
         (["search", "a", "--modus", "dense"], "No such option '--modus'"),
         (["search", "a", "--mode", "fast"], "'fast' is not one of 'dense', 'sparse', 'hybrid'"),
-        (["search", "a", "--limit", "0"], "0 is not in the range 1<=x<=100"),
+        (["search", "a", "--limit", "-1"], "-1 is not in the range 0<=x<=100"),
         (["search", " "], "query must not be empty"),
         (["ingest", "x.md", "--collection", "My Notes"], "'My Notes' can't be a name: use up to 48"),
         (["remove"], "Name the sources to remove, or give --all."),

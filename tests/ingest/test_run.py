@@ -54,6 +54,9 @@ class Watched:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return self.embedder.token_spans(text)
 
+    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+        return 1.0
+
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         self.texts += texts
         if self.fails_from and len(self.texts) >= self.fails_from:

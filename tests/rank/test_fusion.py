@@ -6,13 +6,23 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from math import hypot, sqrt
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.rank.fusion import TIE, best_scores, newer_first, ranks, reciprocal_rank_fusion
+from rag.rank.fusion import (
+    TIE,
+    best_scores,
+    calibrated_fusion,
+    convex_combination,
+    distribution_based_fusion,
+    newer_first,
+    ranks,
+    reciprocal_rank_fusion,
+)
 from rag.records import Chunk, Hit, Source
 
 if TYPE_CHECKING:
@@ -20,6 +30,8 @@ if TYPE_CHECKING:
 
 ITEMS = st.sampled_from("abcdefgh")
 SCORED = st.lists(st.tuples(ITEMS, st.floats(-1, 1).map(lambda score: round(score, 1))))
+LIST = st.dictionaries(ITEMS, st.floats(0.01, 1).map(lambda score: round(score, 2)))
+LISTS = st.lists(LIST, min_size=1, max_size=3)
 RANKINGS = st.lists(SCORED.map(ranks), min_size=1, max_size=4)
 EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "S", "text/plain", "d", 1, 1, EARLIEST)
@@ -78,19 +90,20 @@ def test_fusion_gives_what_one_computes_by_hand() -> None:
 
 
 def test_of_items_with_equal_scores_the_smaller_id_comes_first() -> None:
-    assert list(reciprocal_rank_fusion([{"b": 1, "c": 2}, {"c": 1, "b": 2}, {"a": 1}])) == ["b", "c", "a"]
-    assert list(reciprocal_rank_fusion([{"z": 1}, {"y": 1}])) == ["y", "z"]
+    rankings = [{"b": 1, "c": 2}, {"c": 1, "b": 2}, {"a": 1}]
+    assert list(reciprocal_rank_fusion(rankings, k=60)) == ["b", "c", "a"]
+    assert list(reciprocal_rank_fusion([{"z": 1}, {"y": 1}], k=60)) == ["y", "z"]
 
 
 @given(RANKINGS, st.permutations(range(4)))
 def test_the_order_of_the_rankings_does_not_matter(rankings: list[dict[str, int]], order: list[int]) -> None:
     permuted = [rankings[place] for place in order if place < len(rankings)]
-    assert reciprocal_rank_fusion(permuted) == pytest.approx(reciprocal_rank_fusion(rankings))
+    assert reciprocal_rank_fusion(permuted, k=60) == pytest.approx(reciprocal_rank_fusion(rankings, k=60))
 
 
 @given(RANKINGS)
 def test_fused_scores_lie_in_the_unit_interval_and_fall(rankings: list[dict[str, int]]) -> None:
-    scores = list(reciprocal_rank_fusion(rankings).values())
+    scores = list(reciprocal_rank_fusion(rankings, k=60).values())
     assert all(0 < score <= 1 + 1e-12 for score in scores)
     assert scores == sorted(scores, reverse=True)
 
@@ -103,12 +116,73 @@ def test_a_better_rank_never_lowers_a_score(rankings: list[dict[str, int]], data
     at, item = data.draw(st.sampled_from(choices))
     better = data.draw(st.integers(1, rankings[at][item]))
     raised = [*rankings[:at], rankings[at] | {item: better}, *rankings[at + 1 :]]
-    assert reciprocal_rank_fusion(raised)[item] >= reciprocal_rank_fusion(rankings)[item]
+    before, after = (reciprocal_rank_fusion(one, k=60)[item] for one in (rankings, raised))
+    assert after >= before
 
 
 def test_first_everywhere_is_the_score_one_and_nothing_fused_is_nothing() -> None:
-    assert reciprocal_rank_fusion([{"a": 1}, {"a": 1}, {"a": 1}])["a"] == pytest.approx(1)
-    assert reciprocal_rank_fusion([{}, {}]) == {}
+    assert reciprocal_rank_fusion([{"a": 1}, {"a": 1}, {"a": 1}], k=60)["a"] == pytest.approx(1)
+    assert reciprocal_rank_fusion([{}, {}], k=60) == {}
+
+
+def test_a_ranking_counts_as_much_as_its_weight() -> None:
+    rankings = [{"a": 1, "b": 2}, {"b": 1, "c": 2}]
+    assert list(reciprocal_rank_fusion(rankings, weights=[5, 1], k=1)) == ["a", "b", "c"]
+    assert reciprocal_rank_fusion(rankings, weights=[0, 1], k=60) == {"b": 1, "c": pytest.approx(61 / 62)}
+    alike = reciprocal_rank_fusion(rankings, weights=[3, 3], k=60)
+    assert alike == pytest.approx(reciprocal_rank_fusion(rankings, k=60))
+
+
+def test_a_distribution_s_scale_goes_from_three_deviations_below_its_mean_to_three_above() -> None:
+    assert distribution_based_fusion([{"a": 4.0, "b": 2.0}]) == pytest.approx({"a": 4 / 6, "b": 2 / 6})
+    both = distribution_based_fusion([{"a": 4.0, "b": 2.0}, {"b": 7.0}])
+    assert both == pytest.approx({"b": (2 / 6 + 1 / 2) / 2, "a": 4 / 6 / 2})
+    far = {str(number): 0.0 for number in range(99)} | {"out": 1.0}
+    assert distribution_based_fusion([far])["out"] == 1
+    assert distribution_based_fusion([{}, {}]) == {}
+
+
+@given(LISTS, st.floats(0.1, 9), st.floats(-9, 9))
+def test_a_distribution_s_unit_and_zero_do_not_matter(
+    lists: list[dict[str, float]], unit: float, zero: float
+) -> None:
+    other = [{item: score * unit + zero for item, score in one.items()} for one in lists]
+    assert distribution_based_fusion(other) == pytest.approx(distribution_based_fusion(lists), abs=1e-6)
+
+
+@given(LIST, LIST)
+def test_a_convex_combination_s_ends_are_its_lists(
+    cosines: dict[str, float], sparse: dict[str, float]
+) -> None:
+    assert list(convex_combination(cosines, sparse, alpha=1)) == list(best_scores(cosines.items()))
+    assert list(convex_combination(cosines, sparse, alpha=0)) == list(best_scores(sparse.items()))
+
+
+def test_a_convex_combination_is_what_one_computes_by_hand() -> None:
+    fused = convex_combination({"a": 0.6, "b": 0.4}, {"b": 8.0, "c": 4.0}, alpha=0.25)
+    assert fused == pytest.approx({"b": 0.85, "c": 0.375, "a": 0.15})
+
+
+def test_calibrated_scores_are_what_one_computes_by_hand() -> None:
+    fused = calibrated_fusion({"a": 0.6, "b": -0.2}, {"b": 1.5, "a": 0.5}, words=2)
+    expected = {"a": hypot(0.6, 0.5 / 3) / sqrt(2), "b": 0.5 / sqrt(2)}
+    assert fused == pytest.approx(expected)
+    assert calibrated_fusion({"a": 0.6}, {}, words=2, known=0.5) == pytest.approx({"a": 0.3 / sqrt(2)})
+    assert calibrated_fusion({}, {"a": 99.0}, words=2) == pytest.approx({"a": 1 / sqrt(2)})
+    assert calibrated_fusion({}, {"a": 3.0}, words=9) == pytest.approx({"a": 3 / 6 / sqrt(2)})
+
+
+@given(LIST, LIST, st.integers(0, 12), st.floats(0, 1), st.data())
+def test_a_calibrated_score_lies_in_the_unit_interval_and_never_falls_for_better_evidence(
+    cosines: dict[str, float], sparse: dict[str, float], words: int, known: float, data: st.DataObject
+) -> None:
+    scores = calibrated_fusion(cosines, sparse, words=words, known=known)
+    assert all(0 <= score <= 1 + 1e-12 for score in scores.values())
+    assert scores.keys() == cosines.keys() | sparse.keys()
+    if cosines:
+        item = data.draw(st.sampled_from(sorted(cosines)))
+        better = cosines | {item: data.draw(st.floats(cosines[item], 1))}
+        assert calibrated_fusion(better, sparse, words=words, known=known)[item] >= scores[item]
 
 
 def test_of_equal_hits_the_newer_comes_first() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rag.records import Principal
 from rag.search.gate import SLACK, admit
-from rag.search.recall import Candidate, concurrently, fused
+from rag.search.recall import Candidate, concurrently
 from rag.search.view import View
 from rag.store.reader import CollectionReader, Reader
 
@@ -103,21 +103,6 @@ async def test_a_source_replaced_between_two_fetches_is_shown_in_one_version(
 
     monkeypatch.setattr(CollectionReader, "chunks", overtaken)
     assert await _admitted(shelf, candidates, 4) == ["new 0", "new 1", "new 2"]
-
-
-def test_the_lists_of_a_mode_become_one_ranking_with_each_chunk_once() -> None:
-    dense = [("a", 0.9), ("b", 0.8), ("a", 0.1), ("c", -0.2)]
-    sparse = [("b", 12.0), ("c", 6.0), ("b", 3.0)]
-    assert list(fused("dense", [dense])) == [("a", 0.9), ("b", 0.8), ("c", -0.2)]
-    assert list(fused("sparse", [sparse])) == [("b", 1.0), ("c", 0.5)]
-    assert list(dict(fused("hybrid", [dense, sparse]))) == ["b", "c", "a"]
-    assert [
-        list(fused(mode, [[], []][: 1 + (mode == "hybrid")])) for mode in ("dense", "sparse", "hybrid")
-    ] == [
-        [],
-        [],
-        [],
-    ]
 
 
 async def test_results_of_concurrent_calls_keep_their_order() -> None:

@@ -66,6 +66,16 @@ def _titles(answer: Answer) -> set[str]:
     return {hit.source.title for hit in answer.hits}
 
 
+async def test_a_filter_whose_results_are_too_unlike_is_not_said_to_leave_nothing(filed: Shelf) -> None:
+    strict = {"thresholds": {"min_similarity": 0.99}}
+    desk = filed.desk(relax=True, profiles={"strict": strict})
+    for query, found in [("sand", set()), ("pendulum", {"draft"})]:
+        request = SearchRequest(query, filter={"year": 2001}, profile="strict")
+        answer = await desk.search(BOB, request)
+        assert _titles(answer) == found
+        assert not any("filter" in note for note in answer.notes)
+
+
 EMPTY: list[tuple[dict[str, object], str, str, set[str]]] = [
     ({"year": 1980}, "year $eq", "", {"draft", "final"}),
     (

@@ -65,7 +65,7 @@ def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
                 "date": "2024-05-01T00:00:00+00:00",
                 "indexed_at": "2026-01-02T03:04:05+00:00",
                 "text": "the text",
-                "score": 0.9877,
+                "score": 0.99,
                 "similarity": 0.4322,
                 "metadata": {"author": "O'Neill"},
                 "citation": "[mfzq/3]",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import anyio
 import numpy as np
@@ -152,10 +152,63 @@ async def test_a_profile_stands_between_the_request_and_the_settings(shelf: Shel
     assert await found(profile="meaning", limit=2) == (2, cosine)
 
 
+METHODS = ("calibrated", "rrf", "dbsf", "convex")
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_every_fusion_finds_what_both_lists_find_and_puts_first_what_both_put_first(
+    shelf: Shelf, method: str
+) -> None:
+    await shelf.put("a", "the pendulum clock", "a spring balance", "pendulum and many other things besides")
+    await shelf.put("b", "clock towers of the north", "sand in a glass", collection="more")
+    desk = shelf.desk(fusion={"method": method})
+    hits = (await desk.search(ME, SearchRequest("pendulum clock"))).hits
+    assert [hit.chunk.text for hit in hits[:1]] == ["the pendulum clock"]
+    assert len({hit.chunk.id for hit in hits}) == len(hits) == 5
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert 0 <= scores[-1] < scores[0] <= 1
+
+
+@pytest.mark.parametrize(("alpha", "mode"), [(0.0, "sparse"), (1.0, "dense")])
+async def test_at_its_ends_a_convex_combination_is_one_list(shelf: Shelf, alpha: float, mode: Mode) -> None:
+    await shelf.put("a", "the pendulum clock", "spring balance", "pendulum pendulum", "clock of sand")
+    both = {"method": "convex", "alpha": alpha}
+    fused = (await shelf.desk(fusion=both).search(ME, SearchRequest("pendulum clock"))).hits
+    alone = (await shelf.search("pendulum clock", mode=mode)).hits
+    assert [hit.chunk.id for hit in fused] == [hit.chunk.id for hit in alone]
+
+
+async def test_the_weights_of_ranks_say_which_list_wins(shelf: Shelf) -> None:
+    await shelf.put("words", "the code xk42 stands here among many other things that are said about nothing")
+    for number in range(9):
+        await shelf.put(f"near {number}", f"xk42 xk42y{number} reason")
+    first = {}
+    for name, weights in (("dense", [1, 0]), ("sparse", [0, 1])):
+        desk = shelf.desk(profiles={"one": {"fusion": {"method": "rrf", "weights": weights}}})
+        fused = (await desk.search(ME, SearchRequest("xk42", profile="one"))).hits
+        alone = (await desk.search(ME, SearchRequest("xk42", mode=cast("Mode", name)))).hits
+        assert [hit.chunk.id for hit in fused] == [hit.chunk.id for hit in alone]
+        first[name] = [hit.chunk.id for hit in fused]
+    assert first["dense"] != first["sparse"]
+
+
+async def test_a_word_s_rarity_is_its_own_collection_s(shelf: Shelf) -> None:
+    """A word that is rare among few documents counts as much as one that is rare among many."""
+    for number in range(40):
+        await shelf.put(f"large {number}", f"gear{number} wheel", collection="large")
+    await shelf.put("large", "quartz in a thing", collection="large")
+    await shelf.put("small 1", "sand in a thing", collection="small")
+    await shelf.put("small 2", "wheel of nothing", collection="small")
+    hits = (await shelf.search("quartz sand", mode="sparse")).hits
+    assert {hit.chunk.text for hit in hits} == {"quartz in a thing", "sand in a thing"}
+    assert hits[1].score > 0.5
+
+
 async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum")
     desk = shelf.desk(profiles={"wide": {"candidates": 200}})
-    with pytest.raises(InvalidRequestError, match="no profile 'best'; there are: default, wide"):
+    with pytest.raises(InvalidRequestError, match="'best'; there are: default, fast, fresh, precise, wide"):
         await desk.search(ME, SearchRequest("pendulum", profile="best"))
 
 
@@ -166,9 +219,8 @@ async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> 
         (SearchRequest(" \n\t "), "empty"),
         (SearchRequest("x" * (MAX_QUERY_CHARS + 1)), f"at most {MAX_QUERY_CHARS} characters, not 4097"),
         (SearchRequest("a \ud800 b"), "lone surrogate"),
-        (SearchRequest("x", limit=0), f"from 1 to {MAX_LIMIT}, not 0"),
-        (SearchRequest("x", limit=-1), f"from 1 to {MAX_LIMIT}, not -1"),
-        (SearchRequest("x", limit=10**9), f"from 1 to {MAX_LIMIT}, not 1000000000"),
+        (SearchRequest("x", limit=-1), f"from 0 to {MAX_LIMIT}, not -1"),
+        (SearchRequest("x", limit=10**9), f"from 0 to {MAX_LIMIT}, not 1000000000"),
         (SearchRequest("x", mode="exact"), "one of dense, sparse, hybrid, not 'exact'"),  # type: ignore[arg-type]
     ],
 )

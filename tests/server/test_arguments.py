@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MARK = "zebrafish"
 NOT_FOUND = "Nothing readable has this id. Use an id or a uri from a search result."
 QUERY = "query must be a string of 1 to 4096 characters."
-LIMIT = "limit must be an integer from 1 to 100."
+LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
 ID = "id must be a string of 1 to 200 characters."
 
@@ -35,7 +35,6 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": ""}, QUERY),
         ({"query": " \n\t"}, "query must not be empty: ask a question or give some words."),
         ({"query": MARK * 11_112}, QUERY),
-        ({"query": MARK, "limit": 0}, LIMIT),
         ({"query": MARK, "limit": -1}, LIMIT),
         ({"query": MARK, "limit": 101}, LIMIT),
         ({"query": MARK, "limit": 10**9}, LIMIT),
@@ -58,11 +57,11 @@ def hit(wire: Wire) -> dict[str, Any]:
         (
             {"query": MARK, "top_k": MARK},
             (
-                "There is no argument 'top_k'; there are query, limit, mode, collections, sources, "
+                "There is no argument 'top_k'; there are query, limit, mode, profile, collections, sources, "
                 "exclude_sources, filter, max_chars."
             ),
         ),
-        ({"query": "", "limit": 0}, f"{QUERY} {LIMIT}"),
+        ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),
     ],
     ids=lambda value: str(value)[:40],
 )

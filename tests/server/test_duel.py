@@ -80,6 +80,9 @@ class BagOfWords:
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
         return [match.span() for match in re.finditer(r"\S+", text)]
 
+    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+        return 1.0
+
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
         return self.padded(self.small.vectors(texts))
 

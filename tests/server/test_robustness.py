@@ -174,7 +174,7 @@ def test_normal_use_leaves_standard_error_empty(start: Start, clock_room: Path) 
     wire = start(clock_room)
     wire.begin()
     uri = wire.tool("search", {"query": MARK})["structuredContent"]["results"][0]["uri"]
-    wire.tool_error("search", {"query": MARK, "limit": 0})
+    wire.tool_error("search", {"query": MARK, "limit": -1})
     wire.tool_error("get_source", {"id": MARK})
     wire.result("resources/read", {"uri": uri})
     wire.error("resources/read", {"uri": MARK})

@@ -94,6 +94,26 @@ def test_the_tools_tell_the_operators_own_defaults(start: Start, tmp_path: Path)
     assert search["max_chars"]["default"] == get_source["max_chars"]["default"] == 5000
 
 
+def test_assistants_choose_among_the_profiles_that_the_operator_offers(start: Start, tmp_path: Path) -> None:
+    wire = start(tmp_path, env={"REFDESK_SERVER_PROFILES": "fresh, default"})
+    wire.begin()
+    (search, _) = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
+    assert search["profile"]["enum"] == ["fresh", "default"]
+    assert wire.tool("search", {"query": "x", "profile": "fresh"})["structuredContent"]["results"] == []
+    refused = wire.tool_error("search", {"query": "x", "profile": "fast"})
+    assert refused == "profile must be one of fresh, default."
+
+
+def test_where_none_is_offered_there_is_no_profile_to_choose(start: Start, tmp_path: Path) -> None:
+    wire = start(tmp_path)
+    wire.begin()
+    (search, _) = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
+    assert "profile" not in search
+    assert (
+        wire.tool_error("search", {"query": "x", "profile": "fresh"}) == "There is no profile to choose from."
+    )
+
+
 def test_the_prompt_puts_the_question_into_instructions_to_search_and_cite(wire: Wire) -> None:
     (listed,) = wire.result("prompts/list")["prompts"]
     assert listed["name"] == "answer"
