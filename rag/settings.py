@@ -280,7 +280,7 @@ class LimitSettings(_Section):
     """How much a server takes on at once."""
 
     concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
-    concurrent_per_tenant: Annotated[int, Field(ge=1, le=1024)] = 4
+    concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
     queue_seconds: Annotated[float, Field(ge=0, le=10)] = 0.25
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
     request_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0

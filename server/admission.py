@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
+from rag.cores import cores
 from rag.errors import BusyError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rag.settings import LimitSettings
 
 SETTLING_SECONDS = 0.1  # from the wire to a slot, and from a slot to the wire
-WAITING = 4  # times as many of a tenant's requests may wait as may run: clients come in bursts
+WAITING = 8  # times as many of a tenant's requests may wait as may run: clients come in bursts
 IDLE_TENANTS = 1024  # remembered at most, of those that ask nothing just now
 
 
@@ -40,6 +41,7 @@ class Admission:
 
     def __init__(self, limits: LimitSettings, *, patience: bool = False) -> None:
         self._limits = limits
+        self._most = limits.concurrent_per_tenant or cores()
         self._patience = patience
         self._everybody = anyio.CapacityLimiter(limits.concurrent)
         self._tenants: dict[str, _Tenant] = {}
@@ -65,7 +67,7 @@ class Admission:
         """Whether a request of the tenant need not wait for long; transports ask before they read it.
 
         Raises:
-            BusyError: four times as many wait already as may run at once, or the tenant asked too often.
+            BusyError: eight times as many wait already as may run at once, or the tenant asked too often.
         """
         if self._patience:
             return
@@ -75,7 +77,7 @@ class Admission:
         theirs.counted_at = now
         if theirs.budget < 1:
             self._refuse("Too many requests.", max(1, math.ceil((1 - theirs.budget) * 60 / most)))
-        if theirs.slots.statistics().tasks_waiting >= WAITING * self._limits.concurrent_per_tenant:
+        if theirs.slots.statistics().tasks_waiting >= WAITING * self._most:
             self._refuse("The desk is busy.", 1)
 
     @asynccontextmanager
@@ -122,7 +124,7 @@ class Admission:
                 self._tenants = {
                     name: one for name, one in self._tenants.items() if one.slots.borrowed_tokens
                 }
-            slots = anyio.CapacityLimiter(self._limits.concurrent_per_tenant)
+            slots = anyio.CapacityLimiter(self._most)
             self._tenants[tenant] = _Tenant(slots, self._limits.requests_per_minute)
         return self._tenants[tenant]
 

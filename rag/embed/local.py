@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; else it keeps a dat
 
 import onnxruntime
 
+from rag.cores import cores
 from rag.embed.tokens import BUILTIN_MODEL, Tokens
 from rag.embed.vectors import unit_rows
 from rag.errors import ConfigurationError
@@ -74,14 +74,6 @@ class Encoder:
         return output
 
 
-def _cores() -> int:
-    if sys.version_info >= (3, 13):
-        return os.process_cpu_count() or 1
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 @dataclass(frozen=True, slots=True)
 class LocalEmbedder:
     """An embedder in this process. `limit` counts tokens with the special ones."""
@@ -90,7 +82,7 @@ class LocalEmbedder:
     encoder: Encoder
     tokens: Tokens
     limit: int
-    runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(_cores()))
+    runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
     @property
     def window(self) -> int:
