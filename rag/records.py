@@ -223,6 +223,7 @@ class SearchRequest:
     sources: tuple[str, ...] | None = None
     exclude_sources: tuple[str, ...] = ()
     filter: Mapping[str, object] | None = None
+    context: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +235,30 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Context:
+    """Passages as one text, each under its citation, and what is missing.
+
+    `chunk_ids` are the hits that are in it, in order; of the last one the end is missing if `cut`.
+    `left_out` counts the hits of which nothing is in it.
+    """
+
+    text: str
+    chunk_ids: tuple[str, ...]
+    tokens: int
+    cut: bool
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """Hits, best first, what a reader must know to judge them, and what the search took."""
+    """Hits, best first, what a reader must know to judge them, and what the search took.
+
+    `context` has them as one text for a prompt, if that was asked for.
+    """
 
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
+    context: Context | None = None
     stages: tuple[Stage, ...] = field(default=(), compare=False)
 
 

@@ -55,6 +55,7 @@ def _exact(address: str) -> str:
 
 Exact = Annotated[str, AfterValidator(_exact)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 Weight = Annotated[float, Field(ge=0, le=100)]
@@ -206,6 +207,7 @@ class ProfileSettings(_Section):
     thresholds: ThresholdSettings | None = None
     candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
     relax: bool | None = None
+    context_tokens: ContextTokens | None = None
     stages: HitStages | None = None
 
 
@@ -225,6 +227,7 @@ class SearchSettings(_Section):
     limit: Limit = 8
     candidates: Annotated[int, Field(ge=10, le=1000)] = 50
     relax: bool = False
+    context_tokens: ContextTokens = 2000
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
     fusion: FusionSettings = FusionSettings()
     thresholds: ThresholdSettings = ThresholdSettings()

@@ -120,6 +120,7 @@ class App:
             sources=None if arguments.sources is None else tuple(arguments.sources),
             exclude_sources=tuple(arguments.exclude_sources or ()),
             filter=arguments.filter,
+            context=bool(arguments.context),
         )
         desk = await self._opening.desk()
         answer = await desk.search(principal, request)

@@ -32,23 +32,23 @@ SEARCH_DESCRIPTION = """\
 Search the ingested documents and get the passages that answer, each with its citation.
 
 Use it whenever the answer may stand in the user's documents: before answering from memory, and again \
-with other words when the first passages don't answer. Ask in natural language, or with the exact names, \
-codes and terms that the text would hold; mode hybrid (the usual default) looks for both meaning and words, \
-dense for meaning only, sparse for the exact words only.
+with other words when the first don't answer. Ask in natural language, or with the exact names, \
+codes and terms that the text would hold; mode hybrid looks for meaning and words, dense for \
+meaning only, sparse for words only.
 
-Each result has text (the passage), title, section, page, date, score (what the order is by), similarity \
-(to the query, 0 to 1: under about 0.3 it hardly fits), id and citation. Cite what you use as \
-[source_id/seq]. notes say what you must know: nothing found and why, hits left out for space. \
+Each result has text (the passage), title, section, page, date, score (the order), similarity \
+(to the query, 0 to 1: under about 0.3 it hardly fits), id, citation. Cite what you use as \
+[source_id/seq]. notes say what you must know: nothing found and why, hits left out. \
 Call get_source with a result's id to read around it.\
 """
 
 OPEN_DESCRIPTION = """\
 Open a document that search found, and read it in windows.
 
-Use it when a passage is cut too short, refers to what stands before or after it, or when the user wants \
-the document itself. Pass a result's id or uri to read around that passage, or its source_id to read from \
-the beginning. The reply has the text from start to end, the outline (headings with their start), the \
-chunks in the window with their URIs, and next_start when there is more: call again with start=next_start.\
+Use it when a passage is cut short or refers to what stands around it, or when the user wants the \
+document. Pass a result's id or uri to read around it, or its source_id to read from the beginning. The \
+reply has the text from start to end, the outline (headings with their start), the chunks in the window \
+with their URIs, and next_start when there is more: call again with start=next_start.\
 """
 
 FETCH_DESCRIPTION = """\
@@ -114,6 +114,7 @@ class SearchArguments(_Arguments):
         list[str] | None, Field(max_length=100, description="Not these source_ids.")
     ] = None
     filter: dict[str, Any] | None = None
+    context: Annotated[bool | None, Field(description="All passages as one cited text.")] = None
     max_chars: Chars = None
 
 
@@ -123,7 +124,7 @@ class GetSourceArguments(_Arguments):
     id: Annotated[
         str, Field(min_length=1, max_length=200, description="id, uri or source_id of a search result.")
     ]
-    start: Annotated[int | None, Field(ge=0, description="Where to begin, in characters.")] = None
+    start: Annotated[int | None, Field(ge=0, description="Where to begin (character).")] = None
     around: Annotated[
         int | None,
         Field(ge=0, le=50, description="With a passage's id: so many chunks before and after it."),
@@ -257,10 +258,14 @@ def _allowed(schema: Mapping[str, Any]) -> str:
     match schema:
         case {"enum": values}:
             return f"one of {', '.join(values)}"
-        case {"type": "integer", "minimum": low, "maximum": high}:
-            return f"an integer from {low} to {high}"
+        case {"type": "boolean"}:
+            return "true or false"
         case {"type": "integer", "minimum": low}:
-            return f"an integer of at least {low}"
+            return (
+                f"an integer from {low} to {schema['maximum']}"
+                if "maximum" in schema
+                else f"an integer of at least {low}"
+            )
         case {"type": "array", "maxItems": high}:
             return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
         case {"minLength": low, "maxLength": high}:

@@ -83,6 +83,7 @@ EVERY_SETTING = {
     "search.thresholds.percentage_distance": ("25", 25.0),
     "search.thresholds.min_evidence": ("0.25", 0.25),
     "search.thresholds.weak_evidence": ("no hits", "no hits"),
+    "search.context_tokens": ("500", 500),
     "search.fusion.method": ("rrf", "rrf"),
     "search.fusion.alpha": ("0.7", 0.7),
     "search.fusion.k": ("10", 10),

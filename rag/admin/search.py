@@ -42,6 +42,7 @@ def _json_object(
 @click.option("--profile", metavar="NAME", help="The retrieval plan: a profile of the settings.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Most results.")
 @click.option("--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources that fit.")
+@click.option("--context", is_flag=True, help="Print one text of all passages, for a prompt.")
 @collection_option(None)
 async def search_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -51,6 +52,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     profile: str | None,
     limit: int | None,
     filter_: dict[str, object] | None,
+    context: bool,
     collection: str | None,
     as_json: bool,
 ) -> None:
@@ -66,6 +68,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         mode=mode,
         collections=(collection,) if collection else None,
         filter=filter_,
+        context=context,
     )
     async with open_desk(settings, os.environ) as desk:
         reply = search_reply(await desk.search(local_principal(settings), request), max_chars=None)
@@ -76,11 +79,13 @@ async def search_command(  # noqa: PLR0913 one parameter an option
 
 
 def print_results(reply: SearchReply) -> None:
-    """A reply for people: each passage under where it stands."""
+    """A reply for people: each passage under where it stands, or all as one text."""
+    if reply.context:
+        click.echo(f"{reply.context}\n")
     for number, result in enumerate(reply.results, 1):
         click.echo(click.style(f"{number}. {_place(result)}", bold=True))
-        click.echo(f"   {result.citation}  score {result.score:.3f}  similarity {result.similarity:.3f}")
-        for line in result.text.splitlines():
+        click.echo(f"   {result.citation}  score {result.score:.2f}  similarity {result.similarity:.3f}")
+        for line in (result.text or "").splitlines():
             wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
             click.echo(wrapped if line.strip() else "")
         click.echo()

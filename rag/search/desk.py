@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rag.embed.open import open_embedder
 from rag.errors import BusyError, NotFoundError
 from rag.records import Answer
+from rag.search.context import assemble
 from rag.search.extract import extract
 from rag.search.gate import READS, admit
 from rag.search.hit_stages import through_stages
@@ -88,9 +89,9 @@ class Desk:
         with stages.stage("plan"):
             views = narrowed(await self._chosen(principal, plan), plan)
         if not views:
-            return Answer((), (NOTHING_YET,), stages.ended())
+            return Answer((), (NOTHING_YET,), stages=stages.ended())
         if not plan.limit:
-            return Answer((), (NONE_ASKED,), stages.ended())
+            return Answer((), (NONE_ASKED,), stages=stages.ended())
         for view in views:
             check_embedder(view.table.collection, self._embedder.identity)
         with stages.stage("embed"):
@@ -105,7 +106,12 @@ class Desk:
         if is_weak(hits, plan.thresholds):
             hits = hits if plan.thresholds.weak_evidence == "note" else []
             notes.append(UNGROUNDED)
-        return Answer(tuple(hits), tuple(notes), stages.ended())
+        context = None
+        if plan.context_tokens and hits:
+            with stages.stage("context"):
+                spans = self._embedder.token_spans
+                context = assemble(hits, budget=plan.context_tokens, token_spans=spans)
+        return Answer(tuple(hits), tuple(notes), context, stages.ended())
 
     async def extract(
         self,

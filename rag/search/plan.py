@@ -21,7 +21,7 @@ class Plan:
     """A search with nothing left open.
 
     `candidates` is how many chunks each list brings. `relax` is whether conditions of a filter that leaves
-    nothing may be dropped.
+    nothing may be dropped. `context_tokens` is the budget of a context, 0 for none.
     """
 
     query: str
@@ -35,6 +35,7 @@ class Plan:
     exclude_sources: tuple[str, ...]
     filter: Mapping[str, object] | None
     relax: bool
+    context_tokens: int
     stages: tuple[HitStage, ...]
 
 
@@ -67,6 +68,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
         exclude_sources=request.exclude_sources,
         filter=request.filter,
         relax=settings.relax,
+        context_tokens=settings.context_tokens if request.context else 0,
         stages=settings.stages,
     )
 

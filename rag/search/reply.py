@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from rag.search.context import assemble
 from rag.search.untrusted import label, without_images
 from rag.search.uris import resource_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from rag.records import Answer, Chunk, Extract, Hit, Source
+    from rag.records import Answer, Chunk, Context, Extract, Hit, Source
 
 MAX_OUTLINE = 100  # headings of a source that a reply names at most
 MAX_METADATA_CHARS = 500  # a document can bring as much as it likes, and it comes with every hit
@@ -43,7 +45,7 @@ class HitRecord(Reply):
     page: int | None = None
     date: str | None = None
     indexed_at: str
-    text: str
+    text: str | None = None
     score: float
     similarity: float
     metadata: dict[str, str]
@@ -56,6 +58,7 @@ class SearchReply(Reply):
 
     results: list[HitRecord]
     notes: list[str]
+    context: str | None = None
     trust: Literal["untrusted"] = "untrusted"
 
 
@@ -114,12 +117,15 @@ def search_reply(
 ) -> SearchReply:
     """The answer within `max_chars` of JSON (None: whole): as many whole hits as fit, the rest said.
 
-    Of a first hit that is too long by itself, the beginning is shown, and that is said too. The hits'
-    vectors are left out but for `vectors`; with `urls`, a hit without a URL bears its resource's.
+    Of a first hit that is too long by itself, the beginning is shown, and that is said too. An answer with a
+    context has just the hits that are in it, without their texts. The hits' vectors are left out but for
+    `vectors`; with `urls`, a hit without a URL bears its resource's.
     """
     hits = [hit_record(hit, vectors=vectors) for hit in answer.hits]
     if urls:
         hits = [hit if hit.url else hit.model_copy(update={"url": hit.uri}) for hit in hits]
+    if answer.context:
+        return _in_context(answer, answer.context, hits, max_chars)
     shown = len(hits)
     reply = SearchReply(results=hits, notes=list(answer.notes))
     if max_chars is None:
@@ -131,12 +137,41 @@ def search_reply(
     return reply if len(reply.compact()) <= max_chars else _cut(reply, max_chars)
 
 
+def _in_context(
+    answer: Answer, context: Context, hits: Sequence[HitRecord], max_chars: int | None
+) -> SearchReply:
+    """The context and what its passages are; cut like the context itself where that is too long."""
+    while True:
+        notes = [*answer.notes, *_missing(context)]
+        results = [hit.model_copy(update={"text": None}) for hit in hits if hit.id in context.chunk_ids]
+        reply = SearchReply(results=results, notes=notes, context=context.text)
+        size = len(reply.compact())
+        if max_chars is None or size <= max_chars or not context.text:
+            return reply
+        room = min(len(context.text) - 1, len(context.text) * max_chars // size)
+        context = assemble(answer.hits, budget=room, token_spans=_characters)
+
+
+def _characters(text: str) -> list[tuple[int, int]]:
+    return [(at, at + 1) for at in range(len(text))]
+
+
+def _missing(context: Context) -> list[str]:
+    notes = []
+    if context.left_out:
+        notes.append(f"{context.left_out} more passages did not fit into the context.")
+    if context.cut:
+        notes.append("The last passage of the context is cut short; get_source opens it whole.")
+    return notes
+
+
 def _cut(reply: SearchReply, max_chars: int) -> SearchReply:
     notes = [*reply.notes, "The passage is cut short; get_source opens it whole."]
     reply = reply.model_copy(update={"notes": notes})
     for hit in reply.results:
-        kept = max(0, len(hit.text) - (len(reply.compact()) - max_chars))
-        reply = reply.model_copy(update={"results": [hit.model_copy(update={"text": hit.text[:kept]})]})
+        text = hit.text or ""
+        kept = max(0, len(text) - (len(reply.compact()) - max_chars))
+        reply = reply.model_copy(update={"results": [hit.model_copy(update={"text": text[:kept]})]})
     return reply
 
 

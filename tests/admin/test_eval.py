@@ -162,7 +162,7 @@ def test_profiles_of_the_settings_are_asked_side_by_side_and_their_differences_l
     assert "  finds water\n" in before
     assert "finds" not in after
     unknown = desk.run("eval", clocks, "--fresh", "--profile", "letters", code=2)
-    assert "There is no profile 'letters'; there are: default." in unknown.stderr
+    assert "There is no profile 'letters'; there are: default, fast, fresh, precise." in unknown.stderr
 
 
 def test_runs_are_listed_again_as_they_were_printed(kept: tuple[Desk, Any]) -> None:

@@ -48,11 +48,21 @@ def test_a_record_says_what_was_found_and_where(clock_desk: Desk) -> None:
 def test_people_read_each_passage_under_its_place_and_citation(clock_desk: Desk) -> None:
     lines = clock_desk.run("search", "5.1 seconds slow at Jamaica", "--limit", "2").stdout.splitlines()
     assert lines[0] == "1. The Longitude Problem: a short history of the marine chronometer, p. 4"
-    assert re.fullmatch(r"   \[[a-z2-7]{16}/\d+\]  score [01]\.\d{3}  similarity 0\.\d{3}", lines[1])
+    assert re.fullmatch(r"   \[[a-z2-7]{16}/\d+\]  score [01]\.\d{2}  similarity 0\.\d{3}", lines[1])
     assert any("5.1 seconds slow" in line for line in lines)
     assert sum(bool(re.match(r"\d\. ", line)) for line in lines) == 2
     assert max(map(len, lines)) <= 100
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_context_is_one_text_for_a_prompt_with_its_citations(clock_desk: Desk) -> None:
+    reply = clock_desk.json("search", QUESTION, "--limit", "3", "--context")
+    assert all("text" not in result for result in reply["results"])
+    cited = re.findall(r"^\[[a-z2-7]{16}/\d+\]$", reply["context"], re.MULTILINE)
+    assert cited == [result["citation"] for result in reply["results"]]
+    assert len(cited) == 3
+    printed = clock_desk.run("search", QUESTION, "--limit", "3", "--context").stdout
+    assert printed.startswith(f"{reply['context']}\n")
 
 
 def test_an_empty_desk_says_so(desk: Desk) -> None:

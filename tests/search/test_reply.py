@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.records import MIN_REPLY_CHARS, Answer, Chunk, Extract, Heading, Hit, Source
+from rag.search.context import assemble
 from rag.search.reply import MAX_OUTLINE, search_reply, source_reply
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -28,6 +29,10 @@ SOURCE = Source(
 )
 HOSTILE = ['"', "\n", "\\", "😀", "\x01", "\u2028", "a", " ", "![a](b)", "```\n", "<img src=x>", "é"]
 TEXTS = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=400).map("".join)
+
+
+def _characters(text: str) -> list[tuple[int, int]]:
+    return [(at, at + 1) for at in range(len(text))]
 
 
 def _hit(text: str = "the text", seq: int = 3, **details: Any) -> Hit:  # noqa: ANN401 a source's fields
@@ -107,7 +112,7 @@ def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_le
         notes.append(f"{left} more hits; raise max_chars or narrow the query.")
     if reply.results != whole.results[: len(reply.results)]:
         (cut,) = reply.results
-        assert whole.results[0].text.startswith(cut.text)
+        assert str(whole.results[0].text).startswith(str(cut.text))
         notes.append("The passage is cut short; get_source opens it whole.")
     assert reply.notes == notes
     if len(whole.compact()) <= max_chars:
@@ -117,12 +122,35 @@ def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_le
 def test_a_first_hit_longer_than_the_budget_is_cut_and_that_is_said() -> None:
     reply = search_reply(Answer((_hit("x" * 5000), _hit("y", 4))), MIN_REPLY_CHARS)
     (record,) = reply.results
-    assert record.text == "x" * len(record.text)
+    assert set(str(record.text)) == {"x"}
     assert len(reply.compact()) == MIN_REPLY_CHARS
     assert reply.notes == [
         "1 more hits; raise max_chars or narrow the query.",
         "The passage is cut short; get_source opens it whole.",
     ]
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8), st.integers(MIN_REPLY_CHARS, 6000))
+def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
+    texts: list[str], max_chars: int
+) -> None:
+    hits = tuple(_hit(text, seq) for seq, text in enumerate(texts))
+    context = assemble(hits, budget=10_000, token_spans=_characters)
+    reply = search_reply(Answer(hits, ("kept",), context), max_chars)
+    assert len(reply.compact()) <= max_chars
+    assert all(record.text is None for record in reply.results)
+    shown = [record.citation for record in reply.results]
+    assert shown == [hit for hit in (f"[mfzq/{seq}]" for seq in range(len(texts))) if hit in reply.context]  # type: ignore[operator]
+    notes = ["kept"]
+    if left := len(texts) - len(shown):
+        notes.append(f"{left} more passages did not fit into the context.")
+    assert [note for note in reply.notes if "cut short" not in note] == notes
+    whole = search_reply(Answer(hits, ("kept",), context), None)
+    assert whole.context == context.text
+    if len(whole.compact()) <= max_chars:
+        assert reply == whole
+    elif not left:
+        assert "The last passage of the context is cut short; get_source opens it whole." in reply.notes
 
 
 def test_an_empty_answer_is_its_notes() -> None:

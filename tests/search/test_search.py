@@ -205,6 +205,26 @@ async def test_a_word_s_rarity_is_its_own_collection_s(shelf: Shelf) -> None:
     assert hits[1].score > 0.5
 
 
+async def test_a_context_has_the_hits_in_their_order_within_its_budget(shelf: Shelf) -> None:
+    for number in range(9):
+        await shelf.put(f"{number}", f"pendulum {'and more ' * number}" + "to be said here.")
+    desk = shelf.desk(limit=9, profiles={"large": {"context_tokens": 1000}}, context_tokens=100)
+    for profile, most in [("default", 100), ("large", 1000)]:
+        answer = await desk.search(ME, SearchRequest("pendulum", profile=profile, context=True))
+        context = answer.context
+        assert context is not None
+        assert context.chunk_ids == tuple(hit.chunk.id for hit in answer.hits)[: len(context.chunk_ids)]
+        assert context.tokens <= most
+        assert (context.left_out > 0) == (profile == "default")
+        for hit in answer.hits[: len(context.chunk_ids) - 1]:
+            assert f"[{hit.chunk.id}]\n{hit.chunk.text}\n" in context.text
+    plain = await desk.search(ME, SearchRequest("pendulum"))
+    assert plain.context is None
+    assert plain.hits == answer.hits
+    nothing = await desk.search(ME, SearchRequest("sand", mode="sparse", context=True))
+    assert nothing.context is None
+
+
 async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum")
     desk = shelf.desk(profiles={"wide": {"candidates": 200}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,23 @@ async def read(client: Client, uri: str) -> str:
     assert contents.uri == uri
     assert contents.mime_type == "text/plain"
     return contents.text
+
+
+@pytest.mark.parametrize("max_chars", BUDGETS)
+async def test_a_context_is_one_text_of_passages_under_the_citations_of_the_results(
+    client: Client, max_chars: int
+) -> None:
+    for question in QUESTIONS:
+        text, found = await call(client, "search", query=question, context=True, max_chars=max_chars)
+        assert len(text) <= max_chars
+        cited = [
+            line for line in found["context"].splitlines() if re.fullmatch(r"\[[a-z2-7]{16}/\d+\]", line)
+        ]
+        assert cited == [hit["citation"] for hit in found["results"]] != []
+        assert all("text" not in hit for hit in found["results"])
+    plain = await search(client, QUESTIONS[0], max_chars=max_chars)
+    assert "context" not in plain
+    assert all(hit["text"] for hit in plain["results"])
 
 
 async def test_a_question_finds_the_passage_that_answers_it_and_how_to_cite_it(client: Client) -> None:
