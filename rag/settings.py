@@ -284,7 +284,7 @@ class LimitSettings(_Section):
 
     concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
     concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
-    queue_seconds: Annotated[float, Field(ge=0, le=10)] = 0.25
+    queue_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
     request_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
     receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0

@@ -498,7 +498,7 @@ LIMITS = ["NaN", "Infinity", "-Infinity", "1e400", "-0.5", "1e2", "[8]", "{}", '
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"C10-{limit}")
 def test_c10_a_limit_that_is_none_is_refused(askers: Askers, limit: str) -> None:
     (block,) = nearly(askers["a0-legacy"], limit=limit)["content"]
-    assert block["text"] == "limit must be an integer from 1 to 100."
+    assert block["text"] == "limit must be an integer from 0 to 100."
 
 
 def test_c10_the_highest_limit_is_one(askers: Askers) -> None:

@@ -196,7 +196,8 @@ def principal_of(context: ServerRequestContext[Any, Any]) -> Principal:
 @pytest.fixture(scope="module")
 async def record(library: Library, embedder: BagOfWords, data: Path) -> Record:
     """Of all duels, with two servers in this process that clients of both eras share."""
-    settings = Settings(data=data, limits=LimitSettings(requests_per_minute=1_000_000))
+    limits = LimitSettings(requests_per_minute=1_000_000, concurrent_per_tenant=AT_ONCE)
+    settings = Settings(data=data, limits=limits)
     record, log = Record(), BufferingHandler(capacity=10**6)
     logging.getLogger().addHandler(log)
     for relaxed in (False, True):
