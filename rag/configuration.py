@@ -160,10 +160,10 @@ def _explained(details: ErrorDetails, place: str, text: str) -> str:
 
 
 def _path(location: Sequence[int | str]) -> tuple[str, ...]:
-    """Where a mistake is: names of keys, and the places of tables in their list."""
+    """Where a mistake is: names of keys and the places of tables in their list, but not a stage's kind."""
     parts = [part for part in location if part != "[key]"]
-    kinds = [at for at, part in enumerate(parts) if parts[at - 2 : at - 1] == ["stages"] and at > 1]
-    return tuple(str(part) for at, part in enumerate(parts) if at not in kinds)
+    two_before = [None, None, *parts]
+    return tuple(str(part) for part, list_ in zip(parts, two_before, strict=False) if list_ != "stages")
 
 
 def _line_of(path: tuple[str, ...], text: str) -> int | None:
