@@ -213,7 +213,7 @@ class ProfileSettings(_Section):
 
 SHIPPED = {
     "fast": ProfileSettings(candidates=20),
-    "precise": ProfileSettings(candidates=200, stages=(DedupeStage(stage="dedupe"),)),
+    "precise": ProfileSettings(stages=(DedupeStage(stage="dedupe", threshold=1.0),)),
     "fresh": ProfileSettings(stages=(RecencyStage(stage="recency"),)),
 }
 """Profiles that are there unless the operator makes others of these names."""
