@@ -168,13 +168,17 @@ class ThresholdSettings(_Section):
         return (self.min_similarity, self.max_distance, self.percentage_distance) != (None, None, None)
 
 
+MissingDate = Literal["ignore", "penalize", "error"]
+"""A hit without a date keeps its score, counts as infinitely old, or is an error."""
+
+
 class RecencyStage(_Section):
     """Newer documents before older ones, by the date that a document states of itself."""
 
     stage: Literal["recency"]
     half_life_days: Annotated[float, Field(gt=0)] = 90.0
     weight: Share = 0.5
-    missing: Literal["ignore", "penalize", "error"] = "ignore"
+    missing: MissingDate = "ignore"
 
 
 class DiversifyStage(_Section):

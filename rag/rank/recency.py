@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
 
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rag.records import Hit
-
-MissingDate = Literal["ignore", "penalize", "error"]
-"""A hit without a date keeps its score, counts as infinitely old, or is an error."""
+    from rag.settings import MissingDate
 
 DAY = timedelta(days=1)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ConfigurationError
-from rag.rank.recency import MissingDate, aged, by_recency, decay
+from rag.rank.recency import aged, by_recency, decay
 from rag.records import Chunk, Hit, Source
+
+if TYPE_CHECKING:
+    from rag.settings import MissingDate
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "S", "text/plain", "d", 1, 1, NOW)
