@@ -1,14 +1,12 @@
 """Embedding on this machine: the built-in model, or another one in a folder, by ONNX Runtime.
 
-One text per run and one thread per run, as many runs at once as there are cores: without
-padding a text's vector doesn't depend on its company, and it is the fastest per core.
+One text per run, as many runs at once as there are cores.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,21 +14,19 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; else it keeps a database in the user's home
-
-import onnxruntime
-
 from rag.cores import cores
 from rag.embed.tokens import BUILTIN_MODEL, Tokens
 from rag.embed.vectors import unit_rows
 from rag.errors import ConfigurationError
+from rag.onnx import opened_model, run
 from rag.records import EmbedderIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
+    import onnxruntime
 
     from rag.embed import TextKind
     from rag.records import Vectors
@@ -40,13 +36,6 @@ BUILTIN_NAME = "all-MiniLM-L6-v2"
 BUILTIN_DIMENSION = 384
 BUILTIN_LIMIT = 256  # tokens that the model is meant for, special ones included
 
-INPUTS: dict[str, Callable[[Any], Any]] = {
-    "input_ids": lambda ids: ids,
-    "attention_mask": np.ones_like,
-    "token_type_ids": np.zeros_like,
-}
-"""What models of the BERT family take, made from the ids of one text without padding."""
-INTEGERS = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}
 TOKEN_RANK = 3  # of an output with a vector per token: (texts, tokens, dimension)
 
 
@@ -64,11 +53,7 @@ class Encoder:
 
     def vector(self, ids: list[int]) -> npt.NDArray[np.float32]:
         """Shape (1, dimension)."""
-        feed = {
-            node.name: INPUTS[node.name](np.array([ids], INTEGERS[node.type]))
-            for node in self.session.get_inputs()
-        }
-        output: npt.NDArray[np.float32] = self.session.run([self.output], feed)[0]
+        output = run(self.session, self.output, ids, [0] * len(ids))
         if output.ndim == TOKEN_RANK:
             output = output[:, 0] if self.first_token else output.mean(axis=1)
         return output
@@ -160,22 +145,7 @@ def _identity(settings: EmbedderSettings, model: str, dimension: int) -> Embedde
 
 
 def _encoder(folder: Path) -> Encoder:
-    onnxruntime.disable_telemetry_events()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.enable_mem_pattern = False  # it keeps a plan for every length of text
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3  # errors only
-    path = str(folder / "model.onnx")
-    try:
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors have no class in common
-        raise ConfigurationError(f"The model {path} can't be loaded: {error}.") from error
-    unknown = {node.name for node in session.get_inputs()} - INPUTS.keys()
-    if unknown:
-        raise ConfigurationError(
-            f"The model {path} wants {', '.join(sorted(unknown))}; refdesk can give {', '.join(INPUTS)}."
-        )
+    session = opened_model(folder / "model.onnx")
     outputs = [node.name for node in session.get_outputs()]
     output = "sentence_embedding" if "sentence_embedding" in outputs else outputs[0]
     pooling = _config(folder, "1_Pooling/config.json")

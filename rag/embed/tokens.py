@@ -8,10 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from rag.errors import ConfigurationError
+from rag.tokenizer import opened_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +30,7 @@ class Tokens:
     """The tokenizer of one model. Special tokens that are spelled out in a text are plain text to it."""
 
     def __init__(self, path: Path) -> None:
-        self._tokenizer = _tokenizer(path)
+        self._tokenizer = opened_tokenizer(path)
         self._special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
         self._word = lru_cache(_KEPT_WORDS)(self._encoded)
         bert = isinstance(self._tokenizer.pre_tokenizer, BertPreTokenizer)
@@ -67,14 +66,3 @@ class Tokens:
             for at in (match.start(),)
             for start, end in (self._word if match.end() - at <= _KEPT_LENGTH else self._encoded)(match[0])
         ]
-
-
-def _tokenizer(path: Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises nothing more exact
-        raise ConfigurationError(f"The tokenizer {path} can't be loaded: {error}.") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True
-    return tokenizer

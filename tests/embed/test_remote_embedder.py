@@ -13,8 +13,8 @@ import anyio
 import numpy as np
 import pytest
 
-from rag.embed.endpoint import delay_after
 from rag.embed.remote import RemoteEmbedder, remote_embedder
+from rag.endpoint import delay_after
 from rag.errors import ConfigurationError, ProviderError
 from rag.settings import EmbedderSettings
 
