@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, get_origin
 import platformdirs
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from rag.consistency import contradictions
 from rag.errors import ConfigurationError
-from rag.settings import DEFAULT_PROFILE, AccessRule, HitStages, ProfileSettings, Settings
+from rag.profiles import ProfileSettings, Stages
+from rag.settings import AccessRule, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 ENVIRONMENT_PREFIX = "REFDESK_"
-TABLES = (tuple[AccessRule, ...], HitStages)
+TABLES = (tuple[AccessRule, ...], Stages)
 """Lists of tables, which are for the file."""
 DEFAULT_CONFIG = Path(platformdirs.user_config_dir("refdesk", appauthor=False)) / "config.toml"
 
@@ -55,7 +57,7 @@ def load_settings(
         if value is not None:
             _put(values, tuple(key.split(".")), value if isinstance(value, int) else str(value))
     settings = _validated(values, "the environment or flags", "")
-    _check_profiles(settings, str(path), text)
+    _check_consistent(settings, str(path), text)
     return settings
 
 
@@ -135,14 +137,12 @@ def _validated(values: dict[str, Any], place: str, text: str) -> Settings:
         raise ConfigurationError("\n".join(lines)) from error
 
 
-def _check_profiles(settings: Settings, place: str, text: str) -> None:
-    known = (DEFAULT_PROFILE, *settings.search.profiles)
-    if unknown := [name for name in settings.server.profiles if name not in known]:
-        line = _line_of(("server", "profiles"), text)
-        where = f"{place}, line {line}" if line else "the environment"
-        raise ConfigurationError(
-            f"{where}: server.profiles: there is no profile {unknown[0]!r}; there are: {', '.join(known)}."
-        )
+def _check_consistent(settings: Settings, place: str, text: str) -> None:
+    for keys, problem in contradictions(settings):
+        line = _line_of(keys, text)
+        where = f"{place}, line {line}" if line else "the environment or flags"
+        name = ".".join(key for key in keys if not key.isdecimal())
+        raise ConfigurationError(f"{where}: {name}: {problem}")
 
 
 def _explained(details: ErrorDetails, place: str, text: str) -> str:
@@ -153,7 +153,7 @@ def _explained(details: ErrorDetails, place: str, text: str) -> str:
     name = ".".join(keys)
     if details["type"] == "extra_forbidden":
         known = {".".join(key): None for key in setting_keys()} | dict.fromkeys(Settings.model_fields)
-        if keys[:-2] == ("search", "profiles"):
+        if keys[:-2] in {("search", "profiles"), ("search", "of_tenants")}:
             known = {".".join((*keys[:-1], field)): None for field in ProfileSettings.model_fields}
         return f"{where}: there is no setting {name}{_nearest(name, known)}"
     return f"{where}: {name}: {details['msg'].removeprefix('Value error, ')}."

@@ -120,7 +120,7 @@ async def open_endpoint(
     key = _api_key(model, environment)
     # Timeout and retries are the endpoint's own, not the SDK's.
     client = openai.AsyncOpenAI(base_url=model.base_url, api_key=key, timeout=None, max_retries=0)
-    if not _is_openai(model):  # the SDK takes them from the environment, and they are none of others' business
+    if not _is_openai(model):  # the SDK takes them from the environment; they are no business of others
         client.organization = client.project = None
     async with client:
         yield Endpoint(client, _name(kind, model), model.api_key_env, timeout_seconds, first_delay)

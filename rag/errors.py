@@ -41,7 +41,7 @@ class AccessError(RefdeskError):
 
 
 class ProviderError(RefdeskError):
-    """A remote embedding provider failed after the stated number of attempts."""
+    """A remote model failed after the stated number of attempts, or answered with nonsense."""
 
 
 class StoreError(RefdeskError):

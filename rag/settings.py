@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import platformdirs
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
 )
 
 from rag.errors import ConfigurationError
-from rag.records import MAX_LIMIT, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, Visibility
+from rag.profiles import (
+    DEFAULT_PROFILE,
+    SHIPPED,
+    ContextTokens,
+    FusionSettings,
+    Limit,
+    Overridable,
+    ProfileSettings,
+    Section,
+    Stages,
+    ThresholdSettings,
+)
+from rag.records import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +46,6 @@ DEFAULT_TENANT = "default"
 DEFAULT_COLLECTION = "documents"
 SEARCH_SCOPE = "refdesk:search"
 """What a key or token must be for."""
-DEFAULT_PROFILE = "default"
-RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
 
 
 def _absolute(path: Path) -> Path:
@@ -55,18 +63,10 @@ def _exact(address: str) -> str:
 
 Exact = Annotated[str, AfterValidator(_exact)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
-Weight = Annotated[float, Field(ge=0, le=100)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PrincipalSettings(_Section):
+class PrincipalSettings(Section):
     """Whose documents a local server answers from."""
 
     tenant: Name | None = None
@@ -74,7 +74,7 @@ class PrincipalSettings(_Section):
     groups: Annotated[tuple[str, ...], Field(max_length=MAX_ENTRIES)] = ()
 
 
-class AccessRule(_Section):
+class AccessRule(Section):
     """Who may see the sources whose path below the ingested folder matches a pattern."""
 
     path: str
@@ -91,14 +91,14 @@ class AccessRule(_Section):
         return self
 
 
-class AccessSettings(_Section):
+class AccessSettings(Section):
     """Who may see a source that is ingested for the first time."""
 
     of_documents: bool = False
     rules: tuple[AccessRule, ...] = ()
 
 
-class EmbedderSettings(_Section):
+class EmbedderSettings(Section):
     """Which model turns text into vectors."""
 
     provider: Literal["builtin", "onnx", "openai"] = "builtin"
@@ -122,13 +122,44 @@ class EmbedderSettings(_Section):
         return self
 
 
-class ChunkingSettings(_Section):
+class ChatSettings(Section):
+    """Which chat model the stages that need one ask, and what a million of its tokens cost."""
+
+    model: str = ""
+    base_url: str = "https://api.openai.com/v1"
+    api_key_env: str = "OPENAI_API_KEY"
+    input_price: Annotated[float, Field(ge=0)] = 0.0
+    output_price: Annotated[float, Field(ge=0)] = 0.0
+
+
+class RerankerSettings(Section):
+    """Which model the stage rerank asks."""
+
+    provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
+    base_url: str = ""
+    model: str = ""
+    api_key_env: str = "RERANKER_API_KEY"
+    path: AbsolutePath | None = None
+    max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
+
+    @model_validator(mode="after")
+    def _complete(self) -> RerankerSettings:
+        if self.provider in {"cohere", "voyage", "tei"} and not self.base_url:
+            raise ValueError(f'provider = "{self.provider}" needs base_url, below which /rerank lies')
+        if self.provider in {"cohere", "voyage"} and not self.model:
+            raise ValueError(f'provider = "{self.provider}" needs model, as the endpoint names it')
+        if self.provider == "onnx" and (self.path is None) == (not self.model):
+            raise ValueError('provider = "onnx" needs either path, a folder, or model, an id on the hub')
+        return self
+
+
+class ChunkingSettings(Section):
     """How sources are cut into chunks."""
 
     max_tokens: Annotated[int, Field(ge=32, le=8192)] = 254
 
 
-class IngestSettings(_Section):
+class IngestSettings(Section):
     """Which files of a folder become sources."""
 
     include: tuple[str, ...] = ()
@@ -138,92 +169,7 @@ class IngestSettings(_Section):
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
 
-class FusionSettings(_Section):
-    """How the lists of mode hybrid become one."""
-
-    method: Literal["calibrated", "rrf", "dbsf", "convex"] = "calibrated"
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
-    k: Annotated[int, Field(ge=1, le=1000)] = RRF_K
-    weights: tuple[Weight, Weight] = (1.0, 1.0)
-
-    @model_validator(mode="after")
-    def _some_weight(self) -> FusionSettings:
-        if not any(self.weights):
-            raise ValueError("one of the weights must be more than 0")
-        return self
-
-
-class ThresholdSettings(_Section):
-    """What is left out of an answer for being too unlike the query. None leaves nothing out."""
-
-    min_similarity: Annotated[float, Field(ge=-1, le=1)] | None = None
-    max_distance: Annotated[float, Field(ge=0, le=2)] | None = None
-    percentage_distance: Annotated[float, Field(ge=0, le=1000)] | None = None
-    min_evidence: Annotated[float, Field(ge=-1, le=1)] | None = None
-    weak_evidence: Literal["note", "no hits"] = "note"
-
-    @property
-    def of_hits(self) -> bool:
-        """Whether hits can be left out one by one."""
-        return (self.min_similarity, self.max_distance, self.percentage_distance) != (None, None, None)
-
-
-MissingDate = Literal["ignore", "penalize", "error"]
-"""A hit without a date keeps its score, counts as infinitely old, or is an error."""
-
-
-class RecencyStage(_Section):
-    """Newer documents before older ones, by the date that a document states of itself."""
-
-    stage: Literal["recency"]
-    half_life_days: Annotated[float, Field(gt=0)] = 90.0
-    weight: Share = 0.5
-    missing: MissingDate = "ignore"
-
-
-class DiversifyStage(_Section):
-    """Passages that add something before those that repeat, and no source taking all the room."""
-
-    stage: Literal["diversify"]
-    lambda_: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.7
-    by: Literal["vectors", "words"] = "vectors"
-    source_penalty: Share = 0.0
-    per_source: Annotated[int, Field(ge=1)] | None = None
-
-
-class DedupeStage(_Section):
-    """No passage that nearly repeats a better one."""
-
-    stage: Literal["dedupe"]
-    threshold: Annotated[float, Field(gt=0, le=1)] = 0.9
-
-
-HitStage: TypeAlias = RecencyStage | DiversifyStage | DedupeStage
-HitStages: TypeAlias = tuple[Annotated[HitStage, Field(discriminator="stage")], ...]
-
-
-class ProfileSettings(_Section):
-    """A named retrieval plan: what it leaves out is as [search] says."""
-
-    mode: Mode | None = None
-    limit: Limit | None = None
-    fusion: FusionSettings | None = None
-    thresholds: ThresholdSettings | None = None
-    candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
-    relax: bool | None = None
-    context_tokens: ContextTokens | None = None
-    stages: HitStages | None = None
-
-
-SHIPPED = {
-    "fast": ProfileSettings(candidates=20),
-    "precise": ProfileSettings(stages=(DedupeStage(stage="dedupe", threshold=1.0),)),
-    "fresh": ProfileSettings(stages=(RecencyStage(stage="recency"),)),
-}
-"""Profiles that are there unless the operator makes others of these names."""
-
-
-class SearchSettings(_Section):
+class SearchSettings(Section):
     """How a search runs when it doesn't say otherwise."""
 
     collections: tuple[Name, ...] = ()
@@ -233,10 +179,13 @@ class SearchSettings(_Section):
     relax: bool = False
     context_tokens: ContextTokens = 2000
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+    overrides: tuple[Overridable, ...] = ("mode", "limit")
     fusion: FusionSettings = FusionSettings()
     thresholds: ThresholdSettings = ThresholdSettings()
-    stages: HitStages = ()
+    stages: Stages = ()
     profiles: dict[Name, ProfileSettings] = SHIPPED
+    of_collections: dict[Name, Name] = Field(default={})
+    of_tenants: dict[Name, ProfileSettings] = Field(default={})
 
     @field_validator("profiles")
     @classmethod
@@ -246,18 +195,19 @@ class SearchSettings(_Section):
         return SHIPPED | profiles
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """How `refdesk` answers its hosts."""
 
     max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 8000
     include_vectors: bool = False
     profiles: tuple[Name, ...] = ()
+    explain: bool = False
     openai_compat: bool = False
     traces: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
 
-class HttpSettings(_Section):
+class HttpSettings(Section):
     """How `refdesk --http` is reached."""
 
     host: str = "127.0.0.1"
@@ -271,19 +221,19 @@ class HttpSettings(_Section):
     sse: bool = False
 
 
-class OAuthSettings(_Section):
+class OAuthSettings(Section):
     """Whose tokens are accepted, and what their claims mean."""
 
     issuer: str = ""
     jwks_url: Annotated[str, Field(pattern=r"^(https?://\S+)?$")] = ""
     audience: str = ""
     tenant_claim: str = "tenant"
-    tenants: dict[str, Name] = {}
+    tenants: dict[str, Name] = Field(default={})
     user_claim: str = "sub"
     groups_claim: str = "groups"
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """How much a server takes on at once."""
 
     concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
@@ -294,12 +244,14 @@ class LimitSettings(_Section):
     receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
 
 
-class Settings(_Section):
+class Settings(Section):
     """Everything that an operator can set."""
 
     data: AbsolutePath = DEFAULT_DATA
     principal: PrincipalSettings = PrincipalSettings()
     embedder: EmbedderSettings = EmbedderSettings()
+    chat: ChatSettings = ChatSettings()
+    reranker: RerankerSettings = RerankerSettings()
     chunking: ChunkingSettings = ChunkingSettings()
     ingest: IngestSettings = IngestSettings()
     access: AccessSettings = AccessSettings()

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.records import MAX_REPLY_CHARS, SearchRequest
-from rag.search.reply import fetch_reply, search_reply, source_reply
+from rag.search.reply import TEXT_SHARE, fetch_reply, search_reply, source_reply
+from rag.search.trace_reply import NO_ROOM_CHARS, with_trace
 from rag.search.uris import NOT_FOUND, parse_id, resource_uri
 from rag.tenants import declares_fields
 from server import calls, resources, surface
@@ -36,7 +37,6 @@ log = logging.getLogger(__name__)
 PAGE = 50  # sources in one page of resources/list
 MAX_COMPLETIONS = 100  # the protocol's own limit
 MAX_RESOURCE_CHARS = 200_000
-TEXT_SHARE = 0.75  # of a get_source reply; the rest is for the outline and what names the source
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Arguments = TypeVar("Arguments", bound=BaseModel)
@@ -90,7 +90,7 @@ class App:
         readable: tuple[Collection, ...] = ()
         if declares_fields(self._settings.data, principal.tenant):
             readable = await (await self._opening.desk()).collections(principal)
-        return types.ListToolsResult(tools=surface.tools(self._settings, readable))
+        return types.ListToolsResult(tools=surface.tools(self._settings, principal.tenant, readable))
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. What goes wrong in a tool is a tool error, so that the model reads it."""
@@ -110,7 +110,7 @@ class App:
 
     async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(surface.SearchArguments, given)
-        self._check_profile(arguments.profile)
+        self._check_offered(arguments)
         request = SearchRequest(
             query=arguments.query,
             profile=arguments.profile,
@@ -123,18 +123,22 @@ class App:
             context=bool(arguments.context),
         )
         desk = await self._opening.desk()
-        answer = await desk.search(principal, request)
+        answer = await desk.search(principal, request, trace=bool(arguments.explain))
         calls.current().stages = answer.stages
         server = self._settings.server
-        return within_bytes(
-            lambda max_chars: _result(
-                search_reply(answer, max_chars, vectors=server.include_vectors, urls=server.openai_compat)
-            ),
-            arguments.max_chars or server.max_chars,
-        )
 
-    def _check_profile(self, name: str | None) -> None:
-        offered = self._settings.server.profiles
+        def result(max_chars: int) -> types.CallToolResult:
+            vectors, urls = server.include_vectors, server.openai_compat
+            room = max_chars - NO_ROOM_CHARS if answer.trace else max_chars
+            reply = search_reply(answer, room, vectors=vectors, urls=urls)
+            return _result(with_trace(reply, answer, max_chars) if answer.trace else reply)
+
+        return within_bytes(result, arguments.max_chars or server.max_chars)
+
+    def _check_offered(self, arguments: surface.SearchArguments) -> None:
+        if arguments.explain and not self._settings.server.explain:
+            raise InvalidRequestError("The operator doesn't offer explain here; leave it out.")
+        name, offered = arguments.profile, self._settings.server.profiles
         if name is not None and name not in offered:
             raise InvalidRequestError(
                 f"profile must be one of {', '.join(offered)}."

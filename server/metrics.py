@@ -47,6 +47,24 @@ class Metrics:
         self._searches = Counter(
             "refdesk_searches", "Searches that were answered.", ["found"], registry=self.registry
         )
+        self._failed = Counter(
+            "refdesk_failed_stages",
+            "Stages that failed, so that the search went on without them.",
+            ["stage"],
+            registry=self.registry,
+        )
+        self._tokens = Counter(
+            "refdesk_model_tokens",
+            "Tokens that stages took of the chat model.",
+            ["stage", "kind"],
+            registry=self.registry,
+        )
+        self._cost = Counter(
+            "refdesk_model_cost",
+            "What these tokens cost, by the settings' prices.",
+            ["stage"],
+            registry=self.registry,
+        )
         self._refused = Counter(
             "refdesk_refused_requests",
             "HTTP requests that were refused before they were calls.",
@@ -59,6 +77,12 @@ class Metrics:
         self._calls.labels(call.name, call.outcome).observe(call.seconds)
         for stage in call.stages:
             self._stages.labels(stage.name).observe(stage.seconds)
+            if stage.status == "failed":
+                self._failed.labels(stage.name).inc()
+            if stage.usage:
+                self._tokens.labels(stage.name, "input").inc(stage.usage.input_tokens)
+                self._tokens.labels(stage.name, "output").inc(stage.usage.output_tokens)
+                self._cost.labels(stage.name).inc(stage.usage.cost)
         if call.stages:
             self._searches.labels("something" if call.ids else "nothing").inc()
 

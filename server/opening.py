@@ -72,9 +72,9 @@ class OpeningDesk:
         async with self._lock:
             if self._desk is None:
                 await to_thread.run_sync(_import_desk, abandon_on_cancel=True)
-                from rag.search.desk import open_desk  # noqa: PLC0415 not before the first answer
+                from rag.search.desk import Desk  # noqa: PLC0415 not before the first answer
 
-                desk = open_desk(self._settings, os.environ)
+                desk = Desk.open(self._settings, os.environ)
                 self._desk = await self._open.enter_async_context(desk)
                 _give_back_memory()
             return self._desk

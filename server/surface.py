@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from copy import deepcopy
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from mcp import types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.errors import InvalidRequestError
-from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode
+from rag.profiles import Overridable
+from rag.records import (
+    MAX_LIMIT,
+    MAX_QUERY_CHARS,
+    MAX_REPLY_CHARS,
+    MIN_REPLY_CHARS,
+    Mode,
+    SearchRequest,
+)
+from rag.search.plan import make_plan
 from rag.search.reply import FetchReply, SearchReply, SourceReply
 
 if TYPE_CHECKING:
@@ -36,9 +45,8 @@ with other words when the first don't answer. Ask in natural language, or with t
 codes and terms that the text would hold; mode hybrid looks for meaning and words, dense for \
 meaning only, sparse for words only.
 
-Each result has text (the passage), title, section, page, date, score (the order), similarity \
-(to the query, 0 to 1: under about 0.3 it hardly fits), id, citation. Cite what you use as \
-[source_id/seq]. notes say what you must know: nothing found and why, hits left out. \
+Each result has text (the passage), score (the order), similarity (to the query, 0 to 1: under about \
+0.3 it hardly fits), id, citation. Cite what you use as [source_id/seq]. notes say what you must know. \
 Call get_source with a result's id to read around it.\
 """
 
@@ -47,8 +55,8 @@ Open a document that search found, and read it in windows.
 
 Use it when a passage is cut short or refers to what stands around it, or when the user wants the \
 document. Pass a result's id or uri to read around it, or its source_id to read from the beginning. The \
-reply has the text from start to end, the outline (headings with their start), the chunks in the window \
-with their URIs, and next_start when there is more: call again with start=next_start.\
+reply has the text from start to end, the outline (headings with their start), and next_start when there is \
+more: call again with start=next_start.\
 """
 
 FETCH_DESCRIPTION = """\
@@ -115,6 +123,7 @@ class SearchArguments(_Arguments):
     ] = None
     filter: dict[str, Any] | None = None
     context: Annotated[bool | None, Field(description="All passages as one cited text.")] = None
+    explain: Annotated[bool | None, Field(description="Also how the search went.")] = None
     max_chars: Chars = None
 
 
@@ -138,16 +147,20 @@ class FetchArguments(_Arguments):
     id: Annotated[str, Field(min_length=1, max_length=200, description="id of a search result.")]
 
 
-def tools(settings: Settings, collections: Sequence[Collection]) -> list[types.Tool]:
-    """The tools as hosts list them to somebody who may read these collections.
+def tools(settings: Settings, tenant: str, collections: Sequence[Collection]) -> list[types.Tool]:
+    """The tools as hosts list them to somebody of a tenant who may read these collections.
 
-    The defaults are the operator's. Where no field is declared, there is nothing to filter by.
+    The defaults are the operator's, and what these fixed is no argument. Where no field is declared, there is
+    nothing to filter by.
     """
+    usual = make_plan(SearchRequest("?"), settings.search, tenant)
     search, opening = _schema(SearchArguments), _schema(GetSourceArguments)
     for properties in (search["properties"], opening["properties"]):
         properties["max_chars"]["default"] = settings.server.max_chars
-    search["properties"]["limit"]["default"] = settings.search.limit
-    search["properties"]["mode"]["default"] = settings.search.mode
+    search["properties"]["limit"]["default"] = usual.limit
+    search["properties"]["mode"]["default"] = usual.mode
+    for fixed in {*get_args(Overridable)} - {*settings.search.overrides}:
+        del search["properties"][fixed]
     if settings.server.profiles:
         plans = {"type": "string", "enum": list(settings.server.profiles)}
         search["properties"]["profile"] = plans | {"description": "The plan to search by."}
@@ -157,9 +170,13 @@ def tools(settings: Settings, collections: Sequence[Collection]) -> list[types.T
         search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
     else:
         del search["properties"]["filter"]
+    if not settings.server.explain:
+        del search["properties"]["explain"]
     found, opened = _open(_schema(SearchReply)), _open(_schema(SourceReply))
     if not settings.server.include_vectors:
         del found["$defs"]["HitRecord"]["properties"]["vector"]
+    if not settings.server.explain:
+        del found["properties"]["trace"]
     listed = [
         _tool("search", "Search documents", SEARCH_DESCRIPTION, search, found),
         _tool("get_source", "Open a document", OPEN_DESCRIPTION, opening, opened),

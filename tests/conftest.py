@@ -1,4 +1,4 @@
-"""What tests in several folders share: the installed scripts, and a desk with the demo corpus."""
+"""What tests in several folders share: the installed scripts, a desk with the demo corpus, and servers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ import rag.admin
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
+
+    from tests.chat_server import ChatServer
 
 
 # Longer runs of the properties: pytest tests/filters --hypothesis-profile=thorough, or =million (of scans).
@@ -89,12 +91,28 @@ def judged() -> Path:
 @pytest.fixture(scope="session")
 def small_desk() -> ModuleType:
     """tests/small_desk.py as a module: an embedder that only counts words, and writers that use it."""
-    path = Path(__file__).with_name("small_desk.py")
-    spec = importlib.util.spec_from_file_location("small_desk", path)
+    return _beside("small_desk")
+
+
+@pytest.fixture(scope="session")
+def chats() -> ModuleType:
+    """tests/chat_server.py as a module: a chat server, and what it can answer."""
+    return _beside("chat_server")
+
+
+@pytest.fixture
+def chat_server(chats: ModuleType) -> Iterator[ChatServer]:
+    """A chat server that runs and is told by the test what to answer."""
+    with chats.running() as server:
+        yield server
+
+
+def _beside(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["small_desk"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -43,6 +43,17 @@ EVERY_SETTING = {
     "embedder.document_prefix": ("a, b: ", "a, b: "),
     "embedder.batch_size": ("7", 7),
     "embedder.timeout_seconds": ("1.5", 1.5),
+    "chat.model": ("small", "small"),
+    "chat.base_url": ("http://localhost:1/v1", "http://localhost:1/v1"),
+    "chat.api_key_env": ("MY_KEY", "MY_KEY"),
+    "chat.input_price": ("0.15", 0.15),
+    "chat.output_price": ("0.6", 0.6),
+    "reranker.provider": ("tei", "tei"),
+    "reranker.base_url": ("http://localhost:1", "http://localhost:1"),
+    "reranker.model": ("ranks", "ranks"),
+    "reranker.api_key_env": ("MY_KEY", "MY_KEY"),
+    "reranker.path": ("/srv/reranker", Path("/srv/reranker")),
+    "reranker.max_tokens": ("256", 256),
     "chunking.max_tokens": ("99", 99),
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
     "ingest.exclude": ("", ()),
@@ -89,6 +100,8 @@ EVERY_SETTING = {
     "search.fusion.k": ("10", 10),
     "search.fusion.weights": ("2, 1", (2.0, 1.0)),
     "server.include_vectors": ("true", True),
+    "search.overrides": ("limit", ("limit",)),
+    "server.explain": ("true", True),
     "server.profiles": ("fast, default", ("fast", "default")),
     "server.openai_compat": ("true", True),
     "server.traces": ("true", True),
@@ -96,6 +109,11 @@ EVERY_SETTING = {
 }
 """A value for each as it is written in the environment, and as it is understood."""
 ONLY_IN_THE_FILE = {("access", "rules"), ("search", "stages")}  # lists of tables
+NEEDED = {
+    "embedder.provider": {"embedder.model": "m"},
+    "reranker.provider": {"reranker.base_url": "http://x"},
+}
+"""What else must be set."""
 
 
 @pytest.fixture
@@ -150,7 +168,9 @@ def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:
     for keys in keys_of_one_line:
         name = ".".join(keys)
         raw, understood = EVERY_SETTING[name]
-        extra = {"REFDESK_EMBEDDER_MODEL": "m"} if name == "embedder.provider" else {}
+        extra = {
+            environment_name(tuple(key.split("."))): value for key, value in NEEDED.get(name, {}).items()
+        }
         settings = load_settings(write(""), extra | {environment_name(keys): raw})
         assert _value(settings, name) == understood
         assert _value(Settings(), name) != understood
@@ -159,7 +179,9 @@ def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:
 def test_every_setting_can_be_made_in_the_file(write: Write) -> None:
     for name, (_, understood) in EVERY_SETTING.items():
         section, _, key = name.rpartition(".")
-        extra = 'model = "m"\n' if name == "embedder.provider" else ""
+        extra = "".join(
+            f"{key.partition('.')[2]} = '{value}'\n" for key, value in NEEDED.get(name, {}).items()
+        )
         header = f"[{section}]\n{extra}" if section else ""
         # JSON is TOML, as far as strings, numbers, booleans and lists of them go.
         config = write(f"{header}{key} = {json.dumps(understood, default=str)}\n")
@@ -232,6 +254,53 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         (
             "[search.profiles.mine]\n[server]\nprofiles = ['mine', 'default', 'fresh', 'theirs']\n",
             "line 3: server.profiles: there is no profile 'theirs'; there are: default, fast, precise, fr",
+        ),
+        (
+            "[search.of_tenants.acorn]\nlimits = 3\n",
+            "line 2: there is no setting search.of_tenants.acorn.limits; did you mean search.of_tenants.acorn.li",
+        ),
+        (
+            "[search.of_collections]\n\ntickets = 'new'\n",
+            "line 3: search.of_collections.tickets: there is no profile 'new'; there are: default, fast, precise",
+        ),
+        (
+            "[search]\noverrides = ['profile']\n",
+            "line 2: search.overrides: Input should be 'mode' or 'limit'.",
+        ),
+        (
+            "[[search.stages]]\nstage = 'dedupe'\n[[search.stages]]\nstage = 'rerank'\n",
+            "line 3: search.stages: the stage rerank needs reranker.provider, which isn't set.",
+        ),
+        (
+            "[search.profiles.a]\n[[search.profiles.a.stages]]\nstage = 'rerank'\nby = 'chat'\n",
+            "line 2: search.profiles.a.stages: the stage rerank needs chat.model, which isn't set.",
+        ),
+        (
+            "[search.of_tenants.a]\n[[search.of_tenants.a.stages]]\nstage = 'planner'\n",
+            "line 2: search.of_tenants.a.stages: the stage planner needs chat.model, which isn't set.",
+        ),
+        (
+            "[chat]\nmodel = 'm'\n[search.profiles.a]\nstages = [{ stage = 'dedupe' }, { stage = 'planner' }]\n",
+            "line 4: search.profiles.a.stages: the stage planner makes queries, so it must stand before all",
+        ),
+        (
+            "[[search.stages]]\nstage = 'dedupe'\n"
+            "[[search.stages]]\nstage = 'custom'\ncall = 'a:b'\ntakes = 'query'\n",
+            "line 3: search.stages: the stage custom makes queries, so it must stand before all that take hits.",
+        ),
+        (
+            "[[search.stages]]\nstage = 'custom'\ncall = 'a.b'\ntakes = 'hits'\n",
+            "line 3: search.stages.call: String should match pattern",
+        ),
+        (
+            "[[search.stages]]\nstage = 'rerank'\nweights = { semantic = 0.5 }\n",
+            "line 3: search.stages.weights: semantic, vector and position must add up to 1.",
+        ),
+        ("[reranker]\nprovider = 'onnx'\n", 'line 1: reranker: provider = "onnx" needs either path'),
+        ("[reranker]\nprovider = 'tei'\n", 'line 1: reranker: provider = "tei" needs base_url'),
+        (
+            "[reranker]\nprovider = 'voyage'\nbase_url = 'http://x'\n",
+            'line 1: reranker: provider = "voyage" needs model',
         ),
         ("[ingest]\nhidden = 'yes'\n", "line 2: ingest.hidden: Input should be a valid boolean."),
         ("[ingest]\ninclude = [1]\n", "line 2: ingest.include: Input should be a valid string."),

@@ -555,7 +555,9 @@ BROKEN = [
         "no collections are all of them",
         "rag.search.desk.make_plan",
         lambda real: (
-            lambda asked, settings: real(replace(asked, collections=asked.collections or None), settings)
+            lambda asked, settings, tenant: real(
+                replace(asked, collections=asked.collections or None), settings, tenant
+            )
         ),
         an_empty_list_is_not_everything,
     ),

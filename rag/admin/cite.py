@@ -12,7 +12,7 @@ from rag.admin.console import command, counted, print_json
 from rag.admin.sources import open_collections
 from rag.records import Principal
 from rag.search.check import check_answer
-from rag.search.desk import open_desk
+from rag.search.desk import Desk
 from rag.search.untrusted import label
 from rag.store.schema import chunk_id
 from rag.tenants import local_principal, tenant_of
@@ -49,7 +49,7 @@ async def check_command(
     text = _text(answer)
     named = Principal(tenant_of(settings), user or None, frozenset(groups))
     principal = named if user or groups else local_principal(settings)
-    async with open_desk(settings, os.environ) as desk:
+    async with Desk.open(settings, os.environ) as desk:
         checked = await check_answer(desk, principal, text)
     hidden = await _there(settings, {one.id for one in checked.citations if not one.readable})
     if as_json:

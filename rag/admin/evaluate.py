@@ -26,8 +26,8 @@ from rag.evaluate.compare import compare
 from rag.evaluate.evaluation import contenders, evaluate, existing_room, fresh_room
 from rag.evaluate.runs import keep
 from rag.evaluate.sets.reading import read_set
+from rag.profiles import DEFAULT_PROFILE
 from rag.records import Mode
-from rag.settings import DEFAULT_PROFILE
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 
 from rag.admin.console import collection_option, command, print_json
 from rag.records import MAX_LIMIT, Mode, SearchRequest
-from rag.search.desk import open_desk
+from rag.search.desk import Desk
 from rag.search.reply import search_reply
 from rag.tenants import local_principal
 
@@ -70,7 +70,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         filter=filter_,
         context=context,
     )
-    async with open_desk(settings, os.environ) as desk:
+    async with Desk.open(settings, os.environ) as desk:
         reply = search_reply(await desk.search(local_principal(settings), request), max_chars=None)
     if as_json:
         print_json(reply.model_dump(exclude_none=True))

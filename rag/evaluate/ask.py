@@ -122,10 +122,16 @@ def _metrics(one: Expected, near: Sequence[Hit], deep: Sequence[Hit], depth: int
         k = int(name.partition("@")[2])
         scores[name] = metric(rankings[k > depth], one.grades, k)
     if one.of_passages:
-        found = [Stretch(hit.source.id, hit.chunk.start, hit.chunk.end) for hit in near[:PASSAGES]]
+        found = [stretch for hit in near[:PASSAGES] for stretch in _shown(hit)]
         tokens = metrics.token_scores(found, one.wanted(found))
         scores |= zip(TOKENS, (tokens.recall, tokens.precision, tokens.iou), strict=True)
     return scores
+
+
+def _shown(hit: Hit) -> list[Stretch]:
+    """Where what is shown of a hit stands in its source."""
+    parts = hit.excerpts or (hit.chunk,)
+    return [Stretch(hit.source.id, part.start, part.end) for part in parts]
 
 
 async def _faithfulness(desk: Desk, one: Expected) -> dict[str, float]:

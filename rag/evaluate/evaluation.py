@@ -15,7 +15,7 @@ from rag.evaluate.expected import expected, shelves_of
 from rag.evaluate.fresh import shelve
 from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
 from rag.records import Principal, SearchRequest
-from rag.search.desk import open_desk
+from rag.search.desk import Desk
 from rag.search.plan import make_plan
 from rag.settings import DEFAULT_TENANT
 from rag.store.reader import Reader
@@ -155,8 +155,9 @@ def contenders(
     Raises:
         InvalidRequestError: there is no such profile.
     """
+    tenant = settings.principal.tenant or DEFAULT_TENANT
     plans = [
-        (profile, make_plan(SearchRequest("?", profile=profile, mode=mode), settings.search))
+        (profile, make_plan(SearchRequest("?", profile=profile, mode=mode), settings.search, tenant))
         for profile in profiles
         for mode in modes
     ]
@@ -178,7 +179,7 @@ async def evaluate(
         ProviderError, StoreError: the embedder or the storage failed.
     """
     runs = []
-    async with open_desk(room.settings, environment) as desk:
+    async with Desk.open(room.settings, environment) as desk:
         for contender, candidates in chosen.items():
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
             progress.began(contender, len(room.questions))

@@ -1,1 +1,1 @@
-"""Rankings, as pure functions."""
+"""Rankings as pure functions, and the models that rerank."""

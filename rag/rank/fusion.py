@@ -24,7 +24,8 @@ def best_scores(scored: Iterable[tuple[str, float]]) -> dict[str, float]:
     """
     best: dict[str, float] = {}
     for item, score in scored:
-        best[item] = max(score, best.get(item, score))
+        if item not in best or score > best[item]:
+            best[item] = score
     return _best_first(best)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
+    from rag.profiles import MissingDate
     from rag.records import Hit
-    from rag.settings import MissingDate
 
 DAY = timedelta(days=1)
 
@@ -35,26 +34,39 @@ def aged(score: float, left: float, *, weight: float) -> float:
 
 
 def by_recency(
-    hits: Sequence[Hit], *, now: datetime, half_life_days: float, weight: float, missing: MissingDate
+    hits: Sequence[Hit],
+    *,
+    now: datetime,
+    half_life_days: float,
+    weight: float,
+    missing: MissingDate,
+    field: str = "",
 ) -> list[Hit]:
-    """`hits` with their scores aged by their source's own date, best first; equals in the order given.
+    """`hits` with their scores aged by their source's date, best first; equals in the order given.
+
+    The date is what the declared `field` says, or without one what the source states of itself.
 
     Raises:
         ConfigurationError: a hit has no date, and `missing` is "error".
     """
-    new = [replace(hit, score=_score(hit, now, half_life_days, weight, missing)) for hit in hits]
+    left = [_left(hit, now, half_life_days, missing, field) for hit in hits]
+    new = [
+        replace(hit, score=aged(hit.score, share, weight=weight))
+        for hit, share in zip(hits, left, strict=True)
+    ]
     return sorted(new, key=lambda hit: -hit.score)
 
 
-def _score(hit: Hit, now: datetime, half_life_days: float, weight: float, missing: MissingDate) -> float:
-    if hit.source.date is not None:
-        left = decay((now - hit.source.date) / DAY, half_life_days)
-        return aged(hit.score, left, weight=weight)
+def _left(hit: Hit, now: datetime, half_life_days: float, missing: MissingDate, field: str) -> float:
+    """What is left of the part of a hit's score that ages."""
+    date = hit.fields.get(field) if field else hit.source.date
+    if isinstance(date, datetime):
+        return decay((now - date) / DAY, half_life_days)
     match missing:
         case "ignore":
-            return hit.score
+            return 1.0
         case "penalize":
-            return aged(hit.score, 0.0, weight=weight)
+            return 0.0
         case "error":
             raise ConfigurationError(
                 f"{hit.chunk.id} has no date to rank it by: give its source one, "

@@ -1,1 +1,21 @@
-"""The read path: one search from the question to the answer."""
+"""The read path: one search from the question to the answer. `Desk` and `tool_functions` are for programs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rag.search.desk import Desk
+    from rag.search.tools import tool_functions
+
+__all__ = ["Desk", "tool_functions"]
+
+_HOMES = {"Desk": "rag.search.desk", "tool_functions": "rag.search.tools"}
+"""Imported when asked for: the server must not import the engine before its first answer."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -47,11 +47,11 @@ def assemble(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpans) -> Co
 def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[str, list[Span]]:
     """Passages under their citations, and where they are; none after the one that reaches over `room`."""
     # what defines an image's address can stand in another passage than the image
-    defined = any("]:" in hit.chunk.text for hit in hits)
+    defined = any("]:" in hit.text for hit in hits)
     text, passages = "", []
     for hit in hits:
         head = f"{BETWEEN if text else ''}[{hit.chunk.id}]\n"
-        passage = _harmless(hit.chunk.text, defined=defined)
+        passage = _harmless(hit.text, defined=defined)
         text += head + passage
         passages.append(Span(len(text) - len(passage), len(text)))
         room -= len(token_spans(head + passage))

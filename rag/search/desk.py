@@ -1,7 +1,7 @@
 """The desk: what servers and programs ask. Reads only.
 
-desk = await open_desk(settings, os.environ)
-answer = await desk.search(Principal("default"), SearchRequest("who invented the pendulum clock?"))
+async with Desk.open(settings) as desk:
+    answer = await desk.search(Principal("default"), "who invented the pendulum clock?")
 """
 
 from __future__ import annotations
@@ -10,23 +10,33 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
+from rag.chat import open_chat
+from rag.consistency import check_consistent, stages_of
 from rag.embed.open import open_embedder
 from rag.errors import BusyError, NotFoundError
-from rag.records import Answer
+from rag.profiles import CustomStage, ThresholdSettings
+from rag.rank.reranker import open_reranker
+from rag.records import Answer, SearchRequest, SubQuery, Trace
 from rag.search.context import assemble
+from rag.search.custom import loaded
 from rag.search.extract import extract
-from rag.search.gate import READS, admit
+from rag.search.gate import READS
 from rag.search.hit_stages import through_stages
+from rag.search.pipeline import Models, Pipeline
 from rag.search.plan import make_plan
-from rag.search.recall import Query, concurrently, recall
+from rag.search.queries import embedded, sub_queries
+from rag.search.recall import concurrently
 from rag.search.relax import explained, impact, relaxed, said
 from rag.search.stages import Stages
-from rag.search.thresholds import UNGROUNDED, is_weak, near_enough
+from rag.search.thresholds import UNGROUNDED, is_weak
 from rag.search.uris import NOT_FOUND
 from rag.search.view import View, narrowed
-from rag.settings import ThresholdSettings
+from rag.search.why_not import fate
 from rag.store.catalog import check_embedder
 from rag.store.reader import Reader
 from rag.store.terms import MAX_TERMS, query_terms
@@ -34,29 +44,28 @@ from rag.store.terms import MAX_TERMS, query_terms
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from rag.chat import Chat
     from rag.embed import Embedder
-    from rag.records import Collection, Extract, Hit, Principal, SearchRequest, Source
+    from rag.rank.reranker import Reranker
+    from rag.records import (
+        Collection,
+        Context,
+        Extract,
+        Hit,
+        Principal,
+        Source,
+    )
     from rag.search.plan import Plan
+    from rag.search.recall import Query
+    from rag.search.why_not import Fate
     from rag.settings import SearchSettings, Settings
     from rag.store.reader import StoredSource
 
 log = logging.getLogger(__name__)
 
 NONE_ASKED = "No passages were asked for: the limit is 0."
-REPEATING = "{} more passages repeat these or come from the same documents."
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
 NOTHING_YET = "The desk holds no documents yet; an operator ingests them."
-
-
-@asynccontextmanager
-async def open_desk(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Desk]:
-    """A desk over the data folder and the embedder that the settings name.
-
-    Raises:
-        ConfigurationError: the embedder can't be opened.
-    """
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    async with open_embedder(settings.embedder, environment) as embedder:
-        yield Desk(reader, embedder, settings.search)
 
 
 class Desk:
@@ -65,53 +74,139 @@ class Desk:
     `alarms` counts how often the gate kept back a source that the engine had let through.
     """
 
-    def __init__(self, reader: Reader, embedder: Embedder, settings: SearchSettings) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        embedder: Embedder,
+        settings: SearchSettings,
+        *,
+        chat: Chat | None = None,
+        reranker: Reranker | None = None,
+    ) -> None:
         self._reader = reader
-        self._embedder = embedder
+        self._models = Models(embedder, chat, reranker)
         self._settings = settings
         self.alarms = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, settings: Settings, environment: Mapping[str, str] = NO_KEYS) -> AsyncIterator[Desk]:
+        """A desk over the data folder and with the models that the settings name.
+
+        `environment` is where keys of remote models are, under the names that the settings say.
+
+        Raises:
+            ConfigurationError: a model can't be opened, a stage calls no function, or the settings contradict
+                themselves.
+            ProviderError: a remote embedder doesn't answer as it should.
+        """
+        check_consistent(settings)
+        for stages in stages_of(settings.search).values():
+            for stage in stages:
+                if isinstance(stage, CustomStage):
+                    await to_thread.run_sync(loaded, stage)  # it imports what it likes
+        reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+        async with (
+            open_embedder(settings.embedder, environment) as embedder,
+            open_chat(settings.chat, environment) as chat,
+            open_reranker(settings.reranker, environment) as reranker,
+        ):
+            yield cls(reader, embedder, settings.search, chat=chat, reranker=reranker)
 
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
         """The collections in which the principal may read anything, by name."""
         return tuple(view.table.collection for view in await self._views(principal))
 
-    async def search(self, principal: Principal, request: SearchRequest) -> Answer:
-        """The best hits, and notes on what a reader of them must know.
+    async def search(
+        self, principal: Principal, request: SearchRequest | str, *, trace: bool = False
+    ) -> Answer:
+        """The best hits, and notes on what a reader of them must know; with `trace`, what made them.
 
         Raises:
             InvalidRequestError: a value of the request is out of its range, or its filter is none.
             NotFoundError: a collection named in the request can't be read.
             NotReadyError: a collection lacks the index that the mode needs.
-            ConfigurationError: a collection was made with another embedder.
+            ConfigurationError: a collection was made with another embedder, or a stage lacks what it needs.
             ProviderError, StoreError: the embedder or the storage failed.
         """
-        plan, stages = make_plan(request, self._settings), Stages()
-        with stages.stage("plan"):
+        asked = SearchRequest(request) if isinstance(request, str) else request
+        return (await self._searched(principal, asked, trace=trace))[0]
+
+    async def why_not(self, principal: Principal, request: SearchRequest, id_: str) -> tuple[Answer, Fate]:
+        """A search with its trace, and what became in it of a source, which is named by its id or a chunk's.
+
+        Raises:
+            NotFoundError: nothing readable has this id.
+            RefdeskError: as `search`.
+        """
+        source_id = id_.partition("/")[0]
+        stored, _ = await self._home(principal, source_id)
+        answer, search, views = await self._searched(principal, request, trace=True)
+        return answer, await fate(stored, answer, views, search)
+
+    def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
+        """The hits as one string for a prompt, each passage under its citation, within so many tokens.
+
+        `tokens` are the embedder's; None is what the settings say.
+        """
+        spans = self._models.embedder.token_spans
+        budget = self._settings.context_tokens if tokens is None else tokens
+        return assemble(answer.hits, budget=budget, token_spans=spans)
+
+    async def _searched(
+        self, principal: Principal, request: SearchRequest, *, trace: bool
+    ) -> tuple[Answer, Pipeline, list[View]]:
+        """The answer to a request, what gathered on the way, and where it was looked for."""
+        plan = make_plan(request, self._settings, principal.tenant)
+        search = Pipeline(plan, self._models, self._alarm, Stages(detailed=trace))
+        with search.stages.stage("plan"):
             views = narrowed(await self._chosen(principal, plan), plan)
+        queries = [SubQuery(plan.query)]
+        hits: list[Hit] = []
         if not views:
-            return Answer((), (NOTHING_YET,), stages=stages.ended())
-        if not plan.limit:
-            return Answer((), (NONE_ASKED,), stages=stages.ended())
-        for view in views:
-            check_embedder(view.table.collection, self._embedder.identity)
-        with stages.stage("embed"):
-            (vector,) = await self._embedder.embed([plan.query], "query")
-        query = Query(plan.query, vector, self._embedder.known(plan.query))
-        notes = self._notes(views, plan)
-        hits = await self._hits(views, plan, query, stages, notes)
-        if not hits:
-            with stages.stage("explain"):
-                hits, why = await self._after_nothing(views, plan, query)
-            notes.append(why)
-        if is_weak(hits, plan.thresholds):
-            hits = hits if plan.thresholds.weak_evidence == "note" else []
-            notes.append(UNGROUNDED)
-        context = None
-        if plan.context_tokens and hits:
-            with stages.stage("context"):
-                spans = self._embedder.token_spans
-                context = assemble(hits, budget=plan.context_tokens, token_spans=spans)
-        return Answer(tuple(hits), tuple(notes), context, stages.ended())
+            search.notes.append(NOTHING_YET)
+        elif not plan.limit:
+            search.notes.append(NONE_ASKED)
+        else:
+            for view in views:
+                check_embedder(view.table.collection, self._models.embedder.identity)
+            queries = await sub_queries(views, search)
+            hits = await self._hits(queries, views, search)
+        answer = Answer(
+            tuple(hits),
+            tuple(search.notes),
+            self._context(hits, search),
+            search.stages.ended(),
+            Trace(tuple(queries), search.listings) if trace else None,
+        )
+        return answer, search, views
+
+    async def _hits(
+        self, sub_queries: Sequence[SubQuery], views: Sequence[View], search: Pipeline
+    ) -> list[Hit]:
+        """The hits of a search, which notes what a reader must know of them."""
+        asked, *others = await embedded(sub_queries, views, search)
+        search.notes.extend(self._notes(views, search.plan))
+        near = await search.near([asked, *others])
+        if not near:
+            with search.stages.stage("explain"):
+                wider = await self._after_nothing(asked, search)
+            if wider is not None:
+                near, asked = await search.near([wider]), wider
+        hits = await through_stages(near, asked, search)
+        if not is_weak(hits, search.plan.thresholds):
+            return hits
+        search.notes.append(UNGROUNDED)
+        return hits if search.plan.thresholds.weak_evidence == "note" else []
+
+    def _context(self, hits: Sequence[Hit], search: Pipeline) -> Context | None:
+        if not search.plan.context_tokens or not hits:
+            return None
+        with search.stages.stage("context") as step:
+            spans = self._models.embedder.token_spans
+            context = assemble(hits, budget=search.plan.context_tokens, token_spans=spans)
+            step.left([hit for hit in hits if hit.chunk.id in context.chunk_ids], of=len(hits))
+        return context
 
     async def extract(
         self,
@@ -134,7 +229,7 @@ class Desk:
             BusyError: the source was replaced as often as it was read.
         """
         source_id, _, seq = id_.partition("/")
-        view = await self._home(principal, source_id)
+        _, view = await self._home(principal, source_id)
         for _ in range(READS - 1):
             with suppress(BusyError):
                 return await extract(view, source_id, seq, start=start, max_chars=max_chars, around=around)
@@ -162,41 +257,31 @@ class Desk:
             after = found[-1].source.id  # the gate kept some back: go on behind them
         return page
 
-    async def _hits(
-        self, views: Sequence[View], plan: Plan, query: Query, stages: Stages, notes: list[str]
-    ) -> list[Hit]:
-        """The first hits in their order; what else a reader must know of them goes to `notes`."""
-        with stages.stage("recall"):
-            candidates = await recall(views, plan, query)
-        pool = len(candidates) if plan.thresholds.of_hits or plan.stages else plan.limit
-        with stages.stage("gate"):
-            hits = await admit(candidates, query.vector, pool, self._alarm)
-        metrics = {view.table.collection.name: view.table.collection.distance for view in views}
-        near = near_enough(hits, plan.thresholds, metrics)
-        kept = through_stages(near, plan.stages, stages)
-        if len(kept) < min(plan.limit, len(near)):
-            notes.append(REPEATING.format(len(near) - len(kept)))
-        return kept[: plan.limit]
-
-    async def _after_nothing(self, views: Sequence[View], plan: Plan, query: Query) -> tuple[list[Hit], str]:
-        """What is found without a part of the filter, where that is allowed, and why nothing was found."""
-        stages = Stages()  # together they are the one in which this runs
+    async def _after_nothing(self, asked: Query, search: Pipeline) -> Query | None:
+        """The query without a part of the filter, where that is allowed; why there was nothing, is noted."""
+        plan, views = search.plan, asked.views
         one_hit = replace(plan, limit=1, candidates=1, mode="sparse" if plan.mode == "sparse" else "dense")
 
-        async def finds(others: Sequence[View]) -> bool:
-            return bool(await self._hits(others, one_hit, query, stages, []))
+        async def finds(others: Sequence[View], plan: Plan = one_hit) -> bool:
+            quiet = replace(
+                search, plan=plan, stages=Stages(), notes=[]
+            )  # in the one stage in which this runs
+            return bool(await quiet.near([replace(asked, views=tuple(others))]))
 
-        any_likeness = replace(one_hit, thresholds=ThresholdSettings())
-        if plan.thresholds.of_hits and await self._hits(views, any_likeness, query, stages, []):
-            return [], f"{UNGROUNDED} What there is, is less like the query than the thresholds ask for."
+        if plan.thresholds.of_hits and await finds(views, replace(one_hit, thresholds=ThresholdSettings())):
+            search.notes.append(
+                f"{UNGROUNDED} What there is, is less like the query than the thresholds ask for."
+            )
+            return None
         found = await impact(views, finds) if plan.filter is not None else None
         if found is None:
-            return [], _why_nothing(views, plan)
+            search.notes.append(_why_nothing(views, plan))
+            return None
         if not plan.relax:
-            return [], explained(views, found)
-        notes = [said(views, found.dropped)]
-        hits = await self._hits(relaxed(views, found.dropped), plan, query, stages, notes)
-        return hits, " ".join(notes)
+            search.notes.append(explained(views, found))
+            return None
+        search.notes.append(said(views, found.dropped))
+        return replace(asked, views=tuple(relaxed(views, found.dropped)))
 
     def _alarm(self, sources: int) -> None:
         self.alarms += sources
@@ -229,12 +314,12 @@ class Desk:
             )
         return [readable[name] for name in dict.fromkeys(plan.collections or sorted(readable))]
 
-    async def _home(self, principal: Principal, source_id: str) -> View:
-        """The collection that holds a source, if the principal may read the source."""
+    async def _home(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
+        """A source and the collection that holds it, if the principal may read the source."""
         for view in await self._all_views(principal):
             stored = (await view.table.sources([source_id])).get(source_id)
             if stored and view.admits(stored):
-                return view
+                return stored, view
         raise NotFoundError(NOT_FOUND)
 
     def _notes(self, views: Sequence[View], plan: Plan) -> list[str]:
@@ -242,8 +327,13 @@ class Desk:
         terms = max(len(query_terms(plan.query, view.table.collection.language)) for view in views)
         if plan.mode != "dense" and terms > MAX_TERMS:
             notes.append(f"Only the first {MAX_TERMS} words of the query were searched for as words.")
-        if plan.mode != "sparse" and len(self._embedder.token_spans(plan.query)) > self._embedder.window:
-            notes.append(f"Only the first {self._embedder.window} tokens of the query count for its meaning.")
+        if (
+            plan.mode != "sparse"
+            and len(self._models.embedder.token_spans(plan.query)) > self._models.embedder.window
+        ):
+            notes.append(
+                f"Only the first {self._models.embedder.window} tokens of the query count for its meaning."
+            )
         return notes
 
 

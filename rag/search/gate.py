@@ -91,4 +91,4 @@ def _hit(
     candidate: Candidate, stored: StoredChunk, source: StoredSource, vector: npt.NDArray[np.float32]
 ) -> Hit:
     similarity = float(np.dot(stored.vector, vector))
-    return Hit(stored.chunk, source.source, candidate.score, similarity, stored.vector)
+    return Hit(stored.chunk, source.source, candidate.score, similarity, stored.vector, source.fields)

@@ -6,14 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from rag.errors import InvalidRequestError
+from rag.profiles import DEFAULT_PROFILE, makes_queries, takes_hits
 from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, Mode
-from rag.settings import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rag.profiles import (
+        FusionSettings,
+        HitStage,
+        Overridable,
+        ProfileSettings,
+        QueryStage,
+        ThresholdSettings,
+    )
     from rag.records import SearchRequest
-    from rag.settings import FusionSettings, HitStage, SearchSettings, ThresholdSettings
+    from rag.settings import SearchSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +44,24 @@ class Plan:
     filter: Mapping[str, object] | None
     relax: bool
     context_tokens: int
-    stages: tuple[HitStage, ...]
+    query_stages: tuple[QueryStage, ...]
+    hit_stages: tuple[HitStage, ...]
 
 
-def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
-    """Check `request` and complete it from its profile, then from `settings`.
+def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> Plan:
+    """Check `request` and complete it from what holds for its tenant, from its profile, then from `settings`.
 
     Raises:
-        InvalidRequestError: a value is out of its range; the message names the range.
+        InvalidRequestError: a value is out of its range or fixed; the message names what is allowed.
     """
-    settings = _with_profile(settings, request.profile)
+    settings = _of_tenant(_with_profile(settings, _profile(request, settings)), tenant)
     limit = settings.limit if request.limit is None else request.limit
     if not 0 <= limit <= MAX_LIMIT:
         raise InvalidRequestError(f"limit must be from 0 to {MAX_LIMIT}, not {limit}.")
     mode = request.mode or settings.mode
     if mode not in get_args(Mode):
         raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
+    _check_overrides(settings, {"limit": limit, "mode": mode})
     if () in {request.collections, request.sources}:
         raise InvalidRequestError("collections and sources must name at least one, or be left out for all.")
     for id_ in (*(request.sources or ()), *request.exclude_sources):
@@ -69,18 +79,43 @@ def make_plan(request: SearchRequest, settings: SearchSettings) -> Plan:
         filter=request.filter,
         relax=settings.relax,
         context_tokens=settings.context_tokens if request.context else 0,
-        stages=settings.stages,
+        query_stages=tuple(stage for stage in settings.stages if makes_queries(stage)),
+        hit_stages=tuple(stage for stage in settings.stages if takes_hits(stage)),
     )
 
 
-def _with_profile(settings: SearchSettings, name: str | None) -> SearchSettings:
-    if name is None or name == DEFAULT_PROFILE:
+def _check_overrides(settings: SearchSettings, wanted: Mapping[Overridable, object]) -> None:
+    for name, value in wanted.items():
+        if value != (fixed := getattr(settings, name)) and name not in settings.overrides:
+            raise InvalidRequestError(f"{name} is {fixed} here, as the operator says; leave it out.")
+
+
+def _profile(request: SearchRequest, settings: SearchSettings) -> str:
+    """The profile that the request names, or that of all the collections which it searches by name."""
+    if request.profile is not None:
+        return request.profile
+    names = request.collections or settings.collections
+    theirs = {settings.of_collections.get(name, DEFAULT_PROFILE) for name in names}
+    return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE
+
+
+def _of_tenant(settings: SearchSettings, tenant: str) -> SearchSettings:
+    return _overlaid(settings, settings.of_tenants.get(tenant))
+
+
+def _overlaid(settings: SearchSettings, given: ProfileSettings | None) -> SearchSettings:
+    if given is None:
+        return settings
+    return settings.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
+
+
+def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
+    if name == DEFAULT_PROFILE:
         return settings
     if name not in settings.profiles:
         names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
         raise InvalidRequestError(f"There is no profile {name!r}; there are: {names}.")
-    given = settings.profiles[name]
-    return settings.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
+    return _overlaid(settings, settings.profiles[name])
 
 
 def _checked_query(query: str) -> str:

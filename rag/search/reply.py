@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
 from rag.search.context import assemble
 from rag.search.untrusted import label, without_images
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MAX_OUTLINE = 100  # headings of a source that a reply names at most
 MAX_METADATA_CHARS = 500  # a document can bring as much as it likes, and it comes with every hit
 MAX_URL_CHARS = 500
+TEXT_SHARE = 0.75  # of a source's reply; the rest is for the outline and what names the source
 SCORE_DIGITS = 2  # more would tell how common words are in passages that the reader may not see
 
 
@@ -46,6 +47,7 @@ class HitRecord(Reply):
     date: str | None = None
     indexed_at: str
     text: str | None = None
+    excerpts: list[list[int]] | None = None
     score: float
     similarity: float
     metadata: dict[str, str]
@@ -59,6 +61,7 @@ class SearchReply(Reply):
     results: list[HitRecord]
     notes: list[str]
     context: str | None = None
+    trace: SerializeAsAny[Reply] | None = None
     trust: Literal["untrusted"] = "untrusted"
 
 
@@ -189,7 +192,8 @@ def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
         page=chunk.page,
         date=_moment(source.date),
         indexed_at=source.ingested_at.isoformat(timespec="seconds"),
-        text=without_images(chunk.text),
+        text=without_images(hit.text),
+        excerpts=[[one.start, one.end] for one in hit.excerpts] or None,
         score=round(hit.score, SCORE_DIGITS),
         similarity=round(hit.similarity, 4),
         metadata=_metadata(source),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rag.profiles import ThresholdSettings
     from rag.records import Distance, Hit
-    from rag.settings import ThresholdSettings
 
 EVIDENCE = 3  # hits whose mean similarity says whether an answer can rest on them
 UNGROUNDED = "No sufficiently grounded information found."

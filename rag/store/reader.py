@@ -41,12 +41,13 @@ class StoredChunk:
     id: str
     generation: str
     vector: npt.NDArray[np.float32]
-    row: Mapping[str, Any]
+    columns: Mapping[str, Sequence[Any]]
+    place: int
 
     @property
     def chunk(self) -> Chunk:
         """The record; made when asked for, as most of what the lists bring is never shown."""
-        return _chunk(self.row)
+        return _chunk({name: column[self.place] for name, column in self.columns.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +307,11 @@ def _stored_chunks(rows: pa.Table) -> list[StoredChunk]:
     column = cast(Any, rows["vector"].combine_chunks())
     flat = column.flatten().to_numpy(zero_copy_only=False)
     vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
+    columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in CHUNK_COLUMNS}
+    pairs = zip(columns["id"], columns["generation"], vectors, strict=True)
     return [
-        StoredChunk(row["id"], row["generation"], vector, row)
-        for row, vector in zip(rows.select(CHUNK_COLUMNS).to_pylist(), vectors, strict=True)
+        StoredChunk(id_, generation, vector, columns, place)
+        for place, (id_, generation, vector) in enumerate(pairs)
     ]
 
 

@@ -15,7 +15,7 @@ from rag.evaluate.ask import FAITHFUL, TOKENS, Contender
 from rag.evaluate.evaluation import Room, contenders, evaluate, existing_room, fresh_room
 from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
 from rag.records import Access, Principal
-from rag.search.desk import open_desk
+from rag.search.desk import Desk
 from rag.settings import Settings
 from rag.store.writer import open_writer
 
@@ -217,6 +217,29 @@ async def test_passages_that_are_expected_are_measured_in_characters_too(
     assert run.summary.metrics["token_recall@5"] == 1
 
 
+async def test_of_passages_that_are_cut_to_what_answers_only_what_is_shown_counts(
+    clocks: JudgedSet, watching: Watching, tmp_path: Path
+) -> None:
+    answer, question = "Quartz crystals swing 32768 times a second.", "how fast do quartz crystals swing?"
+    around = " ".join(one.content for one in clocks.documents if one.name != "quartz")
+    judged = replace(
+        clocks,
+        documents=(JudgedDocument("clocks", "clocks.txt", f"{around} {answer} {around}"),),
+        questions=(Question("quoted", question, excerpts=(Excerpt(answer),)),),
+    )
+    stages = {"short": {"stages": [{"stage": "compress"}]}}
+    settings = Settings.model_validate({"data": tmp_path / "data", "search": {"profiles": stages}})
+    async with fresh_room(judged, settings, {}, language=None, progress=watching.ingesting) as room:
+        whole, short = await ran(judged, room, watching, HYBRID, Contender("short", "hybrid"))
+    assert (whole.summary.profile, short.summary.profile) == ("default", "short")
+    of_whole, of_short = (run.questions[0].metrics for run in (whole, short))
+    assert of_whole["token_recall@5"] == of_short["token_recall@5"] == 1
+    shown = 2 * len(around) + len(answer) + 2
+    assert of_whole["token_precision@5"] == pytest.approx(len(answer) / shown, rel=0.01)
+    assert of_short["token_precision@5"] > 0.9
+    assert of_short["token_IoU@5"] == of_short["token_precision@5"]
+
+
 def _content(judged: JudgedSet, title: str) -> str:
     return next(one.content for one in judged.documents if one.filename == title)
 
@@ -279,7 +302,7 @@ async def test_answers_that_are_stored_are_held_against_the_documents_for_who_as
 ) -> None:
     ann, bob = Principal("default", "ann"), Principal("default", "bob")
     settings = Settings(data=shutil.copytree(clock_room, tmp_path / "data"))
-    async with open_desk(settings, {}) as desk:
+    async with Desk.open(settings, {}) as desk:
         there = await desk.sources(ann, after=("", ""), limit=99)
         (collection,) = await desk.collections(ann)
     (found,) = (one for one in there if one.title == "The pendulum and the escapement")

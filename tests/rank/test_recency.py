@@ -15,7 +15,7 @@ from rag.rank.recency import aged, by_recency, decay
 from rag.records import Chunk, Hit, Source
 
 if TYPE_CHECKING:
-    from rag.settings import MissingDate
+    from rag.profiles import MissingDate
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "S", "text/plain", "d", 1, 1, NOW)

@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.chat import open_chat
 from rag.records import Answer, Mode, Principal, SearchRequest
 from rag.search.desk import Desk
 from rag.settings import SearchSettings
 from rag.store.reader import Reader
+from rag.store.writer import ensure_collection
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
     from types import ModuleType
 
-    from rag.records import Source
+    from rag.chat import Chat
+    from rag.rank.reranker import Reranker
+    from rag.records import FieldType, Source
+    from tests.chat_server import ChatServer
 
 ME = Principal("default")
 
@@ -39,10 +45,16 @@ class Shelf:
             source: Source = item.source
             return source
 
-    def desk(self, **settings: object) -> Desk:
+    async def declare(self, collection: str, **fields: FieldType) -> None:
+        """Make a collection with these fields."""
+        identity = self.small.BagOfWords().identity
+        await ensure_collection(self.data, "default", collection, identity, fields=fields)
+
+    def desk(self, *, chat: Chat | None = None, reranker: Reranker | None = None, **settings: object) -> Desk:
         """A desk of its own over this shelf."""
         reader = Reader(self.data, timeout_seconds=15)
-        return Desk(reader, self.small.BagOfWords(), SearchSettings.model_validate(settings))
+        search = SearchSettings.model_validate(settings)
+        return Desk(reader, self.small.BagOfWords(), search, chat=chat, reranker=reranker)
 
     async def search(self, query: str, *, mode: Mode | None = None, **request: object) -> Answer:
         """What a new desk answers."""
@@ -54,3 +66,24 @@ class Shelf:
 def shelf(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
     return Shelf(small_desk, tmp_path / "data")
+
+
+@pytest.fixture
+async def chat(chat_server: ChatServer) -> AsyncIterator[Chat]:
+    """A chat model behind the chat server, whose failures are tried again at once."""
+    async with open_chat(chat_server.settings(output_price=1.0), {}, first_delay=0.001) as opened:
+        assert opened
+        yield opened
+
+
+@pytest.fixture
+def rerank_server(chats: ModuleType) -> Iterator[ChatServer]:
+    """A second server that is told by the test what to answer, to be asked for scores."""
+    with chats.running() as server:
+        yield server
+
+
+@pytest.fixture
+def blind(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes the engine let everything through, so that only the gate keeps anything back."""
+    return lambda: monkeypatch.setattr("rag.access.predicate", lambda _principal: "(true)")

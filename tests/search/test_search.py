@@ -12,7 +12,7 @@ import pytest
 from rag.embed.open import open_embedder
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
 from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, EmbedderIdentity, Mode, Principal, SearchRequest
-from rag.search.desk import Desk, open_desk
+from rag.search.desk import Desk
 from rag.settings import EmbedderSettings, SearchSettings, Settings
 from rag.store import maintenance, schema
 from rag.store.connection import connect
@@ -392,7 +392,7 @@ async def test_the_built_in_model_finds_what_is_meant_in_other_words(
     settings = Settings(data=tmp_path / "data")
     async with open_embedder(EmbedderSettings(), {}) as embedder:
         await small_desk.ingested(settings.data, documents, embedder=embedder)
-    async with open_desk(settings, {}) as desk:
+    async with Desk.open(settings, {}) as desk:
         answer = await desk.search(
             ME, SearchRequest("Who invented a device that tells the time?", mode="dense")
         )

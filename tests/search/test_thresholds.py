@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag.profiles import ThresholdSettings
 from rag.records import Chunk, Distance, Hit, Mode, Principal, SearchRequest, Source
 from rag.search.thresholds import UNGROUNDED, distance, is_weak, near_enough
-from rag.settings import ThresholdSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

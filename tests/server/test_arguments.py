@@ -58,7 +58,7 @@ def hit(wire: Wire) -> dict[str, Any]:
             {"query": MARK, "top_k": MARK},
             (
                 "There is no argument 'top_k'; there are query, limit, mode, profile, collections, sources, "
-                "exclude_sources, filter, context, max_chars."
+                "exclude_sources, filter, context, explain, max_chars."
             ),
         ),
         ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),

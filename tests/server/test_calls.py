@@ -323,7 +323,7 @@ def test_spans_belong_to_the_callers_trace_and_hold_no_words(
     assert {span.parent_span_id.hex() for span in searches} == {PARENT}
     for search in searches:
         stages = [span.name for span in spans if span.parent_span_id == search.span_id]
-        assert stages == ["refdesk.plan", "refdesk.embed", "refdesk.recall", "refdesk.gate"]
+        assert stages == ["refdesk.plan", "refdesk.embed", "refdesk.recall", "refdesk.fuse", "refdesk.gate"]
     assert {span.name for span in spans if not span.parent_span_id} == {"other"}
 
 

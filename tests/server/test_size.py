@@ -35,7 +35,8 @@ def wide_room(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module", params=["legacy", "modern"])
 def wire(request: pytest.FixtureRequest, lasting_start: Start, wide_room: Path) -> Wire:
-    opened = lasting_start(wide_room, era=request.param, env={"REFDESK_SERVER_INCLUDE_VECTORS": "true"})
+    env = {"REFDESK_SERVER_INCLUDE_VECTORS": "true", "REFDESK_SERVER_EXPLAIN": "true"}
+    opened = lasting_start(wide_room, era=request.param, env=env)
     opened.begin()
     return opened
 
@@ -66,6 +67,16 @@ def test_no_reply_is_longer_than_clients_take_however_much_is_asked_for(wire: Wi
         result, size = sized(wire, "tools/call", {"name": "search", "arguments": arguments})
         assert MOST / 4 < size <= MOST, name
         assert "more hits" in result["structuredContent"]["notes"][-1]
+
+
+def test_a_trace_makes_no_reply_longer_than_clients_take(wire: Wire) -> None:
+    arguments = {"query": "pendulum 钟摆", "explain": True, "max_chars": 100_000}
+    for limit, explained in [(100, False), (1, True)]:
+        params = {"name": "search", "arguments": arguments | {"limit": limit}}
+        result, size = sized(wire, "tools/call", params)
+        assert size <= MOST
+        assert ("trace" in result["structuredContent"]) is explained
+        assert ("The trace did not fit" in str(result["structuredContent"]["notes"])) is not explained
 
 
 def test_what_a_reply_left_out_follows_without_a_gap(wire: Wire) -> None:

@@ -7,15 +7,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jsonschema
 import pytest
 
 if TYPE_CHECKING:
     from mcp import Client
 
-    from tests.server.conftest import Start, Wire
+    from tests.server.conftest import Era, Start, Wire
 
 GOLDEN = Path(__file__).parent / "data" / "tools_list.json"
 MAX_TOOLS_BYTES = 5_000
+MAX_EVERYTHING_BYTES = 7_000  # with all that an operator can offer
 MAX_TEXT_CHARS = 1_500  # hosts cut at 2,048 without a word
 
 
@@ -147,3 +149,30 @@ def test_vectors_leave_only_where_the_operator_says_so(start: Start, wire: Wire,
             "structuredContent"
         ]
         assert [len(hit.get("vector", [])) for hit in found["results"]] == [384 * vectors] * 2
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_with_all_that_an_operator_can_offer_the_list_of_tools_is_still_small_and_its_schemas_are_valid(
+    start: Start, clock_room: Path, era: Era
+) -> None:
+    everything = {"EXPLAIN": "true", "INCLUDE_VECTORS": "true", "OPENAI_COMPAT": "true"}
+    everything |= {"PROFILES": "default, fast, fresh, precise"}
+    wire = start(clock_room, era=era, env={f"REFDESK_SERVER_{name}": on for name, on in everything.items()})
+    wire.begin()
+    wire.send(1, "tools/list")
+    line = wire.line()
+    assert len(line) < MAX_EVERYTHING_BYTES
+    tools = {tool["name"]: tool for tool in json.loads(line)["result"]["tools"]}
+    assert list(tools) == ["search", "get_source", "fetch"]
+    for tool in tools.values():
+        for schema in (tool["inputSchema"], tool["outputSchema"]):
+            jsonschema.Draft202012Validator.check_schema(schema)
+            assert schema["type"] == "object"
+    arguments = {"query": "pendulum", "limit": 3, "profile": "fresh", "explain": True, "max_chars": 100_000}
+    jsonschema.validate(arguments, tools["search"]["inputSchema"])
+    found = wire.tool("search", arguments)["structuredContent"]
+    assert {"trace", "results"} <= found.keys()
+    assert len(found["results"][0]["vector"]) == 384
+    id_ = {"id": found["results"][0]["id"]}
+    for name, given in [("search", arguments), ("get_source", id_), ("fetch", id_)]:
+        jsonschema.validate(wire.tool(name, given)["structuredContent"], tools[name]["outputSchema"])

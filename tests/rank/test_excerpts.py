@@ -1,0 +1,140 @@
+"""Sentences that answer, word for word."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.rank.excerpts import excerpts
+from rag.rank.sentences import sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from rag.rank.sentences import Span
+
+TEXT = "Clocks err. Cats sleep. A clock ticks. Dogs bark. The sun sets late."
+TEXTS = st.lists(
+    st.sampled_from(["clock", "Cats", "sun", "a", ". ", "! ", "\n\n", "。", "時"]), max_size=40
+).map(" ".join)
+TERMS = st.lists(st.sampled_from(["clock", "cat", "sun", "moon", "時", "the sun", "?!"]), max_size=4)
+
+
+def _excerpts(
+    text: str, terms: Sequence[str], similarities: Sequence[float] = (), **options: object
+) -> tuple[Span, ...]:
+    near = similarities or [0.0] * len(sentences(text))
+    return excerpts(text, terms, near, **options)  # type: ignore[arg-type]  # a test's words
+
+
+def _kept(text: str, *terms: str, similarities: Sequence[float] = (), **options: object) -> list[str]:
+    return [text[start:end] for start, end in _excerpts(text, terms, similarities, **options)]
+
+
+def test_sentences_with_a_term_are_kept_in_their_order() -> None:
+    assert _kept(TEXT, "clock") == ["Clocks err.", "A clock ticks."]
+    assert _excerpts(TEXT, ["clock"]) == ((0, 11), (24, 38))
+
+
+def test_neighbors_become_one_slice() -> None:
+    assert _kept(TEXT, "cats", "clock") == ["Clocks err. Cats sleep. A clock ticks."]
+
+
+@pytest.mark.parametrize("term", ["tick", "ticks", "TICKING?", "ticked"])
+def test_a_term_is_found_in_the_forms_that_share_a_stem(term: str) -> None:
+    assert _kept(TEXT, term) == ["A clock ticks."]
+
+
+@pytest.mark.parametrize("term", ["tic", "tackle", "clocktower", "clocking-off", "tickings"])
+def test_a_word_with_another_stem_or_a_long_ending_is_another_word(term: str) -> None:
+    assert _kept(TEXT, term) == []
+
+
+def test_short_words_count_only_as_they_are() -> None:
+    assert _kept(TEXT, "cat") == []
+    assert _kept(TEXT, "sun") == ["The sun sets late."]
+
+
+def test_of_a_term_of_several_words_all_must_be_there() -> None:
+    assert _kept(TEXT, "sun-late") == ["The sun sets late."]
+    assert _kept(TEXT, "sun-clock") == []
+    assert _kept("時計。時間。", "時計") == ["時計。"]
+
+
+def test_a_passage_without_a_word_of_the_query_gives_nothing() -> None:
+    assert _excerpts(TEXT, ["moon"]) == ()
+    assert _excerpts(TEXT, []) == _excerpts(TEXT, ["?!"]) == _excerpts("", ["clock"]) == ()
+
+
+def test_a_sentence_without_a_term_is_kept_for_its_similarity() -> None:
+    assert _kept(TEXT, "moon", similarities=[0.1, 0.1, 0.1, 0.6, 0.49]) == ["Dogs bark."]
+    assert _kept(TEXT, similarities=[0.5, 0, 0, 0, 0.9], threshold=0.5) == [
+        "Clocks err.",
+        "The sun sets late.",
+    ]
+
+
+def test_the_best_come_first_where_room_is_short() -> None:
+    assert _kept(TEXT, "clock", "ticks", max_chars=20) == ["A clock ticks."]
+    assert _kept(TEXT, "clock", max_chars=20) == ["Clocks err."]
+    assert _kept(TEXT, "clock", similarities=[0.1, 0, 0.3, 0, 0], max_chars=20) == ["A clock ticks."]
+    assert _kept(TEXT, "clock", "sun", share=0.4) == ["Clocks err.", "A clock ticks."]
+
+
+def test_a_share_of_the_terms_counts_as_much_as_a_similarity() -> None:
+    for near, best in [(0.4, "Clocks err."), (0.6, "Dogs bark.")]:
+        assert _kept(TEXT, "clock", "moon", similarities=[0, 0, 0, near, 0], threshold=0.4, max_chars=12) == [
+            best
+        ]
+
+
+def test_what_does_not_fit_gives_way_to_a_shorter_one() -> None:
+    assert _kept(TEXT, "clock", "sun", "bark", max_chars=22) == ["Clocks err.", "Dogs bark."]
+
+
+def test_the_best_stays_whole_even_if_it_is_too_long() -> None:
+    assert _kept(TEXT, "sun", max_chars=3) == ["The sun sets late."]
+
+
+def test_the_blanks_between_neighbors_count() -> None:
+    text = "Sun up.    Sun set."
+    assert _kept(text, "sun", max_chars=18) == ["Sun up."]
+    assert _kept(text, "sun", max_chars=18, similarities=[0, 0.1]) == ["Sun set."]
+    assert _kept(text, "sun", max_chars=19) == [text]
+
+
+def test_similarities_that_are_not_those_of_the_sentences_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        excerpts(TEXT, ["clock"], [0.1])
+
+
+@given(TEXTS, TERMS, st.floats(0, 1), st.integers(0, 80), st.data())
+def test_excerpts_are_whole_sentences_apart_and_in_order_within_the_room(
+    text: str, terms: list[str], share: float, max_chars: int, data: st.DataObject
+) -> None:
+    spans = sentences(text)
+    similarities = data.draw(st.lists(st.floats(-1, 1), min_size=len(spans), max_size=len(spans)))
+    kept = excerpts(text, terms, similarities, share=share, max_chars=max_chars)
+    assert {start for start, _ in kept} <= {start for start, _ in spans}
+    assert {end for _, end in kept} <= {end for _, end in spans}
+    assert all(text[one.end : after.start].strip() for one, after in pairwise(kept))
+    inside = [span for span in spans if any(one.start <= span.start < one.end for one in kept)]
+    assert len(inside) <= 1 or sum(end - start for start, end in kept) <= min(
+        int(share * len(text)), max_chars
+    )
+
+
+@given(TEXTS, TERMS, st.randoms(use_true_random=False))
+def test_the_order_of_the_terms_does_not_matter(text: str, terms: list[str], random: Random) -> None:
+    shuffled = random.sample(terms, len(terms))
+    assert _excerpts(text, shuffled, share=0.5) == _excerpts(text, terms, share=0.5)
+
+
+@given(TEXTS, TERMS)
+def test_little_room_keeps_something_of_whatever_is_worth_it(text: str, terms: list[str]) -> None:
+    assert bool(_excerpts(text, terms)) == bool(_excerpts(text, terms, max_chars=0))
