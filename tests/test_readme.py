@@ -96,15 +96,19 @@ def test_its_configurations_for_hosts_name_a_server_to_start() -> None:
     assert code["servers"]["refdesk"] == {"type": "stdio"} | claude["mcpServers"]["refdesk"]
 
 
-def test_its_program_finds_something(clock_room: Path, scripts: Scripts, tmp_path: Path) -> None:
-    (program,) = blocks("python")
-    body = textwrap.indent(f"{program}\nprint(answer.hits[0])", "    ")
+def test_its_programs_find_something(clock_room: Path, scripts: Scripts, tmp_path: Path) -> None:
+    program, tools = blocks("python")
+    with_tools = f"{tools}\nprint(await search('who may sign?'))\nprint(answer.hits[0])"
+    body = textwrap.indent(program + textwrap.indent(with_tools, "    "), "    ")
     whole = f"import anyio\nasync def main():\n{body}\nanyio.run(main)"
     (tmp_path / "refdesk").symlink_to(clock_room)
     environment = scripts.environment | {"XDG_DATA_HOME": str(tmp_path)}
     command = [sys.executable, "-c", whole]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.stdout.startswith("Hit(chunk=Chunk("), run.stderr
+    context, reply, hit = run.stdout.partition('{"results":[{"id"')
+    assert re.match(r"\[[a-z2-7]{16}/\d+\]\n", context), run.stderr
+    assert reply
+    assert "\nHit(chunk=Chunk(" in hit
 
 
 def test_its_listing_of_folders_names_what_is_there() -> None:

@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from typing import TYPE_CHECKING, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
+import anyio
 import click
 
 from rag.admin.console import collection_option, command, print_json
+from rag.admin.explain_output import explanation
+from rag.admin.search_report import search_report
+from rag.errors import ConfigurationError
 from rag.records import MAX_LIMIT, Mode, SearchRequest
 from rag.search.desk import Desk
 from rag.search.reply import search_reply
+from rag.search.trace_reply import with_trace
+from rag.search.uris import parse_id
 from rag.tenants import local_principal
 
 if TYPE_CHECKING:
     from rag.search.reply import HitRecord, SearchReply
+    from rag.search.why_not import Fate
     from rag.settings import Settings
 
 WIDTH = 100  # of passages; longer lines are hard to read
@@ -43,6 +51,14 @@ def _json_object(
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Most results.")
 @click.option("--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources that fit.")
 @click.option("--context", is_flag=True, help="Print one text of all passages, for a prompt.")
+@click.option("--explain", is_flag=True, help="Also print how the search went, stage by stage.")
+@click.option("--expect", metavar="ID", help="Also say at which step this source fell out.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write how the search went as an HTML page.",
+)
 @collection_option(None)
 async def search_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -53,6 +69,9 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     limit: int | None,
     filter_: dict[str, object] | None,
     context: bool,
+    explain: bool,
+    expect: str | None,
+    report: Path | None,
     collection: str | None,
     as_json: bool,
 ) -> None:
@@ -70,12 +89,41 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         filter=filter_,
         context=context,
     )
+    principal = local_principal(settings)
+    fates: list[Fate] = []
     async with Desk.open(settings, os.environ) as desk:
-        reply = search_reply(await desk.search(local_principal(settings), request), max_chars=None)
+        if expect is not None:
+            answer, fate = await desk.why_not(principal, request, parse_id(expect))
+            fates.append(fate)
+        else:
+            answer = await desk.search(principal, request, trace=explain or report is not None)
+    reply = search_reply(answer, max_chars=None)
+    if report:
+        await _write(report, search_report(query, answer, fates))
+    if explain or fates:
+        reply = with_trace(reply, answer, None)
     if as_json:
-        print_json(reply.model_dump(exclude_none=True))
-    else:
-        print_results(reply)
+        expected = {"expected": _fate_json(fates[0])} if fates else {}
+        print_json(reply.model_dump(exclude_none=True) | expected)
+        return
+    print_results(reply)
+    if explain or fates:
+        click.echo("\n".join(["", *explanation(answer, fates)]))
+    if report:
+        click.echo(f"Wrote {report}.", err=True)
+
+
+async def _write(report: Path, page: str) -> None:
+    try:
+        await anyio.Path(report).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"The report {report} can't be written: {error.strerror}.") from error
+
+
+def _fate_json(fate: Fate) -> dict[str, Any]:
+    ranks = [{"stage": stage, "rank": rank} for stage, rank in fate.ranks]
+    said = {"id": fate.source.id, "title": fate.source.title, "step": fate.step, "reason": fate.reason}
+    return said | {"chunk_id": fate.chunk_id or None, "ranks": ranks}
 
 
 def print_results(reply: SearchReply) -> None:

@@ -10,6 +10,7 @@ import struct
 import sys
 import termios
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from rag.admin.main import main
+from rag.records import Answer, Chunk, Hit, Listing, Preview, Source, Stage, SubQuery, Trace, Usage
+from rag.search.why_not import Fate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,3 +135,85 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # how Linux says that the other end is closed
         return b""
+
+
+HOSTILE = """<script>x</script>"'&amp;$title\x1b[31m\u202e\u200b\x00"""
+
+
+@pytest.fixture
+def hostile() -> str:
+    """What a document may say of itself to break out of where it is shown."""
+    return HOSTILE
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search written down by hand, in which passage b comes from behind and c falls out."""
+
+    answer: Answer
+    fate: Fate
+
+
+@pytest.fixture
+def make_search() -> Callable[..., Search]:
+    """Make a search of two queries and ten stages, in which documents and models say the given thing."""
+
+    def make(saying: str = "Clocks") -> Search:
+        hits = {name: _hit(name, saying) for name in "abc"}
+        ids = {name: hit.chunk.id for name, hit in hits.items()}
+
+        def stage(name: str, before: int | None, left: str, **more: Any) -> Stage:  # noqa: ANN401 of a record
+            preview = tuple(Preview(ids[one], 0.5, f"{saying} {one}") for one in left)
+            after, rest = len(left), tuple(ids[one] for one in left)
+            return Stage(name, 0.001, before=before, after=after, preview=preview, left=rest, **more)
+
+        stages = (
+            Stage("plan", 0.0004),
+            Stage("multi_query", 0.5, usage=Usage(1, 412, 96, 0.0012), before=1, after=2),
+            Stage("embed", 0.0091),
+            Stage("recall", 0.0124, after=3, left=(ids["c"], ids["b"], ids["a"])),
+            stage("fuse", None, "acb"),
+            stage("gate", 3, "acb"),
+            stage("thresholds", 3, "ab"),
+            stage("rerank", 2, "ba", usage=Usage(1, 1000, 4)),
+            stage("recency", 2, "ba", status="failed", warnings=(f"recency failed: {saying}",)),
+            stage("limit", 2, "ba"),
+        )
+        listings = {
+            ids["a"]: (
+                Listing(0, "dense", 1, 0.61),
+                Listing(0, "sparse", 2, 0.5),
+                Listing(1, "dense", 3, 0.4),
+            ),
+            ids["b"]: (Listing(0, "sparse", 1, 1.0),),
+            ids["c"]: (Listing(0, "dense", 2, 0.3),),
+        }
+        queries = (
+            SubQuery("who built it?"),
+            SubQuery(saying, 0.7, f"as {saying}", ("documents",), {"year": {"$gte": 1650}}),
+        )
+        answer = Answer(
+            (hits["b"], hits["a"]), (f"A note: {saying}",), None, stages, Trace(queries, listings)
+        )
+        ranks = (("fuse", 2), ("gate", 2), ("thresholds", None), ("rerank", None))
+        fate = Fate(hits["c"].source, "thresholds", f"Too far: {saying}", ids["c"], ranks)
+        return Search(answer, fate)
+
+    return make
+
+
+def _hit(name: str, saying: str) -> Hit:
+    source = Source(
+        id=f"mfzq{name}",
+        collection="documents",
+        uri=f"file:///{name}",
+        title=f"{saying} {name}",
+        mime_type="text/plain",
+        digest="d",
+        chunk_count=9,
+        length=1000,
+        ingested_at=datetime(2026, 1, 2, tzinfo=UTC),
+    )
+    text = f"What {saying} says of {name}."
+    chunk = Chunk(f"{source.id}/3", source.id, 3, 0, len(text), text, (source.title, "Part", saying), 7)
+    return Hit(chunk, source, 0.98765, 0.43219)

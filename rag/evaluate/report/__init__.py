@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime
-from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
 from rag.errors import InvalidRequestError
 from rag.evaluate.compare import compare
 from rag.evaluate.report.figures import latencies, scatters, score_bars
 from rag.evaluate.report.markup import Html, joined, note, tag
+from rag.evaluate.report.page import folded, page, section
 from rag.evaluate.report.questions import differing, worst
 from rag.evaluate.report.tables import metrics_table, settings_table
 from rag.evaluate.report.wording import counted, listed, run_name
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from rag.evaluate.compare import Comparison
     from rag.evaluate.runs import Run
 
-PAGE = Path(__file__).with_name("page.html")
 NAMED = 20  # leaking questions of a run
 
 
@@ -35,15 +33,14 @@ def report_page(runs: Sequence[Run], metric: str) -> str:
     comparisons = [_compared(first, run, metric) for run in later]
     matches = [(run, one) for run, one in zip(later, comparisons, strict=True) if one]
     sections = [
-        _section("Results", metrics_table(runs, comparisons, metric), *_notes(runs, comparisons, metric)),
-        _section("Question by question", *(scatters(first, matches) if later else score_bars(first, metric))),
-        _section("Latency", *latencies(runs)),
-        _section("Where they differ", *(differing(first, run, one) for run, one in matches)),
-        _section("Where it is weakest", *([] if later else worst(first, metric))),
-        _section("Settings and versions", _folded("Show them", settings_table(runs))),
+        section("Results", metrics_table(runs, comparisons, metric), *_notes(runs, comparisons, metric)),
+        section("Question by question", *(scatters(first, matches) if later else score_bars(first, metric))),
+        section("Latency", *latencies(runs)),
+        section("Where they differ", *(differing(first, run, one) for run, one in matches)),
+        section("Where it is weakest", *([] if later else worst(first, metric))),
+        section("Settings and versions", folded("Show them", settings_table(runs))),
     ]
-    page = Template(PAGE.read_text(encoding="utf-8"))
-    return page.substitute(title=joined([_sets(runs)]), header=_header(runs), sections=joined(sections))
+    return page(f"{_sets(runs)}: evaluation of retrieval", _header(runs), sections)
 
 
 def _compared(one: Run, other: Run, metric: str) -> Comparison | None:
@@ -51,14 +48,6 @@ def _compared(one: Run, other: Run, metric: str) -> Comparison | None:
         return compare(one, other, metric)
     except InvalidRequestError:  # no question in common: the page says so
         return None
-
-
-def _section(title: str, *content: Html) -> Html:
-    return tag("section", tag("h2", title), *content) if content else Html()
-
-
-def _folded(title: str, content: Html) -> Html:
-    return tag("details", tag("summary", title), content)
 
 
 def _sets(runs: Sequence[Run]) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.evaluate import report
 from rag.evaluate.compare import compare
 from rag.evaluate.report import report_page
+from rag.evaluate.report.page import PAGE
 from rag.evaluate.runs import Finding, Latency
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     MakeRun = Callable[..., Run]
     Ask = Callable[..., QuestionResult]
 
-STYLE = report.PAGE.read_text(encoding="utf-8")
+STYLE = PAGE.read_text(encoding="utf-8")
 TOKENS = "token_recall@5"
 SAYING = {
     "hit",
