@@ -257,11 +257,11 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         ),
         (
             "[search.of_tenants.acorn]\nlimits = 3\n",
-            "line 2: there is no setting search.of_tenants.acorn.limits; did you mean search.of_tenants.acorn.li",
+            "line 2: there is no setting search.of_tenants.acorn.limits; did you mean search.of_tenants.acorn",
         ),
         (
             "[search.of_collections]\n\ntickets = 'new'\n",
-            "line 3: search.of_collections.tickets: there is no profile 'new'; there are: default, fast, precise",
+            "line 3: search.of_collections.tickets: there is no profile 'new'; there are: default, fast, pre",
         ),
         (
             "[search]\noverrides = ['profile']\n",
@@ -280,13 +280,15 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
             "line 2: search.of_tenants.a.stages: the stage planner needs chat.model, which isn't set.",
         ),
         (
-            "[chat]\nmodel = 'm'\n[search.profiles.a]\nstages = [{ stage = 'dedupe' }, { stage = 'planner' }]\n",
+            "[chat]\nmodel = 'm'\n[search.profiles.a]\nstages = [{stage = 'dedupe'}, {stage = 'planner'}]\n",
             "line 4: search.profiles.a.stages: the stage planner makes queries, so it must stand before all",
         ),
         (
-            "[[search.stages]]\nstage = 'dedupe'\n"
-            "[[search.stages]]\nstage = 'custom'\ncall = 'a:b'\ntakes = 'query'\n",
-            "line 3: search.stages: the stage custom makes queries, so it must stand before all that take hits.",
+            (
+                "[[search.stages]]\nstage = 'dedupe'\n"
+                "[[search.stages]]\nstage = 'custom'\ncall = 'a:b'\ntakes = 'query'\n"
+            ),
+            "line 3: search.stages: the stage custom makes queries, so it must stand before all that take",
         ),
         (
             "[[search.stages]]\nstage = 'custom'\ncall = 'a.b'\ntakes = 'hits'\n",

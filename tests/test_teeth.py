@@ -15,7 +15,7 @@ import pkgutil
 import re
 import shutil
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
@@ -134,9 +134,17 @@ def control(holds: object) -> None:
 
 
 async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **asked: Any) -> set[str]:  # noqa: ANN401 a request's
-    """The titles of what a search for a word that stands in all finds."""
-    request = SearchRequest("pendulum", mode=mode, **{"limit": MAX_LIMIT, **asked})
+    """The titles of what a search finds: for a word that stands in all, if for no other."""
+    request = SearchRequest(**{"query": "pendulum", "mode": mode, "limit": MAX_LIMIT, **asked})
     return {hit.source.title for hit in (await desk.search(principal, request)).hits}
+
+
+SECOND_QUERY = """\
+from rag.records import SubQuery
+
+async def ask(query, options):
+    return [SubQuery("pendulum", filter={"year": {"$exists": False}}, collections=("documents",))]
+"""
 
 
 async def _refusal(call: Awaitable[object]) -> str:
@@ -307,6 +315,59 @@ async def what_is_taken_away_while_it_is_read_is_not_shown(shelf: Shelf) -> None
             assert not await _reads(shelf.desk(), BOB, id_)
 
 
+async def what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it(shelf: Shelf) -> None:
+    text = CollectionReader.text
+
+    async def overtaken(table: CollectionReader, id_: str) -> object:
+        if id_ == shelf.ids["open"]:
+            await shelf.give("open", ONLY_ANN)
+        return await text(table, id_)
+
+    for stage in ("neighbors", "parent"):
+        await shelf.give("open", EVERYBODY)
+        control(await _found(shelf.desk(stages=[{"stage": stage}]), BOB) == FOR_ALL)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CollectionReader, "text", overtaken)
+            assert await _found(shelf.desk(stages=[{"stage": stage}]), BOB) == FOR_ALL - {"open"}
+
+
+async def a_second_query_only_narrows(shelf: Shelf) -> None:
+    (shelf.data.parent / "second_query.py").write_text(SECOND_QUERY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(shelf.data.parent)
+        call = {"stage": "custom", "call": "second_query:ask", "takes": "query"}
+        desk = shelf.desk(stages=[call], mode="sparse")
+        control("for hr" in await _found(desk, ANN, query="sundial"))
+        for principal, titles in READABLE.items():
+            if principal.tenant == "default":
+                expected = titles - {"open", "for ann", "diary"}  # which have a year, or lie elsewhere
+                assert (await _found(desk, principal, query="sundial"), desk.alarms) == (expected, 0)
+                final = await _found(desk, principal, query="sundial", filter={"status": "final"})
+                assert (final, desk.alarms) == (set(), 0)
+
+
+async def a_trace_tells_nothing_of_what_the_gate_keeps_back(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    control(shelf.ids["open"] in await _traced(desk, BOB))
+    before = await _counts(desk, BOB)
+    await shelf.overtake("open", schema.access_values(ONLY_ANN))
+    assert shelf.ids["open"] not in await _traced(desk, BOB)
+    after = await _counts(desk, BOB)
+    assert after == {name: count - 1 for name, count in before.items()}
+    control(shelf.ids["open"] in await _traced(desk, ANN))
+
+
+async def _traced(desk: Desk, principal: Principal) -> str:
+    """All that a trace says."""
+    return str(asdict(await desk.search(principal, "pendulum", trace=True)))
+
+
+async def _counts(desk: Desk, principal: Principal) -> dict[str, int]:
+    """How many hits a trace says each stage left."""
+    stages = (await desk.search(principal, "pendulum", trace=True)).stages
+    return {stage.name: stage.after for stage in stages if stage.after is not None}
+
+
 Check: TypeAlias = Callable[[Shelf], Awaitable[None]]
 Replacement: TypeAlias = Callable[[Any], Any]
 """What stands in the place of the real thing, made from that."""
@@ -334,6 +395,10 @@ class Trusting(View):
 
 def _trusting(view: View) -> View:
     return Trusting(view.table, view.principal, view.filter, view.sources, view.exclude_sources)
+
+
+def _all_trusting(views: Mapping[str, View]) -> dict[str, View]:
+    return {name: _trusting(view) for name, view in views.items()}
 
 
 class Open(Trusting):
@@ -650,6 +715,44 @@ BROKEN = [
         "rag.search.desk.relaxed",
         lambda real: lambda views, dropped: [_opened(view) for view in real(views, dropped)],
         relaxation_drops_nothing_but_conditions,
+    ),
+    Broken(
+        "what is beside a hit is shown without another look at its record",
+        "rag.search.hit_stages.with_neighbors",
+        lambda real: lambda hits, count, views: real(hits, count, _all_trusting(views)),
+        what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
+    ),
+    Broken(
+        "a section is shown without another look at its source's record",
+        "rag.search.hit_stages.in_sections",
+        lambda real: lambda hits, stage, views: real(hits, stage, _all_trusting(views)),
+        what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
+    ),
+    # The queries beside the question.
+    Broken(
+        "a second query is asked without the principal",
+        "rag.search.queries._views",
+        lambda real: lambda *query: [_opened(view) for view in real(*query)],
+        a_second_query_only_narrows,
+    ),
+    Broken(
+        "a second query's filter stands in the place of the request's",
+        "rag.search.queries._views",
+        lambda real: lambda query, views, plan, step: real(query, views, replace(plan, filter=None), step),
+        a_second_query_only_narrows,
+    ),
+    Broken(
+        "a second query's filter is lost",
+        "rag.search.queries._views",
+        lambda real: lambda query, *rest: real(replace(query, filter=None), *rest),
+        a_second_query_only_narrows,
+    ),
+    # The trace.
+    Broken(
+        "a trace lists what the gate kept back",
+        "rag.search.pipeline.listings",
+        lambda real: lambda found, _ids: real(found, {one.id for lists in found for one in lists.stored}),
+        a_trace_tells_nothing_of_what_the_gate_keeps_back,
     ),
 ]
 CHECKS = list(dict.fromkeys(one.check for one in BROKEN))

@@ -23,7 +23,7 @@ from rag.admin.questions import new_command
 from rag.errors import InvalidRequestError, RefdeskError
 from rag.evaluate.ask import METRICS
 from rag.evaluate.compare import compare
-from rag.evaluate.evaluation import contenders, evaluate, existing_room, fresh_room
+from rag.evaluate.evaluation import contenders, evaluate, existing_room, fresh_room, unfixed
 from rag.evaluate.runs import keep
 from rag.evaluate.sets.reading import read_set
 from rag.profiles import DEFAULT_PROFILE
@@ -128,7 +128,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("--fresh asks a collection of its own; leave --collection out.")
     if language and not fresh:
         raise click.UsageError("--language goes with --fresh; a collection that exists has its language.")
-    tenant = tenant_of(settings)
+    settings, tenant = unfixed(settings), tenant_of(settings)
     judged = read_set(path)
     chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:

@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import Contender, ask_all
 from rag.evaluate.expected import expected, shelves_of
 from rag.evaluate.fresh import shelve
 from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
+from rag.profiles import Overridable
 from rag.records import Principal, SearchRequest
 from rag.search.desk import Desk
 from rag.search.plan import make_plan
@@ -145,6 +146,12 @@ async def _room(
     pairs = zip(judged.questions, askers, strict=True)
     questions = [await expected(question, asker, shelves[asker.tenant], absent) for question, asker in pairs]
     return Room(settings, tuple(questions), absent)
+
+
+def unfixed(settings: Settings) -> Settings:
+    """The settings as evaluations need them, which ask in any mode and as deep as they like."""
+    search = settings.search.model_copy(update={"overrides": get_args(Overridable)})
+    return settings.model_copy(update={"search": search})
 
 
 def contenders(

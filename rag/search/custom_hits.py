@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from numbers import Real
@@ -14,6 +13,8 @@ from rag.records import Hit
 from rag.search.custom import CustomError, outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rag.profiles import CustomStage
     from rag.search.stages import Step
 
@@ -36,7 +37,7 @@ async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step:
     except CustomError as error:
         cause = str(error).removesuffix(".")
     else:
-        if isinstance(made, Sequence) and _are_some_of(made, hits):
+        if isinstance(made, list | tuple) and _are_some_of(made, hits):
             given = {hit.chunk.id: hit for hit in hits}
             return [replace(given[one.chunk.id], score=float(one.score)) for one in made]
         cause = "it returned something else than hits of those that it was given"

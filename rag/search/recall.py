@@ -120,10 +120,12 @@ def fuse(queries: Sequence[Query], found: Sequence[Lists], plan: Plan) -> list[C
 
 
 def _best_of(queries: Sequence[Query], fused: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """One ranking of what several queries found."""
+    """One ranking of what several queries found; a score below 0 would only rise by its weight."""
     pairs = zip(queries, fused, strict=True)
     return best_scores(
-        (id_, query.weight * score) for query, scores in pairs for id_, score in scores.items()
+        (id_, score * query.weight if score > 0 else score)
+        for query, scores in pairs
+        for id_, score in scores.items()
     )
 
 

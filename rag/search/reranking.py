@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FAILED = "The passages were not reranked ({}); their order is that of the search itself."
-UNSCORED = "{} passages got no score of the reranker and stand last."
+UNSCORED = "{} of the passages got no score of the reranker and stand last."
 
 
 async def reranked(

@@ -23,9 +23,6 @@ STEPS = {
     "thresholds": "It is less like the query than the thresholds ask for.",
     "rerank": "It was not among the passages that were scored anew, or that the stage leaves.",
     "dedupe": "It nearly repeats a better passage.",
-    "diversify": "Better passages of its document took all the room that one has.",
-    "neighbors": "It became part of a better passage beside it.",
-    "parent": "It became part of a better passage of its section.",
     "compress": "It holds no sentence that answers.",
     "custom": "The operator's own stage left it out.",
 }

@@ -165,6 +165,15 @@ def test_profiles_of_the_settings_are_asked_side_by_side_and_their_differences_l
     assert "There is no profile 'letters'; there are: default, fast, fresh, precise." in unknown.stderr
 
 
+def test_modes_and_depth_that_the_operator_fixed_for_others_are_asked_all_the_same(
+    desk: Desk, clocks: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[search]\noverrides = []\n")
+    found = desk.json("eval", clocks, "--fresh", "--mode", "dense,sparse", "--config", config)
+    assert [run["mode"] for run in found["runs"]] == ["dense", "sparse"]
+
+
 def test_runs_are_listed_again_as_they_were_printed(kept: tuple[Desk, Any]) -> None:
     desk, printed = kept
     assert desk.json("eval", "runs") == {"runs": printed["runs"]}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.admin.conftest import Desk
 
 KEYS = {"id", "uri", "source_id", "title", "collection", "indexed_at", "text", "score", "similarity"}
 QUESTION = "How long was the year in which the calendar was reformed?"
+UNKNOWN = "refdesk-admin: Nothing readable has this id. Use an id or a uri from a search result.\n"
 
 
 @pytest.mark.anyio
@@ -78,3 +82,208 @@ def test_nothing_found_is_said_and_no_failure_and_the_settings_say_how_to_search
     assert run.returncode == 0
     assert run.stdout.startswith("Note: No passage holds a word of the query")
     assert run.stderr == ""
+
+
+@pytest.fixture
+def beside(inside: Desk, clock_desk: Desk) -> Desk:
+    """The demo corpus, looked at without a process for each look. Only for reading."""
+    return replace(inside, data=clock_desk.data)
+
+
+def test_how_the_search_went_is_told_below_the_passages(clock_desk: Desk) -> None:
+    plain = clock_desk.run("search", QUESTION, "--limit", "2").stdout
+    explained = clock_desk.run("search", QUESTION, "--limit", "2", "--explain").stdout
+    assert explained.startswith(plain)
+    query, stages, *hits = explained.removeprefix(plain).strip().split("\n\n")
+    assert query == f"Query: {QUESTION}"
+    head, *rows = stages.splitlines()
+    assert head.split() == ["STAGE", "STATUS", "MS", "BEFORE", "→", "AFTER"]
+    named = ["plan", "embed", "recall", "fuse", "gate", "limit", "total"]
+    assert [row.split()[0] for row in rows] == named
+    assert re.fullmatch(r"limit +ok +\d+\.\d +\d+ → 2", rows[-2])
+    assert len(hits) == 2
+    for rank, hit in enumerate(hits, 1):
+        assert hit.startswith(f"{rank}. ")
+        assert re.search(r"^   (dense|sparse) \d+ \([01]\.\d\d\)", hit, re.MULTILINE)
+        assert re.search(rf"^   fuse {rank}$", hit, re.MULTILINE)
+
+
+def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
+    plain = clock_desk.json("search", QUESTION, "--limit", "2")
+    explained = clock_desk.json("search", QUESTION, "--limit", "2", "--explain")
+    assert "trace" not in plain
+    trace = explained.pop("trace")
+    assert explained == plain
+    assert trace["queries"] == [{"text": QUESTION, "weight": 1.0}]
+    assert [stage["name"] for stage in trace["stages"]] == [
+        "plan",
+        "embed",
+        "recall",
+        "fuse",
+        "gate",
+        "limit",
+    ]
+    assert list(trace["listings"]) == [hit["id"] for hit in plain["results"]]
+    assert len(trace["stages"][-1]["preview"]) == 2
+
+
+def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_names(
+    clock_desk: Desk, beside: Desk
+) -> None:
+    first, *others = beside.json("search", QUESTION, "--limit", "20")["results"]
+    second = next(hit for hit in others if hit["source_id"] != first["source_id"])
+    rank = 2 + others.index(second)
+    names = [second["source_id"], second["id"], second["uri"], second["uri"].rpartition("/")[0]]
+    told = [beside.json("search", QUESTION, "--limit", "1", "--expect", name) for name in names]
+    assert [reply["expected"] for reply in told] == [told[0]["expected"]] * 4
+    expected = told[0]["expected"]
+    assert expected["id"] == second["source_id"]
+    assert expected["title"] == second["title"]
+    assert expected["chunk_id"] == second["id"]
+    assert expected["step"] == "limit"
+    assert expected["reason"] == f"Its best passage has rank {rank}, and the limit is 1."
+    ranks = {one["stage"]: one["rank"] for one in expected["ranks"]}
+    assert (ranks["fuse"], ranks["gate"], ranks["limit"]) == (rank, rank, None)
+    assert [stage["name"] for stage in told[0]["trace"]["stages"]][-1] == "limit"
+    printed = clock_desk.run("search", QUESTION, "--limit", "1", "--expect", second["id"]).stdout
+    who, *said = printed.strip().rpartition("\n\n")[2].splitlines()
+    assert f"{second['title']} [{second['source_id']}]" in who
+    assert " ".join(" ".join(said).split()).startswith(f"Out at limit. {expected['reason']}")
+
+
+def test_a_source_that_is_among_the_hits_is_said_to_be_there(beside: Desk) -> None:
+    (hit,) = beside.json("search", QUESTION, "--limit", "1")["results"]
+    reply = beside.json("search", QUESTION, "--limit", "1", "--expect", hit["source_id"])
+    assert reply["expected"] | {"ranks": []} == {
+        "id": hit["source_id"],
+        "title": hit["title"],
+        "step": None,
+        "reason": "It is among the hits.",
+        "chunk_id": hit["id"],
+        "ranks": [],
+    }
+    assert {one["rank"] for one in reply["expected"]["ranks"]} == {1}
+
+
+def test_what_nobody_can_read_is_expected_in_vain_and_told_like_any_unknown_id(
+    inside: Desk, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret.md"
+    file.write_text("# Canary\n\nA pendulum.\n")
+    inside.run("ingest", file, "--allow", "user:ann")
+    (secret,) = inside.json("sources")["sources"]
+    for name in (secret["id"], f"{secret['id']}/0", "a" * 16, "no id", "../x", ""):
+        refused = inside.run("search", "pendulum", "--expect", name, code=1)
+        assert (refused.stdout, refused.stderr) == ("", UNKNOWN), name
+    ann = tmp_path / "ann.toml"
+    ann.write_text("principal.user = 'ann'\n")
+    reply = inside.json("search", "pendulum", "--expect", secret["id"], "--config", ann)
+    assert reply["expected"]["title"] == "Canary"
+    assert inside.run("source", "a" * 16, code=1).stderr == UNKNOWN
+
+
+def test_a_report_is_a_page_with_the_question_and_the_hits_escaped(
+    desk: Desk, inside: Desk, tmp_path: Path
+) -> None:
+    file, page = tmp_path / "a.md", tmp_path / "page.html"
+    file.write_text("# A & B <script>alert(1)</script>\n\nA pendulum <img src=x onerror=alert(2)> swings.\n")
+    inside.run("ingest", file)
+    question = "pendulum & <script>alert(3)</script>"
+    run = desk.run("search", question, "--report", page)
+    assert run.stdout.startswith("1. A & B <script>alert(1)")
+    assert "STAGE" not in run.stdout
+    assert run.stderr == f"Wrote {page}.\n"
+    shown = page.read_text(encoding="utf-8")
+    assert "pendulum &amp; &lt;script&gt;alert(3)&lt;/script&gt;" in shown
+    assert "A &amp; B &lt;script&gt;alert(1)" in shown
+    assert "onerror=alert(2)&gt; swings." in shown
+    assert "<script" not in shown
+    assert "<img" not in shown
+    (hit,) = inside.json("search", question)["results"]
+    assert hit["id"] in shown
+
+
+def test_a_report_tells_of_the_source_that_was_expected_and_takes_the_place_of_an_older_one(
+    inside: Desk, tmp_path: Path
+) -> None:
+    file, page = tmp_path / "a.md", tmp_path / "page.html"
+    file.write_text("# Huygens\n\nA pendulum.\n")
+    page.write_text("older " * 99_999)
+    inside.run("ingest", file)
+    (source,) = inside.json("sources")["sources"]
+    reply = inside.json("search", "pendulum", "--expect", source["id"], "--report", page)
+    assert reply["expected"]["step"] is None
+    shown = page.read_text(encoding="utf-8")
+    assert "It is among the hits." in shown
+    assert "older" not in shown
+
+
+def test_a_report_that_cant_be_written_is_refused_in_a_line(inside: Desk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for place in (
+        tmp_path / "missing" / "page.html",
+        tmp_path / "file" / "page.html",
+        tmp_path / ("x" * 300),
+    ):
+        refused = inside.run("search", "pendulum", "--report", place, code=2)
+        assert refused.stdout == ""
+        assert re.fullmatch(
+            rf"refdesk-admin: The report {re.escape(str(place))} can't be written: [A-Z][a-z ]+\.\n",
+            refused.stderr,
+        )
+    refused = inside.run("search", "pendulum", "--report", tmp_path, code=2)
+    assert f"'{tmp_path}' is a directory." in refused.stderr
+
+
+def test_the_help_says_what_can_be_told_of_a_search(desk: Desk) -> None:
+    said = " ".join(desk.scripts.admin("search", "--help").stdout.split())
+    assert "--explain Also print how the search went, stage by stage." in said
+    assert "--expect ID Also say at which step this source fell out." in said
+    assert "--report FILE Write how the search went as an HTML page." in said
+
+
+PROFILES = """
+[[search.profiles.wide.stages]]
+stage = "neighbors"
+count = 2
+[[search.profiles.section.stages]]
+stage = "parent"
+[[search.profiles.short.stages]]
+stage = "compress"
+max_chars = 300
+[[search.profiles.all.stages]]
+stage = "parent"
+[[search.profiles.all.stages]]
+stage = "neighbors"
+[[search.profiles.all.stages]]
+stage = "compress"
+"""
+
+
+@pytest.mark.parametrize("profile", ["wide", "section", "short", "all"])
+def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
+    clock_desk: Desk, beside: Desk, tmp_path: Path, profile: str
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(PROFILES)
+    given = ("search", QUESTION, "--limit", "4", "--profile", profile, "--config", config)
+    reply = beside.json(*given)
+    assert reply["results"]
+    assert any("excerpts" in hit for hit in reply["results"])
+    plain = {hit["id"]: hit for hit in beside.json("search", QUESTION, "--limit", "4")["results"]}
+    for hit in reply["results"]:
+        text = beside.json("source", hit["source_id"])["text"]
+        pieces = [text[start:end] for start, end in hit.get("excerpts", [])] or [plain[hit["id"]]["text"]]
+        assert hit["text"] == " … ".join(pieces)
+        assert all(piece in text for piece in pieces)
+    _expect_more_or_less(reply, plain, more=profile in {"wide", "section"}, less=profile == "short")
+    printed = clock_desk.run(*given).stdout
+    for hit in reply["results"]:
+        assert " ".join(hit["text"].split()) in " ".join(printed.split())
+
+
+def _expect_more_or_less(reply: Any, plain: dict[str, Any], *, more: bool, less: bool) -> None:  # noqa: ANN401 any JSON
+    sizes = [(len(hit["text"]), len(plain[hit["id"]]["text"])) for hit in reply["results"]]
+    assert not more or any(shown > whole for shown, whole in sizes)
+    assert not less or all(shown <= whole for shown, whole in sizes)
+    assert not less or any(shown < whole for shown, whole in sizes)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 import pytest
 
-from rag.chat import Chat, open_chat
 from rag.errors import ConfigurationError
 from rag.filters.parse import parse
 from rag.profiles import CustomStage, MultiQueryStage, PlannerStage
@@ -17,10 +16,11 @@ from rag.records import MAX_QUERY_CHARS, Collection, EmbedderIdentity, SubQuery,
 from rag.search.query_stages import QueriesMade, more_queries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
+    from rag.chat import Chat
     from rag.profiles import QueryStage
     from rag.records import FieldType
     from tests.chat_server import ChatServer
@@ -47,13 +47,6 @@ CLOCKS = collection(
 )
 LETTERS = collection("letters", sender="string", topics="string list", year="integer")
 DIARIES = collection("diaries", year="string")
-
-
-@pytest.fixture
-async def chat(chat_server: ChatServer) -> AsyncIterator[Chat]:
-    async with open_chat(chat_server.settings(output_price=1.0), {}, first_delay=0.001) as opened:
-        assert opened
-        yield opened
 
 
 async def made(

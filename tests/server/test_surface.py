@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
 
 if TYPE_CHECKING:

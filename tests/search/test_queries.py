@@ -1,0 +1,283 @@
+"""What queries beside the question bring, and that they only ever narrow where is looked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+from rag.chat import open_chat
+from rag.errors import ConfigurationError
+from rag.profiles import MultiQueryStage
+from rag.records import Access, Answer, Mode, Principal, SearchRequest, SubQuery, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from rag.chat import Chat
+    from rag.search.desk import Desk
+    from tests.chat_server import ChatServer
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+ANN, ME = Principal("default", "ann"), Principal("default")
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
+MODES: tuple[Mode, ...] = get_args(Mode)
+SINCE_2000 = {"year": {"$gte": 2000}}
+DEEP = {"$and": [{"$and": [{"$and": [{"$and": [SINCE_2000]}]}]}]}
+
+
+def _rephrased(*queries: str) -> dict[str, object]:
+    return {"queries": queries}
+
+
+def _planned(*queries: dict[str, object]) -> dict[str, object]:
+    usual = {"query": "horologium", "collections": [], "conditions": [], "weight": 1.0, "reason": "why"}
+    return {"queries": [usual | one for one in queries]}
+
+
+def _year(operator: str, year: str) -> dict[str, object]:
+    return {"field": "year", "operator": operator, "values": [year]}
+
+
+def _titles(answer: Answer) -> set[str]:
+    return {hit.source.title for hit in answer.hits}
+
+
+async def _asked(desk: Desk, principal: Principal = ME, **request: Any) -> Answer:  # noqa: ANN401 a request's
+    return await desk.search(principal, SearchRequest("pendulum", **request), trace=True)
+
+
+@pytest.fixture
+async def clocks(shelf: Shelf) -> Shelf:
+    """Clocks of several years under the word horologium, one under the word pendulum, and letters."""
+    await shelf.declare("clocks", year="integer")
+    for year in (1650, 2005, 2020):
+        await shelf.put(str(year), f"horologium of {year}", collection="clocks", fields={"year": year})
+    await shelf.put("pendulum", "pendulum of iron", collection="clocks", fields={"year": 2010})
+    hidden: dict[str, Any] = {"fields": {"year": 2006}, "access": ONLY_ANN}
+    await shelf.put("hidden", "horologium", collection="clocks", **hidden)
+    await shelf.put("letter", "on a horologium", collection="letters")
+    return shelf
+
+
+@pytest.fixture
+def planning(clocks: Shelf, chat: Chat) -> Desk:
+    """A desk with a planner that finds by words only."""
+    return clocks.desk(chat=chat, mode="sparse", stages=[{"stage": "planner"}])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_chunk_is_as_good_as_the_query_it_is_best_for_says(
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer, mode: Mode, weight: float
+) -> None:
+    await shelf.put("a", "pendulum of iron", "a horologium by the sea", "the horologium with a pendulum")
+    chat_server.script = [chats.saying(_rephrased("horologium"))]
+    first, second = [
+        {hit.chunk.id: hit.score for hit in (await shelf.search(query, mode=mode)).hits}
+        for query in ("pendulum", "horologium")
+    ]
+    stages = [{"stage": "multi_query", "weight": weight}]
+    hits = (await _asked(shelf.desk(chat=chat, mode=mode, stages=stages))).hits
+    scores = [first, {id_: weight * score for id_, score in second.items()}]
+    best = {id_: max(one[id_] for one in scores if id_ in one) for id_ in first | second}
+    assert {hit.chunk.id: hit.score for hit in hits} == pytest.approx(best)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+async def test_hits_of_a_second_query_join_in_and_without_weight_stand_below_all_others(
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+) -> None:
+    await shelf.put("a", "pendulum and more words of it", "horologium")
+    chat_server.script = [chats.saying(_rephrased("horologium"))]
+    for weight, scores in [(1.0, [1.0, 1.0]), (0.25, [1.0, 0.25]), (0.0, [1.0, 0.0])]:
+        stages = [{"stage": "multi_query", "weight": weight}]
+        hits = (await _asked(shelf.desk(chat=chat, mode="sparse", stages=stages))).hits
+        assert [hit.score for hit in hits] == scores
+        if weight < 1:
+            assert [hit.chunk.seq for hit in hits] == [0, 1]
+
+
+async def test_similarity_stays_that_to_the_question(
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+) -> None:
+    await shelf.put("a", "pendulum of iron", "horologium")
+    chat_server.script = [chats.saying(_rephrased("horologium"))]
+    answer = await _asked(shelf.desk(chat=chat, stages=[{"stage": "multi_query"}]))
+    alone = (await shelf.search("pendulum", mode="dense")).hits
+    assert {hit.chunk.id: hit.similarity for hit in answer.hits} == pytest.approx(
+        {hit.chunk.id: hit.similarity for hit in alone}
+    )
+
+
+NARROWED: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "neither": ({}, {}, {"1650", "2005", "2020", "letter", "pendulum"}),
+    "the request by a filter": ({"filter": SINCE_2000}, {}, {"2005", "2020", "pendulum"}),
+    "the query by a filter": ({}, {"conditions": [_year("$lt", "2010")]}, {"1650", "2005", "pendulum"}),
+    "both by filters": (
+        {"filter": SINCE_2000},
+        {"conditions": [_year("$lt", "2010")]},
+        {"2005", "pendulum"},
+    ),
+    "both by filters that exclude each other": (
+        {"filter": SINCE_2000},
+        {"conditions": [_year("$lt", "1999")]},
+        {"pendulum"},
+    ),
+    "the query by a collection": ({}, {"collections": ["letters"]}, {"letter", "pendulum"}),
+    "the request by a collection": ({"collections": ("letters",)}, {}, {"letter"}),
+    "both by the same collection": (
+        {"collections": ("clocks",)},
+        {"collections": ["clocks"]},
+        {"1650", "2005", "2020", "pendulum"},
+    ),
+    "each by another collection": ({"collections": ("clocks",)}, {"collections": ["letters"]}, {"pendulum"}),
+}
+
+
+@pytest.mark.parametrize(("request_", "query", "found"), NARROWED.values(), ids=NARROWED.keys())
+async def test_a_query_narrows_what_the_request_allows_and_never_widens_it(
+    planning: Desk,
+    chats: ModuleType,
+    chat_server: ChatServer,
+    request_: dict[str, Any],
+    query: dict[str, object],
+    found: set[str],
+) -> None:
+    chat_server.script = [chats.saying(_planned(query))]
+    assert (_titles(await _asked(planning, **request_)), planning.alarms) == (found, 0)
+
+
+async def test_a_query_stays_among_the_sources_of_the_request(
+    planning: Desk, chats: ModuleType, chat_server: ChatServer
+) -> None:
+    chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "1000")]}))]
+    ids = {hit.source.title: hit.source.id for hit in (await _asked(planning)).hits}
+    assert ids.keys() == {"1650", "2005", "2020", "pendulum"}
+    assert _titles(await _asked(planning, sources=(ids["2005"],))) == {"2005"}
+    left = await _asked(planning, exclude_sources=(ids["2005"], ids["pendulum"]))
+    assert _titles(left) == {"1650", "2020"}
+    assert planning.alarms == 0
+
+
+async def test_a_query_finds_what_the_principal_may_see_and_nothing_else(
+    planning: Desk, chats: ModuleType, chat_server: ChatServer, blind: Callable[[], None]
+) -> None:
+    chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "2005")]}))]
+    assert _titles(await _asked(planning, ANN)) == {"hidden", "2020", "pendulum"}
+    assert _titles(await _asked(planning)) == {"2020", "pendulum"}
+    assert planning.alarms == 0
+    blind()
+    assert _titles(await _asked(planning)) == {"2020", "pendulum"}
+    assert planning.alarms == 1
+
+
+async def test_the_planner_is_told_the_collections_that_are_searched_and_no_others(
+    planning: Desk, clocks: Shelf, chats: ModuleType, chat_server: ChatServer
+) -> None:
+    await clocks.put("diary", "pendulum", collection="diaries", access=ONLY_ANN)
+    chat_server.script = [chats.saying(_planned())]
+    for principal, named, told in [
+        (ME, None, ["clocks", "letters"]),
+        (ANN, None, ["clocks", "diaries", "letters"]),
+        (ANN, ("letters",), ["letters"]),
+    ]:
+        await _asked(planning, principal, collections=named)
+        assert [one["name"] for one in chat_server.contents[-1]["collections"]] == told
+
+
+async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
+    planning: Desk, chats: ModuleType, chat_server: ChatServer
+) -> None:
+    chat_server.script = [chats.saying(_planned({"collections": ["letters"]}))]
+    answer = await _asked(planning, collections=("clocks",))
+    assert answer.notes == ("The stage planner left out a query: no collection 'letters' is searched.",)
+    assert not (await _asked(planning)).notes
+
+
+async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_others_are_asked(
+    planning: Desk, chats: ModuleType, chat_server: ChatServer
+) -> None:
+    earlier: dict[str, object] = {"conditions": [_year("$lt", "2010")]}
+    chat_server.script = [chats.saying(_planned(earlier, {"query": "iron horologium"}))]
+    answer = await _asked(planning, filter=DEEP)
+    assert answer.notes == (
+        (
+            "A part of the question was left out: its filter can't be put on top of the request's "
+            "(filter is nested deeper than 5 levels)."
+        ),
+    )
+    assert [stage.warnings for stage in answer.stages if stage.name == "embed"] == [answer.notes]
+    assert _titles(answer) == {"2005", "2020", "pendulum"}
+    assert answer.trace
+    queries = answer.trace.queries
+    assert [one.text for one in queries] == ["pendulum", "horologium", "iron horologium"]
+    listed = {one.query for listings in answer.trace.listings.values() for one in listings}
+    assert listed == {0, 2}
+    assert _titles(await _asked(planning, filter=SINCE_2000)) == {"2005", "2020", "pendulum"}
+
+
+async def test_a_trace_tells_the_queries_and_which_of_them_found_a_chunk(
+    planning: Desk, chats: ModuleType, chat_server: ChatServer
+) -> None:
+    part = {"conditions": [_year("$lt", "2010")], "collections": ["clocks"], "weight": 0.5}
+    chat_server.script = [chats.saying(_planned(part))]
+    answer = await _asked(planning)
+    assert answer.trace
+    assert answer.trace.queries == (
+        SubQuery("pendulum"),
+        SubQuery("horologium", 0.5, "why", ("clocks",), {"year": {"$lt": 2010}}),
+    )
+    listed = {
+        hit.source.title: [one.query for one in answer.trace.listings[hit.chunk.id]] for hit in answer.hits
+    }
+    assert listed == {"pendulum": [0], "1650": [1], "2005": [1]}
+    counts = {stage.name: (stage.before, stage.after) for stage in answer.stages}
+    assert counts["planner"] == (1, 2)
+    assert counts["recall"] == (None, 3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_chat_model_that_fails_leaves_the_very_answer_of_the_question_and_a_note(
+    clocks: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer, mode: Mode
+) -> None:
+    chat_server.script = [chats.failing(500)]
+    stages = [{"stage": "multi_query"}, {"stage": "planner"}]
+    answer = await _asked(clocks.desk(chat=chat, mode=mode, stages=stages))
+    assert answer.hits == (await clocks.search("pendulum", mode=mode)).hits
+    failed = [stage for stage in answer.stages if stage.name in {"multi_query", "planner"}]
+    assert [stage.status for stage in failed] == ["failed", "failed"]
+    assert answer.notes == tuple(note for stage in failed for note in stage.warnings)
+    for stage, note in zip(failed, answer.notes, strict=True):
+        assert note.startswith(f"The stage {stage.name} failed (The chat endpoint {chat_server.url}")
+        assert note.endswith("HTTP 500), so the search went on without it.")
+        assert (stage.before, stage.after, stage.usage) == (1, 1, Usage(requests=5))
+
+
+async def test_an_endpoint_that_is_not_there_leaves_the_answer_of_the_question(
+    clocks: Shelf, chat_server: ChatServer
+) -> None:
+    settings = chat_server.settings(base_url="http://127.0.0.1:9/v1")
+    async with open_chat(settings, {}, first_delay=0.001) as chat:
+        answer = await _asked(clocks.desk(chat=chat, stages=[{"stage": "multi_query"}]))
+    assert answer.hits == (await clocks.search("pendulum")).hits
+    assert len(answer.notes) == 1
+
+
+async def test_what_the_chat_model_took_is_told_with_the_stage(
+    clocks: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+) -> None:
+    chat_server.script = [chats.saying(_rephrased("horologium"), tokens=(100, 10))]
+    desk = clocks.desk(chat=chat, stages=[{"stage": "multi_query"}])
+    answer = await desk.search(ME, "pendulum")
+    used = {stage.name: stage.usage for stage in answer.stages if stage.usage}
+    assert used == {"multi_query": Usage(1, 100, 10, 10 / 1_000_000)}
+
+
+async def test_a_stage_without_its_model_is_a_wrong_setting(clocks: Shelf) -> None:
+    desk = clocks.desk(stages=[MultiQueryStage(stage="multi_query")])
+    with pytest.raises(ConfigurationError, match=r"needs a chat model: name one as chat\.model"):
+        await _asked(desk)

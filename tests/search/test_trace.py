@@ -1,0 +1,240 @@
+"""What a trace tells of a search, that it changes nothing, and that it tells of nothing hidden."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+from rag.records import Access, Answer, Listing, Mode, Principal, SearchRequest, SubQuery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from rag.chat import Chat
+    from rag.search.desk import Desk
+    from tests.chat_server import ChatServer
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+ANN, ME = Principal("default", "ann"), Principal("default")
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
+MODES: tuple[Mode, ...] = get_args(Mode)
+STAGED = [
+    {"stage": "dedupe"},
+    {"stage": "diversify", "lambda": 1, "per_source": 4},  # by order alone: scores go by all documents
+    {"stage": "neighbors"},
+    {"stage": "compress", "threshold": 1},
+]
+PROFILES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "staged": {"stages": STAGED},
+    "near": {"thresholds": {"min_similarity": 0.2}},
+    "nothing": {"thresholds": {"min_similarity": 1.0}},
+    "weak": {"thresholds": {"min_evidence": 1.0, "weak_evidence": "no hits"}},
+    "easy": {"relax": True, "stages": [{"stage": "dedupe"}, {"stage": "neighbors"}]},
+}
+REQUESTS: list[dict[str, Any]] = [
+    {"context": True},
+    {"limit": 2, "context": True},
+    {"limit": 0},
+    {"filter": {"year": 1999}},
+]
+
+
+@pytest.fixture
+async def stocked(shelf: Shelf) -> Shelf:
+    """Ten passages of different likeness to the pendulum, in two sources, one of which repeats one."""
+    await shelf.declare("documents", year="integer")
+    longer = [f"A pendulum of iron {' '.join(f'x{n}y{m}' for m in range(n))} swings." for n in range(1, 8)]
+    await shelf.put("a", *longer, fields={"year": 2001})
+    await shelf.put("b", longer[1], "The clock stands still.", "Of what is a pendulum made?")
+    return shelf
+
+
+def _desk(shelf: Shelf, **settings: Any) -> Desk:  # noqa: ANN401 a settings file's
+    return shelf.desk(profiles=PROFILES, **settings)
+
+
+async def _asked(desk: Desk, principal: Principal = ME, **request: Any) -> Answer:  # noqa: ANN401 a request's
+    request = {"query": "the pendulum of iron"} | request
+    return await desk.search(principal, SearchRequest(**request), trace=True)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("mode", MODES)
+async def test_an_answer_is_the_same_with_and_without_a_trace(
+    stocked: Shelf, mode: Mode, profile: str
+) -> None:
+    desk = _desk(stocked)
+    for request in REQUESTS:
+        wanted = SearchRequest("the pendulum of iron", mode=mode, profile=profile, **request)
+        plain, traced = [await desk.search(ME, wanted, trace=trace) for trace in (False, True)]
+        assert plain == traced
+        names = [stage.name for stage in traced.stages if stage.name != "limit"]
+        assert [stage.name for stage in plain.stages] == names
+        assert plain.trace is None
+        for stage in plain.stages:
+            assert (stage.before, stage.after, stage.preview, stage.left) == (None, None, (), ())
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_each_stage_tells_what_it_was_given_and_what_it_left(stocked: Shelf, mode: Mode) -> None:
+    thresholds = {"min_similarity": 0.1}
+    desk = stocked.desk(thresholds=thresholds, stages=STAGED)
+    answer = await _asked(desk, mode=mode, limit=3, context=True)
+    told = {stage.name: stage for stage in answer.stages}
+    path = ["fuse", "gate", "thresholds", "dedupe", "diversify", "limit", "neighbors", "compress", "context"]
+    assert [*told] == ["plan", "embed", "recall", *path]
+    assert told["plan"].after is told["embed"].after is None
+    assert told["recall"].after == told["fuse"].before == told["fuse"].after
+    steps = [told[name] for name in path]
+    for stage in steps:
+        assert stage.after == len(stage.left) == len(set(stage.left))
+        assert [one.id for one in stage.preview] == list(stage.left[: min(5, len(stage.left))])
+    assert [stage.before for stage in steps[2:]] == [stage.after for stage in steps[1:-1]]
+    assert set(told["fuse"].left) == set(told["gate"].left)
+    assert told["dedupe"].after == (told["thresholds"].after or 0) - 1
+    assert told["limit"].after == 3
+    assert told["compress"].left == tuple(hit.chunk.id for hit in answer.hits)
+    assert answer.context
+    assert told["context"].left == answer.context.chunk_ids
+
+
+async def test_only_a_limit_that_cuts_is_a_stage(stocked: Shelf) -> None:
+    for limit, cuts in [(7, True), (10, False), (11, False)]:
+        answer = await _asked(stocked.desk(), limit=limit, mode="dense")
+        assert [stage.name for stage in answer.stages if stage.name == "limit"] == ["limit"] * cuts
+        assert len(answer.hits) == min(limit, 10)
+
+
+async def test_where_thresholds_leave_nothing_there_is_nothing_for_the_limit(stocked: Shelf) -> None:
+    answer = await _asked(_desk(stocked), profile="nothing", limit=2)
+    assert [stage.name for stage in answer.stages][-2:] == ["thresholds", "explain"]
+    assert (answer.stages[-2].before, answer.stages[-2].after) == (10, 0)
+
+
+@pytest.mark.parametrize("limit", [1, 8])
+async def test_a_search_without_a_part_of_its_filter_is_traced_like_the_first(
+    stocked: Shelf, limit: int
+) -> None:
+    answer = await _asked(_desk(stocked), profile="easy", filter={"year": 1999}, limit=limit)
+    names = [stage.name for stage in answer.stages if stage.name != "limit"]
+    near = ["recall", "fuse", "gate"]
+    assert names == ["plan", "embed", *near, "explain", *near, "dedupe", "neighbors"]
+    assert answer.hits
+    assert all(hit.excerpts for hit in answer.hits)
+    gates = [stage.after for stage in answer.stages if stage.name == "gate"]
+    assert gates == [0, 10]
+    assert answer.trace
+    assert set(answer.trace.listings) >= {hit.chunk.id for hit in answer.hits}
+
+
+async def test_listings_have_the_ranks_and_scores_of_the_lists_themselves(stocked: Shelf) -> None:
+    lists: dict[str, dict[str, tuple[int, float]]] = {}
+    for mode in ("dense", "sparse"):
+        hits = (await stocked.search("the pendulum of iron", mode=mode, limit=100)).hits
+        lists[mode] = {hit.chunk.id: (rank, hit.score) for rank, hit in enumerate(hits, 1)}
+    assert len(lists["dense"]) > len(lists["sparse"]) > 5
+    answer = await _asked(_desk(stocked))
+    assert answer.trace
+    assert answer.trace.queries == (SubQuery("the pendulum of iron"),)
+    listings = answer.trace.listings
+    for name, expected in lists.items():
+        told = {id_: one for id_, all_ in listings.items() for one in all_ if one.list == name}
+        scores = {id_: one.score for id_, one in told.items()}
+        assert scores == pytest.approx({id_: score for id_, (_, score) in expected.items()})
+        by_rank = sorted(told, key=lambda id_: told[id_].rank)
+        assert [told[id_].rank for id_ in by_rank] == list(range(1, len(expected) + 1))
+        assert [scores[id_] for id_ in by_rank] == sorted(scores.values(), reverse=True)
+    assert all(isinstance(one, Listing) and one.query == 0 for all_ in listings.values() for one in all_)
+
+
+async def test_previews_are_at_most_five_and_of_at_most_200_characters(shelf: Shelf) -> None:
+    long = ["pendulum " * 60 + str(n) for n in range(9)]
+    await shelf.put("a", *long)
+    answer = await _asked(shelf.desk(), limit=7)
+    previewing = [stage for stage in answer.stages if stage.left]
+    assert [len(stage.preview) for stage in previewing] == [5] * len(previewing)
+    for stage in previewing:
+        for one in stage.preview:
+            assert one.text == long[int(one.id.partition("/")[2])][:200]
+
+
+async def test_a_preview_is_of_what_a_stage_shows(stocked: Shelf) -> None:
+    answer = await _asked(_desk(stocked), profile="staged", limit=3)
+    assert [(one.id, one.score, one.text) for one in answer.stages[-1].preview] == [
+        (hit.chunk.id, hit.score, hit.text[:200]) for hit in answer.hits
+    ]
+
+
+SECRET = ("the pendulum of iron: confidential", "confidential", "pendulum of iron", "pendulum")
+
+
+async def _put_secret(shelf: Shelf) -> str:
+    source = await shelf.put("secret", *SECRET, access=ONLY_ANN, fields={"year": 1999})
+    await shelf.put("diary", "my pendulum of iron is confidential", collection="diaries", access=ONLY_ANN)
+    return source.id
+
+
+def _told(answer: Answer) -> Mapping[str, object]:
+    """All that a trace tells but times, and scores, which go by how common words are everywhere."""
+    assert answer.trace
+    stages = [
+        (replace(stage, seconds=0, preview=()), [(one.id, one.text) for one in stage.preview])
+        for stage in answer.stages
+    ]
+    listings = {
+        id_: [(one.query, one.list, one.rank) for one in all_] for id_, all_ in answer.trace.listings.items()
+    }
+    return {"stages": stages, "queries": answer.trace.queries, "listings": listings, "notes": answer.notes}
+
+
+@pytest.mark.parametrize("sight", ["seeing", "blind"])
+@pytest.mark.parametrize("profile", ["plain", "staged", "near", "easy"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_trace_is_as_if_there_were_nothing_else_than_the_principal_may_see(
+    stocked: Shelf, mode: Mode, profile: str, sight: str, blind: Callable[[], None]
+) -> None:
+    desk = _desk(stocked, mode=mode)
+    requests: list[dict[str, Any]] = [{"profile": profile, "limit": 3}, {"profile": profile, "limit": 20}]
+    if sight == "seeing":  # what is hidden leaves something where the predicate is blind
+        requests.append({"profile": profile, "filter": {"year": 1999}})
+    before = [_told(await _asked(desk, **request)) for request in requests]
+    secret = await _put_secret(stocked)
+    desk = _desk(stocked, mode=mode)
+    seen = str(asdict(await _asked(desk, ANN, profile="plain")))
+    assert all(hidden in seen for hidden in (secret, "confidential", "diaries"))
+    if sight == "blind":
+        blind()
+    for request, told in zip(requests, before, strict=True):
+        answer = await _asked(desk, **request)
+        assert _told(answer) == told
+        for hidden in (secret, "confidential", "diaries"):
+            assert hidden not in str(asdict(answer))
+    assert (desk.alarms > 0) == (sight == "blind")
+
+
+async def test_a_trace_of_query_stages_tells_of_no_hidden_collection(
+    stocked: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+) -> None:
+    part = {"query": "clock", "conditions": [], "weight": 1.0, "reason": "why"}
+    plan = {"queries": [part | {"collections": ["diaries"]}]}
+    chat_server.script = [chats.saying(plan)]
+    desk = stocked.desk(chat=chat, stages=[{"stage": "planner"}])
+    before = _told(await _asked(desk))
+    await _put_secret(stocked)
+    assert _told(await _asked(desk)) == before
+    answer = await _asked(desk, ANN)
+    assert answer.trace
+    assert [one.collections for one in answer.trace.queries] == [(), ("diaries",)]
+
+
+async def test_what_stages_left_was_in_a_list(stocked: Shelf) -> None:
+    answer = await _asked(_desk(stocked), profile="staged", limit=2)
+    assert answer.trace
+    for stage in answer.stages:
+        assert set(stage.left) <= answer.trace.listings.keys()

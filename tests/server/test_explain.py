@@ -1,0 +1,217 @@
+"""The argument explain: only where the operator offers it, within every bound, and for who may know."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.server.conftest import Message, Remote, Start, Wire, World
+
+QUESTION = "who built the first pendulum clock?"
+NO_ROOM = "The trace did not fit; raise max_chars or lower limit."
+NOT_OFFERED = "The operator doesn't offer explain here; leave it out."
+ON = {"REFDESK_SERVER_EXPLAIN": "true"}
+STAGES = ["plan", "embed", "recall", "fuse", "gate", "limit"]
+CLOCK_DIGITS = 40  # characters by which two replies differ, for a stage takes 9 ms or 10
+
+
+@pytest.fixture(scope="module", params=["legacy", "modern"])
+def explaining(request: pytest.FixtureRequest, lasting_start: Start, clock_room: Path) -> Wire:
+    """A server on the demo corpus that offers explain."""
+    opened = lasting_start(clock_room, era=request.param, env=ON)
+    opened.begin()
+    return opened
+
+
+def reply(wire: Wire, **arguments: object) -> tuple[Message, int]:
+    """The reply to the question, the same in both forms, and its characters."""
+    result = wire.tool("search", {"query": QUESTION} | arguments)
+    (block,) = result["content"]
+    assert json.loads(block["text"]) == result["structuredContent"]
+    return result["structuredContent"], len(block["text"])
+
+
+def has_previews(trace: Message) -> bool:
+    return any("preview" in stage for stage in trace["stages"])
+
+
+def test_unless_the_operator_offers_it_there_is_no_such_argument(wire: Wire) -> None:
+    (search, _) = wire.result("tools/list")["tools"]
+    assert "explain" not in search["inputSchema"]["properties"]
+    assert "trace" not in search["outputSchema"]["properties"]
+    assert wire.tool_error("search", {"query": QUESTION, "explain": True}) == NOT_OFFERED
+    for plain in ({}, {"explain": False}):
+        found, _ = reply(wire, **plain)
+        assert found["results"]
+        assert "trace" not in found
+
+
+def test_where_it_is_offered_the_schemas_say_so_and_replies_fit_them(explaining: Wire) -> None:
+    (search, _) = explaining.result("tools/list")["tools"]
+    assert search["inputSchema"]["properties"]["explain"] == {
+        "type": "boolean",
+        "description": "Also how the search went.",
+    }
+    jsonschema.Draft202012Validator.check_schema(search["outputSchema"])
+    found, _ = reply(explaining, explain=True, max_chars=50_000)
+    assert "trace" in found
+    jsonschema.validate(found, search["outputSchema"])
+    assert (
+        explaining.tool_error("search", {"query": "x", "explain": "yes"}) == "explain must be true or false."
+    )
+
+
+def test_nobody_gets_a_trace_who_did_not_ask_for_one(explaining: Wire) -> None:
+    plain, _ = reply(explaining, limit=3)
+    explained, _ = reply(explaining, limit=3, explain=True, max_chars=50_000)
+    assert "trace" not in plain
+    assert {key: value for key, value in explained.items() if key != "trace"} == plain
+
+
+def test_a_trace_tells_the_stages_their_first_hits_and_which_lists_had_each(explaining: Wire) -> None:
+    found, _ = reply(explaining, limit=3, explain=True, max_chars=50_000)
+    trace, results = found["trace"], found["results"]
+    assert trace["trust"] == "untrusted"
+    assert trace["queries"] == [{"text": QUESTION, "weight": 1.0}]
+    stages = {stage["name"]: stage for stage in trace["stages"]}
+    assert list(stages) == STAGES
+    assert all(stage["ms"] >= 0 for stage in stages.values())
+    assert stages["recall"]["after"] == stages["fuse"]["before"] == stages["limit"]["before"] > 3
+    assert [one["id"] for one in stages["limit"]["preview"]] == [hit["id"] for hit in results]
+    assert stages["limit"]["after"] == 3
+    for one, hit in zip(stages["limit"]["preview"], results, strict=True):
+        assert hit["text"].startswith(one["text"])
+        assert one["score"] == hit["score"]
+    assert list(trace["listings"]) == [hit["id"] for hit in results]
+    for hit in results:
+        lists = {one["list"]: one for one in trace["listings"][hit["id"]]}
+        assert all(one["rank"] >= 1 for one in lists.values())
+        assert lists["dense"]["score"] == pytest.approx(hit["similarity"], abs=0.006)
+    assert {1} <= {one["rank"] for listed in trace["listings"].values() for one in listed}
+
+
+def test_previews_give_way_first_and_then_the_trace_with_a_note(explaining: Wire) -> None:
+    whole, size = reply(explaining, limit=3, explain=True, max_chars=50_000)
+    _, without = reply(explaining, limit=3)
+    assert has_previews(whole["trace"])
+    roomy, _ = reply(explaining, limit=3, explain=True, max_chars=size + CLOCK_DIGITS)
+    brief, shorter = reply(explaining, limit=3, explain=True, max_chars=size - CLOCK_DIGITS)
+    none, _ = reply(explaining, limit=3, explain=True, max_chars=shorter - CLOCK_DIGITS)
+    assert has_previews(roomy["trace"])
+    assert not has_previews(brief["trace"])
+    assert [stage["name"] for stage in brief["trace"]["stages"]] == STAGES
+    assert brief["trace"]["listings"] == whole["trace"]["listings"]
+    assert "trace" not in none
+    assert none["notes"] == [NO_ROOM]
+    assert none["results"] == brief["results"] == whole["results"]
+    assert shorter > without
+
+
+def test_no_reply_is_longer_than_was_asked_for(explaining: Wire) -> None:
+    exactly = [(limit, reply(explaining, limit=limit, max_chars=100_000)[1]) for limit in (2, 3, 4, 5)]
+    for limit, max_chars in (*exactly, *((8, size) for size in range(2_000, 9_000, 331))):
+        found, size = reply(explaining, explain=True, limit=limit, max_chars=max_chars)
+        assert size <= max_chars
+        assert found["results"]
+        assert ("trace" in found) != (NO_ROOM in found["notes"]), max_chars
+
+
+def test_as_many_passages_are_shown_as_without_a_trace_but_for_the_room_to_say_that_there_is_none(
+    explaining: Wire,
+) -> None:
+    for max_chars in range(2_100, 8_000, 531):
+        plain, _ = reply(explaining, max_chars=max_chars - len(NO_ROOM) - 3)
+        explained, _ = reply(explaining, max_chars=max_chars, explain=True)
+        assert [hit["id"] for hit in explained["results"]] == [hit["id"] for hit in plain["results"]]
+
+
+def test_a_context_and_an_empty_answer_can_be_explained_too(explaining: Wire) -> None:
+    in_context, _ = reply(explaining, explain=True, context=True, limit=3, max_chars=50_000)
+    stages = {stage["name"]: stage for stage in in_context["trace"]["stages"]}
+    assert list(stages) == [*STAGES, "context"]
+    assert stages["context"]["after"] == len(in_context["results"]) == 3
+    nothing = explaining.tool("search", {"query": "xyzzyplugh", "mode": "sparse", "explain": True})
+    trace = nothing["structuredContent"]["trace"]
+    assert [stage["name"] for stage in trace["stages"]] == [
+        "plan",
+        "embed",
+        "recall",
+        "fuse",
+        "gate",
+        "explain",
+    ]
+    assert trace["listings"] == {}
+
+
+SECRET = {"title": "secret", "words": "A pendulum, secret."}
+
+
+def expect_nothing_of_the_secret(told: Message) -> None:
+    """What a reader of one document is told: as if there were no other."""
+    said = json.dumps(told)
+    assert SECRET["title"] not in said
+    assert [hit["title"] for hit in told["results"]] == ["open"]
+    (id_,) = [hit["id"] for hit in told["results"]]
+    assert told["trace"]["listings"].keys() == {id_}
+    assert {one["rank"] for one in told["trace"]["listings"][id_]} == {1}
+    stages = {stage["name"]: stage for stage in told["trace"]["stages"]}
+    assert [stages[name]["after"] for name in ("recall", "fuse", "gate")] == [1, 1, 1]
+    assert {one["id"] for stage in stages.values() for one in stage.get("preview", ())} == {id_}
+
+
+def expect_all_of_the_secret(told: Message) -> None:
+    """The control: who may read both documents is told of both, wherever there is something to tell."""
+    assert {hit["title"] for hit in told["results"]} == {"open", "secret"}
+    assert len(told["trace"]["listings"]) == 2
+    stages = {stage["name"]: stage for stage in told["trace"]["stages"]}
+    assert [stages[name]["after"] for name in ("recall", "fuse", "gate")] == [2, 2, 2]
+    assert any(SECRET["words"] in one["text"] for one in stages["gate"]["preview"])
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_trace_tells_nothing_of_what_the_principal_may_not_see(
+    start: Start, world: World, era: str
+) -> None:
+    for user, expect in [("bob", expect_nothing_of_the_secret), ("ann", expect_all_of_the_secret)]:
+        groups = {"REFDESK_PRINCIPAL_GROUPS": "hr"} if user == "ann" else {}
+        who = {"REFDESK_PRINCIPAL_TENANT": "acorn", "REFDESK_PRINCIPAL_USER": user} | groups
+        wire = start(world.data, era=era, env=ON | who)
+        wire.begin()
+        expect(wire.tool("search", {"query": "pendulum", "explain": True})["structuredContent"])
+
+
+@pytest.fixture(scope="module")
+def remote(lasting_listen: Callable[..., Remote], world: World) -> Remote:
+    return lasting_listen(world.data, server_explain="true")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_over_http_each_request_is_explained_for_whoever_its_key_belongs_to(
+    remote: Remote, world: World, mode: str
+) -> None:
+    async def explained(key: str) -> Any:  # noqa: ANN401 any JSON
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as http,
+            Client(streamable_http_client(remote.url, http_client=http), mode=mode) as client,
+        ):
+            (search, _) = (await client.list_tools()).tools
+            assert "explain" in search.input_schema["properties"]
+            result = await client.call_tool("search", {"query": "pendulum", "explain": True})
+            return result.structured_content
+
+    expect_all_of_the_secret(await explained(world.ann))
+    expect_nothing_of_the_secret(await explained(world.bob))
+    theirs = await explained(world.eve)
+    assert [hit["title"] for hit in theirs["results"]] == ["theirs"]
+    assert not {"open", "secret"} & {*json.dumps(theirs["trace"]).split('"')}

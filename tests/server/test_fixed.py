@@ -1,0 +1,182 @@
+"""What the operator fixes is no argument, and what holds for a tenant or a collection shows in its tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+    from tests.server.conftest import Era, Message, Remote, Start, Wire, World
+
+CALL: Message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+
+
+def arguments_of(wire: Wire) -> Message:
+    """The arguments of search, as hosts list them."""
+    (search, _) = wire.result("tools/list")["tools"]
+    properties: Message = search["inputSchema"]["properties"]
+    return properties
+
+
+def ids(wire: Wire, **arguments: object) -> list[str]:
+    reply = wire.tool("search", {"query": "pendulum"} | arguments)["structuredContent"]
+    return [hit["id"] for hit in reply["results"]]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_what_is_fixed_is_no_argument_and_another_value_is_refused(
+    start: Start, clock_room: Path, era: Era
+) -> None:
+    wire = start(clock_room, era=era, env={"REFDESK_SEARCH_OVERRIDES": "", "REFDESK_SEARCH_LIMIT": "3"})
+    wire.begin()
+    assert not arguments_of(wire).keys() & {"limit", "mode"}
+    assert "query" in arguments_of(wire)
+    refusals: list[tuple[Message, str]] = [
+        ({"limit": 4}, "limit is 3 here, as the operator says; leave it out."),
+        ({"limit": 0}, "limit is 3 here, as the operator says; leave it out."),
+        ({"mode": "sparse"}, "mode is hybrid here, as the operator says; leave it out."),
+    ]
+    for wrong, words in refusals:
+        assert wire.tool_error("search", {"query": "pendulum"} | wrong) == words
+    found = ids(wire)
+    assert len(found) == 3
+    assert ids(wire, limit=3, mode="hybrid") == ids(wire, limit=None, mode=None) == found
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "wrong"),
+    [("limit", {"limit": 2}, {"mode": "sparse"}), ("mode", {"mode": "sparse"}, {"limit": 2})],
+)
+def test_what_is_left_to_the_assistant_stays_an_argument(
+    start: Start, clock_room: Path, left: str, right: Message, wrong: Message
+) -> None:
+    wire = start(clock_room, env={"REFDESK_SEARCH_OVERRIDES": left})
+    wire.begin()
+    assert arguments_of(wire).keys() & {"limit", "mode"} == {left}
+    assert len(ids(wire, **right)) == right.get("limit", 8)
+    assert "as the operator says; leave it out." in wire.tool_error("search", {"query": "pendulum"} | wrong)
+
+
+def test_what_is_fixed_is_what_the_chosen_profile_says(
+    start: Start, clock_room: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        "search.overrides = []\nserver.profiles = ['short', 'default']\n[search.profiles.short]\nlimit = 2\n"
+    )
+    wire = start(clock_room, env={"REFDESK_CONFIG": str(config)})
+    wire.begin()
+    assert len(ids(wire, profile="short")) == len(ids(wire, profile="short", limit=2)) == 2
+    assert len(ids(wire, profile="default")) == 8
+    refused = wire.tool_error("search", {"query": "pendulum", "profile": "short", "limit": 8})
+    assert refused == "limit is 2 here, as the operator says; leave it out."
+
+
+@pytest.fixture(scope="module")
+def of_tenants(
+    lasting_listen: Callable[..., Remote], world: World, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Remote]:
+    """Servers of two tenants, of which acorn has its own defaults; overrides as given."""
+
+    def listening(overrides: str) -> Remote:
+        config = tmp_path_factory.mktemp("tenants") / "config.toml"
+        config.write_text(
+            f"[search]\noverrides = {overrides}\nmode = 'dense'\n"
+            "[search.of_tenants.acorn]\nlimit = 1\nmode = 'sparse'\n"
+        )
+        return lasting_listen(world.data, more={"REFDESK_CONFIG": str(config)})
+
+    return listening
+
+
+def listed(remote: Remote, key: str) -> Message:
+    (search, _) = remote.post(key).json()["result"]["tools"]
+    properties: Message = search["inputSchema"]["properties"]
+    return properties
+
+
+def searched(remote: Remote, key: str, query: str, **arguments: object) -> Any:  # noqa: ANN401 any JSON
+    params = {"name": "search", "arguments": {"query": query} | arguments}
+    result = remote.post(key, CALL | {"params": params}).json()["result"]
+    if result.get("isError"):
+        return result["content"][0]["text"]
+    return [hit["title"] for hit in result["structuredContent"]["results"]]
+
+
+def test_each_tenant_is_listed_its_own_defaults_and_searches_by_them(
+    of_tenants: Callable[[str], Remote], world: World
+) -> None:
+    remote = of_tenants("['mode', 'limit']")
+    acorn, birch = listed(remote, world.ann), listed(remote, world.eve)
+    assert (acorn["limit"]["default"], acorn["mode"]["default"]) == (1, "sparse")
+    assert (birch["limit"]["default"], birch["mode"]["default"]) == (8, "dense")
+    assert len(searched(remote, world.ann, "pendulum")) == 1
+    assert {*searched(remote, world.ann, "pendulum", limit=8)} == {"open", "secret"}
+    assert searched(remote, world.ann, "timekeeping") == []
+    assert {*searched(remote, world.ann, "timekeeping", mode="dense", limit=2)} == {"open", "secret"}
+    assert searched(remote, world.eve, "timekeeping") == ["theirs"]
+
+
+def test_what_is_fixed_is_what_the_tenant_s_own_settings_say(
+    of_tenants: Callable[[str], Remote], world: World
+) -> None:
+    remote = of_tenants("[]")
+    for key, limit, mode in [(world.ann, 1, "sparse"), (world.eve, 8, "dense")]:
+        assert not listed(remote, key).keys() & {"limit", "mode"}
+        refused = searched(remote, key, "pendulum", limit=5)
+        assert refused == f"limit is {limit} here, as the operator says; leave it out."
+        refused = searched(remote, key, "pendulum", mode="hybrid")
+        assert refused == f"mode is {mode} here, as the operator says; leave it out."
+        assert len(searched(remote, key, "pendulum", limit=limit, mode=mode)) == 1
+
+
+@pytest.fixture(scope="module")
+def shelves(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two collections of three small documents each."""
+    folder = tmp_path_factory.mktemp("shelves")
+    for collection in ("notes", "tickets"):
+        (folder / collection).mkdir()
+        for number in range(3):
+            (folder / collection / f"{number}.md").write_text(f"# {collection} {number}\n\nA pendulum.\n")
+        run = scripts.admin(
+            "ingest", folder / collection, "--collection", collection, "--data", folder / "data"
+        )
+        assert run.returncode == 0, run.stderr
+    return folder / "data"
+
+
+def of_collections(start: Start, data: Path, config: Path, collections: str) -> Wire:
+    """A server that searches tickets by a profile of their own."""
+    config.write_text(
+        f"[search]\ncollections = {collections}\n[search.of_collections]\ntickets = 'short'\n"
+        "[search.profiles.short]\nlimit = 1\n[server]\nprofiles = ['default']\n"
+    )
+    wire = start(data, env={"REFDESK_CONFIG": str(config)})
+    wire.begin()
+    return wire
+
+
+def test_a_collection_s_profile_counts_where_it_alone_is_searched(
+    start: Start, shelves: Path, tmp_path: Path
+) -> None:
+    wire = of_collections(start, shelves, tmp_path / "config.toml", "[]")
+    assert arguments_of(wire)["limit"]["default"] == 8
+    assert len(ids(wire, collections=["tickets"])) == 1
+    assert len(ids(wire, collections=["notes"])) == 3
+    assert len(ids(wire, collections=["notes", "tickets"])) == len(ids(wire)) == 6
+    assert len(ids(wire, collections=["tickets"], profile="default")) == 3
+    assert len(ids(wire, collections=["tickets"], limit=2)) == 2
+
+
+def test_the_profile_of_what_is_searched_by_default_is_in_the_list_of_tools(
+    start: Start, shelves: Path, tmp_path: Path
+) -> None:
+    wire = of_collections(start, shelves, tmp_path / "config.toml", "['tickets']")
+    assert arguments_of(wire)["limit"]["default"] == 1
+    assert len(ids(wire)) == 1
+    assert len(ids(wire, collections=["notes"])) == 3
