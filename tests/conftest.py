@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from tests.chat_server import ChatServer
+    from tests.endpoint import Endpoint
 
 
 # Longer runs of the properties: pytest tests/filters --hypothesis-profile=thorough, or =million (of scans).
@@ -96,17 +97,23 @@ def small_desk() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def chats() -> ModuleType:
-    """tests/chat_server.py as a module: a chat server, and what it can answer."""
-    return _beside("chat_server")
+    """tests/chats.py as a module: what a chat model can answer, and what it was asked."""
+    return _beside("chats")
 
 
-@pytest.fixture
-def chat_server(chats: ModuleType) -> Iterator[ChatServer]:
-    """A chat server that runs and is told by the test what to answer."""
-    with chats.running() as server:
+def _endpoint() -> Iterator[Endpoint]:
+    """An endpoint that runs and is told by the test what to answer."""
+    with _beside("endpoint").running() as server:
         yield server
 
 
+provider = pytest.fixture(_endpoint)
+stranger = pytest.fixture(_endpoint)
+chat_server = pytest.fixture(_endpoint)
+rerank_server = pytest.fixture(_endpoint)
+
+
+@cache
 def _beside(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec

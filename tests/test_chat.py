@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from types import ModuleType
 
-    from tests.chat_server import ChatServer
+    from tests.endpoint import Endpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -43,8 +43,8 @@ class Shirt(Form):
 
 
 @pytest.fixture
-async def chat(chat_server: ChatServer) -> AsyncIterator[Chat]:
-    settings = chat_server.settings(input_price=2.0, output_price=10.0)
+async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
+    settings = chats.settings(chat_server, input_price=2.0, output_price=10.0)
     async with open_chat(settings, {}, first_delay=0.001) as opened:
         assert opened
         yield opened
@@ -59,7 +59,7 @@ def total(used: list[Usage]) -> Usage:
 
 
 async def test_a_reply_comes_in_the_form_that_was_asked_for(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat
+    chat_server: Endpoint, chats: ModuleType, chat: Chat
 ) -> None:
     chat_server.script = [chats.saying(GOOD)]
     assert await asked(chat, []) == Shirt(colour="red", sizes=[Size(size=1.5)])
@@ -86,7 +86,7 @@ def parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("form", [Shirt, Rephrasings, SearchPlan, TextScores])
 async def test_the_schema_sent_is_strict_to_its_leaves(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat, form: type[Form]
+    chat_server: Endpoint, chats: ModuleType, chat: Chat, form: type[Form]
 ) -> None:
     chat_server.script = [chats.saying(None)]
     with pytest.raises(ProviderError):
@@ -102,7 +102,7 @@ async def test_the_schema_sent_is_strict_to_its_leaves(
 
 
 async def test_requests_tokens_and_cost_are_counted(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat
+    chat_server: Endpoint, chats: ModuleType, chat: Chat
 ) -> None:
     chat_server.script = [chats.saying(GOOD, tokens=(1000, 50))]
     used: list[Usage] = []
@@ -110,8 +110,8 @@ async def test_requests_tokens_and_cost_are_counted(
     assert total(used) == Usage(1, 1000, 50, 0.0025)
 
 
-async def test_every_attempt_is_a_request(chat_server: ChatServer, chats: ModuleType, chat: Chat) -> None:
-    chat_server.script = [chats.failing(503), chats.failing(429), chats.saying(GOOD)]
+async def test_every_attempt_is_a_request(chat_server: Endpoint, chats: ModuleType, chat: Chat) -> None:
+    chat_server.script = [chat_server.failing(503), chat_server.failing(429), chats.saying(GOOD)]
     used: list[Usage] = []
     await asked(chat, used)
     assert total(used).requests == len(chat_server.requests) == 3
@@ -119,11 +119,11 @@ async def test_every_attempt_is_a_request(chat_server: ChatServer, chats: Module
 
 @pytest.mark.parametrize("count", [-1, 1.5, "many", 10**400, None])
 async def test_a_server_that_miscounts_tokens_is_read_all_the_same(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat, count: object
+    chat_server: Endpoint, chat: Chat, count: object
 ) -> None:
     choice = {"message": {"content": json.dumps(GOOD)}}
     body = {"choices": [choice], "usage": {"prompt_tokens": count, "completion_tokens": 1}}
-    chat_server.script = [chats.sending(json.dumps(body).encode())]
+    chat_server.script = [chat_server.sending(json.dumps(body).encode())]
     used: list[Usage] = []
     await asked(chat, used)
     assert total(used) == Usage(requests=1)
@@ -155,7 +155,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("choice", "words"), WRONG.values(), ids=WRONG.keys())
 async def test_a_reply_that_is_no_good_is_an_error_that_quotes_nothing_and_counts(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat, choice: object, words: str
+    chat_server: Endpoint, chats: ModuleType, chat: Chat, choice: object, words: str
 ) -> None:
     chat_server.script = [chats.replying(choice, tokens=(7, 3))]
     used: list[Usage] = []
@@ -168,10 +168,8 @@ async def test_a_reply_that_is_no_good_is_an_error_that_quotes_nothing_and_count
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"choices": []}', b"[" * 100_000, QUOTED.encode()])
-async def test_a_body_that_is_no_reply_is_an_error(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat, body: bytes
-) -> None:
-    chat_server.script = [chats.sending(body)]
+async def test_a_body_that_is_no_reply_is_an_error(chat_server: Endpoint, chat: Chat, body: bytes) -> None:
+    chat_server.script = [chat_server.sending(body)]
     used: list[Usage] = []
     with pytest.raises(ProviderError, match="another form"):
         await asked(chat, used)
@@ -179,17 +177,17 @@ async def test_a_body_that_is_no_reply_is_an_error(
 
 
 async def test_a_model_that_takes_no_temperature_is_asked_without_one(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat
+    chat_server: Endpoint, chats: ModuleType, chat: Chat
 ) -> None:
-    chat_server.script = [chats.failing(400), chats.saying(GOOD)]
+    chat_server.script = [chat_server.failing(400), chats.saying(GOOD)]
     assert (await asked(chat, [])).colour == "red"
     assert ["temperature" in request for request in chat_server.requests] == [True, False]
 
 
 async def test_what_is_refused_either_way_is_an_error_without_the_words_of_the_reply(
-    chat_server: ChatServer, chats: ModuleType, chat: Chat
+    chat_server: Endpoint, chat: Chat
 ) -> None:
-    chat_server.script = [chats.failing(400)]
+    chat_server.script = [chat_server.failing(400)]
     used: list[Usage] = []
     with pytest.raises(ProviderError) as error:
         await asked(chat, used)
@@ -200,27 +198,26 @@ async def test_what_is_refused_either_way_is_an_error_without_the_words_of_the_r
 
 
 async def test_the_key_is_sent_to_the_endpoint_and_not_where_it_points_to(
-    chat_server: ChatServer, chats: ModuleType
+    chat_server: Endpoint, stranger: Endpoint, chats: ModuleType
 ) -> None:
     environment = {"OPENAI_API_KEY": "another", "CHAT_KEY": "hush"}
-    with chats.running() as elsewhere:
-        elsewhere.script = [chats.saying(GOOD)]
-        chat_server.script = [
-            chats.saying(GOOD),
-            lambda _request: (307, {"Location": f"{elsewhere.url}/chat/completions"}, b""),
-        ]
-        async with open_chat(chat_server.settings(api_key_env="CHAT_KEY"), environment) as chat:
-            assert chat
-            await asked(chat, [])
-            await asked(chat, [])
-        assert [headers["Authorization"] for headers in chat_server.headers] == ["Bearer hush"] * 2
-        assert "hush" not in "".join(map(str, elsewhere.headers))
-        assert elsewhere.requests
+    stranger.script = [chats.saying(GOOD)]
+    chat_server.script = [
+        chats.saying(GOOD),
+        lambda _request: (307, {"Location": f"{stranger.url}/chat/completions"}, b""),
+    ]
+    async with open_chat(chats.settings(chat_server, api_key_env="CHAT_KEY"), environment) as chat:
+        assert chat
+        await asked(chat, [])
+        await asked(chat, [])
+    assert chat_server.keys == ["Bearer hush"] * 2
+    assert "hush" not in "".join(map(str, stranger.headers))
+    assert stranger.requests
     assert "hush" not in json.dumps(chat_server.requests)
 
 
-async def test_nothing_is_sent_before_something_is_asked(chat_server: ChatServer) -> None:
-    async with open_chat(chat_server.settings(), {}) as chat:
+async def test_nothing_is_sent_before_something_is_asked(chat_server: Endpoint, chats: ModuleType) -> None:
+    async with open_chat(chats.settings(chat_server), {}) as chat:
         assert chat
     assert chat_server.requests == []
 
@@ -238,7 +235,7 @@ async def test_openai_itself_wants_a_key() -> None:
             pass
 
 
-async def test_who_gives_up_ends_the_request(chat_server: ChatServer, chat: Chat) -> None:
+async def test_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) -> None:
     chat_server.script = [chat_server.silent]
     used: list[Usage] = []
     with anyio.fail_after(5):

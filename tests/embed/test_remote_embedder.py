@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,61 +19,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from rag.records import Vectors
+    from tests.endpoint import Behaviour, Endpoint, Reply
 
 pytestmark = pytest.mark.anyio
 
-Reply = tuple[int, dict[str, str], bytes]
-Behaviour = Callable[[dict[str, Any]], Reply]
 QUOTED = "a stranger's document"
-
-
-class Provider(ThreadingHTTPServer):
-    """Answers the first request, the probe, with `probe`; then by `script`, the last of it for ever."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.probe: Behaviour = honest
-        self.script: list[Behaviour] = [honest]
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str] = []
-        self.test_is_over = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-    @property
-    def sizes(self) -> list[int]:
-        return [len(request["input"]) for request in self.requests[1:]]
-
-    def answer(self, request: dict[str, Any], key: str) -> Reply:
-        self.requests.append(request)
-        self.keys.append(key)
-        behaviours = [self.probe, *self.script]
-        return behaviours[min(len(self.requests), len(behaviours)) - 1](request)
-
-    def silent(self, _request: dict[str, Any]) -> Reply:
-        self.test_is_over.wait(10)
-        return 200, {}, b""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Provider
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        status, headers, body = self.server.answer(request, self.headers["Authorization"])
-        try:
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-        except ConnectionError:
-            self.close_connection = True  # the client had given up
-
-    def log_message(self, *_args: object) -> None:
-        pass
 
 
 def vector(text: str) -> list[float]:
@@ -96,35 +43,28 @@ def honest(request: dict[str, Any]) -> Reply:
 
 
 def only_floats(request: dict[str, Any]) -> Reply:
-    return failing(422)(request) if request["encoding_format"] == "base64" else honest(request)
+    return (422, {}, b"") if request["encoding_format"] == "base64" else honest(request)
 
 
 def no_more_than(limit: int, status: int) -> Behaviour:
-    return lambda request: (failing(status) if len(request["input"]) > limit else honest)(request)
+    return lambda request: (status, {}, b"") if len(request["input"]) > limit else honest(request)
 
 
-def failing(status: int, **headers: str) -> Behaviour:
-    return lambda _request: (status, headers, json.dumps({"error": {"message": QUOTED}}).encode())
-
-
-def saying(body: bytes) -> Behaviour:
-    return lambda _request: (200, {}, body)
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.test_is_over.set()
-        server.shutdown()
-        thread.join()
+def sizes(provider: Endpoint) -> list[int]:
+    """How many texts were in each request after the probe."""
+    return [len(request["input"]) for request in provider.requests[1:]]
 
 
 def opened(
-    provider: Provider, *, first_delay: float = 0.001, key: str = "", **settings: object
+    provider: Endpoint,
+    *,
+    probe: Behaviour = honest,
+    first_delay: float = 0.001,
+    key: str = "",
+    **settings: object,
 ) -> AbstractAsyncContextManager[RemoteEmbedder]:
+    """The provider answers the first request with `probe`, then by its script, or else honestly."""
+    provider.script = [probe, *(provider.script or [honest])]
     given = {"provider": "openai", "model": "tiny", "base_url": provider.url} | settings
     return remote_embedder(
         EmbedderSettings.model_validate(given), {"OPENAI_API_KEY": key}, first_delay=first_delay
@@ -137,7 +77,7 @@ def expected(*texts: str) -> Vectors:
     return unit
 
 
-async def test_vectors_are_of_unit_length_and_in_the_order_of_the_texts(provider: Provider) -> None:
+async def test_vectors_are_of_unit_length_and_in_the_order_of_the_texts(provider: Endpoint) -> None:
     async with opened(provider) as embedder:
         vectors = await embedder.embed(["one", "three", "a"], "document")
     assert vectors.dtype == np.float32
@@ -145,7 +85,7 @@ async def test_vectors_are_of_unit_length_and_in_the_order_of_the_texts(provider
     assert {request["encoding_format"] for request in provider.requests} == {"base64"}
 
 
-async def test_the_index_decides_over_the_order_not_the_place(provider: Provider) -> None:
+async def test_the_index_decides_over_the_order_not_the_place(provider: Endpoint) -> None:
     def backwards(request: dict[str, Any]) -> Reply:
         status, headers, body = honest(request)
         return status, headers, json.dumps({"data": json.loads(body)["data"][::-1]}).encode()
@@ -156,94 +96,92 @@ async def test_the_index_decides_over_the_order_not_the_place(provider: Provider
     assert vectors == pytest.approx(expected("one", "three", "a"), abs=1e-6)
 
 
-async def test_the_identity_is_known_once_it_is_open(provider: Provider) -> None:
+async def test_the_identity_is_known_once_it_is_open(provider: Endpoint) -> None:
     async with opened(provider, query_prefix="q: ", document_prefix="d: ") as embedder:
         identity = embedder.identity
     assert (identity.provider, identity.model, identity.dimension) == ("openai", "tiny", 3)
     assert (identity.query_prefix, identity.document_prefix) == ("q: ", "d: ")
 
 
-async def test_a_server_that_refuses_base64_is_asked_for_floats(provider: Provider) -> None:
-    provider.probe = only_floats
+async def test_a_server_that_refuses_base64_is_asked_for_floats(provider: Endpoint) -> None:
     provider.script = [only_floats]
-    async with opened(provider) as embedder:
+    async with opened(provider, probe=only_floats) as embedder:
         vectors = await embedder.embed(["one", "three"], "document")
     assert vectors == pytest.approx(expected("one", "three"), abs=1e-6)
     assert [request["encoding_format"] for request in provider.requests] == ["base64", "float", "float"]
 
 
-async def test_a_server_that_ignores_base64_and_sends_floats_is_understood(provider: Provider) -> None:
+async def test_a_server_that_ignores_base64_and_sends_floats_is_understood(provider: Endpoint) -> None:
     provider.script = [lambda request: (200, {}, listed([vector(text) for text in request["input"]]))]
     async with opened(provider) as embedder:
         assert await embedder.embed(["one"], "document") == pytest.approx(expected("one"), abs=1e-6)
 
 
-async def test_texts_go_in_batches(provider: Provider) -> None:
+async def test_texts_go_in_batches(provider: Endpoint) -> None:
     texts = ["x" * n for n in range(1, 8)]
     async with opened(provider, batch_size=3) as embedder:
         assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
-    assert provider.sizes == [3, 3, 1]
+    assert sizes(provider) == [3, 3, 1]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
-    provider: Provider, status: int
+    provider: Endpoint, status: int
 ) -> None:
     texts = ["x" * n for n in range(1, 8)]
     provider.script = [no_more_than(2, status)]
     async with opened(provider, batch_size=6) as embedder:
         assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
-    assert provider.sizes == [6, 3, 1, 1, 1, 1, 1, 1, 1]
+    assert sizes(provider) == [6, 3, 1, 1, 1, 1, 1, 1, 1]
 
 
-async def test_one_text_that_is_refused_is_an_error_at_once(provider: Provider) -> None:
-    provider.script = [failing(400)]
+async def test_one_text_that_is_refused_is_an_error_at_once(provider: Endpoint) -> None:
+    provider.script = [provider.failing(400)]
     async with opened(provider) as embedder:
         with pytest.raises(ProviderError, match="after 1 of 5 attempts: HTTP 400"):
             await embedder.embed(["too long"], "document")
-    assert provider.sizes == [1]
+    assert sizes(provider) == [1]
 
 
-async def test_no_texts_make_no_request(provider: Provider) -> None:
+async def test_no_texts_make_no_request(provider: Endpoint) -> None:
     async with opened(provider) as embedder:
         assert (await embedder.embed([], "document")).shape == (0, 3)
-    assert provider.sizes == []
+    assert sizes(provider) == []
 
 
-async def test_what_passes_is_tried_again(provider: Provider) -> None:
-    provider.script = [failing(status) for status in (408, 409, 429, 503)] + [honest]
+async def test_what_passes_is_tried_again(provider: Endpoint) -> None:
+    provider.script = [provider.failing(status) for status in (408, 409, 429, 503)] + [honest]
     async with opened(provider) as embedder:
         assert await embedder.embed(["one"], "query") == pytest.approx(expected("one"), abs=1e-6)
-    assert len(provider.sizes) == 5
+    assert len(sizes(provider)) == 5
 
 
-async def test_retry_after_replaces_the_backoff(provider: Provider) -> None:
-    provider.script = [failing(429, **{"Retry-After": "0"}), honest]
+async def test_retry_after_replaces_the_backoff(provider: Endpoint) -> None:
+    provider.script = [provider.failing(429, **{"Retry-After": "0"}), honest]
     async with opened(provider, first_delay=3600) as embedder:
         with anyio.fail_after(5):
             await embedder.embed(["one"], "query")
 
 
-async def test_five_failures_are_an_error_without_the_words_of_the_reply(provider: Provider) -> None:
-    provider.script = [failing(500)]
+async def test_five_failures_are_an_error_without_the_words_of_the_reply(provider: Endpoint) -> None:
+    provider.script = [provider.failing(500)]
     async with opened(provider) as embedder:
         with pytest.raises(ProviderError) as error:
             await embedder.embed(["one"], "query")
     assert str(error.value) == (
         f"The embedding endpoint {provider.url} (model tiny) failed after 5 of 5 attempts: HTTP 500."
     )
-    assert len(provider.sizes) == 5
+    assert len(sizes(provider)) == 5
 
 
-async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Provider) -> None:
-    provider.probe = failing(401)
+async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Endpoint) -> None:
     with pytest.raises(ProviderError, match=r"1 of 5 attempts: HTTP 401; is the key in OPENAI_API_KEY right"):
-        async with opened(provider, key="wrong"):
+        async with opened(provider, probe=provider.failing(401), key="wrong"):
             pass
     assert provider.keys == ["Bearer wrong"]
 
 
-async def test_a_server_that_keeps_silent_is_given_up(provider: Provider) -> None:
+async def test_a_server_that_keeps_silent_is_given_up(provider: Endpoint) -> None:
     provider.script = [provider.silent]
     async with opened(provider, timeout_seconds=0.05) as embedder:
         with pytest.raises(ProviderError, match=r"5 of 5 attempts: no answer within 0\.05 seconds"):
@@ -251,7 +189,7 @@ async def test_a_server_that_keeps_silent_is_given_up(provider: Provider) -> Non
 
 
 async def test_a_closed_port_is_no_connection_and_credentials_in_the_url_stay_secret(
-    provider: Provider,
+    provider: Endpoint,
 ) -> None:
     provider.server_close()
     url = provider.url.replace("http://", "http://me:hush@")
@@ -288,9 +226,9 @@ LIES = {
 
 @pytest.mark.parametrize("body", LIES.values(), ids=LIES.keys())
 async def test_an_answer_that_is_not_the_vectors_is_an_error_and_not_asked_for_again(
-    provider: Provider, body: bytes
+    provider: Endpoint, body: bytes
 ) -> None:
-    provider.script = [saying(body)]
+    provider.script = [provider.sending(body)]
     async with opened(provider) as embedder:
         with pytest.raises(ProviderError) as error:
             await embedder.embed(["one", "two"], "document")
@@ -298,10 +236,10 @@ async def test_an_answer_that_is_not_the_vectors_is_an_error_and_not_asked_for_a
         f"The embedding endpoint {provider.url} (model tiny) answered 2 texts "
         "with something else than as many vectors of length 3."
     )
-    assert provider.sizes == [2]
+    assert sizes(provider) == [2]
 
 
-async def test_a_prefix_is_put_before_each_kind_of_text(provider: Provider) -> None:
+async def test_a_prefix_is_put_before_each_kind_of_text(provider: Endpoint) -> None:
     async with opened(provider, query_prefix="query: ", document_prefix="passage: ") as embedder:
         await embedder.embed(["a"], "query")
         await embedder.embed(["b", "c"], "document")
@@ -311,13 +249,13 @@ async def test_a_prefix_is_put_before_each_kind_of_text(provider: Provider) -> N
     ]
 
 
-async def test_dimensions_are_asked_for_only_if_they_are_set(provider: Provider) -> None:
+async def test_dimensions_are_asked_for_only_if_they_are_set(provider: Endpoint) -> None:
     async with opened(provider), opened(provider, dimensions=3):
         pass
     assert [request.get("dimensions") for request in provider.requests] == [None, 3]
 
 
-async def test_a_model_that_does_not_heed_dimensions_is_a_wrong_setting(provider: Provider) -> None:
+async def test_a_model_that_does_not_heed_dimensions_is_a_wrong_setting(provider: Endpoint) -> None:
     with pytest.raises(ConfigurationError, match=r"length 3, though embedder\.dimensions asks for 2"):
         async with opened(provider, dimensions=2):
             pass
@@ -330,13 +268,13 @@ async def test_openai_itself_wants_a_key_before_anything_is_sent() -> None:
             pass
 
 
-async def test_another_server_needs_no_key(provider: Provider) -> None:
+async def test_another_server_needs_no_key(provider: Endpoint) -> None:
     async with opened(provider):
         assert provider.keys == ["Bearer none"]
 
 
 async def test_the_tokens_are_estimated_and_what_wordpiece_does_not_know_counts_by_character(
-    provider: Provider,
+    provider: Endpoint,
 ) -> None:
     text = "plain words ไทย " + "x" * 150
     async with opened(provider) as embedder:
@@ -344,12 +282,12 @@ async def test_the_tokens_are_estimated_and_what_wordpiece_does_not_know_counts_
     assert [text[start:end] for start, end in spans] == ["plain", "words", *"ไทย", *"x" * 150]
 
 
-async def test_the_window_is_max_tokens_less_the_prefix(provider: Provider) -> None:
+async def test_the_window_is_max_tokens_less_the_prefix(provider: Endpoint) -> None:
     async with opened(provider, max_tokens=100, document_prefix="passage: ") as embedder:
         assert embedder.window == 98
 
 
-async def test_what_is_beyond_the_window_is_not_sent(provider: Provider) -> None:
+async def test_what_is_beyond_the_window_is_not_sent(provider: Endpoint) -> None:
     async with opened(provider, max_tokens=64, query_prefix="Q ") as embedder:
         await embedder.embed(["word " * 64, "word " * 65], "query")
     assert provider.requests[1]["input"] == ["Q " + "word " * 64, "Q " + ("word " * 64).rstrip()]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from rag.rank.remote_reranker import RemoteReranker
-    from tests.rank.conftest import Behaviour, Reply, RerankServer
+    from tests.endpoint import Behaviour, Endpoint, Reply
 
 pytestmark = pytest.mark.anyio
 
@@ -38,13 +38,13 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def settings(provider: RerankServer, /, **others: str) -> RerankerSettings:
+def settings(provider: Endpoint, /, **others: str) -> RerankerSettings:
     given = {"provider": "cohere", "model": "tiny", "base_url": provider.url}
     return RerankerSettings.model_validate(given | others)
 
 
 def opened(
-    provider: RerankServer,
+    provider: Endpoint,
     /,
     *,
     key: str = "",
@@ -73,30 +73,22 @@ def honest(request: dict[str, Any], dialect: str = "cohere") -> Reply:
     return 200, {}, replying([(index, len(text) / 10) for index, text in best_first], dialect)
 
 
-def failing(status: int, **headers: str) -> Behaviour:
-    return lambda _request: (status, headers, json.dumps({"error": {"message": QUOTED}}).encode())
-
-
-def saying(body: bytes) -> Behaviour:
-    return lambda _request: (200, {}, body)
-
-
 def no_more_than(limit: int, status: int, then: Behaviour = honest) -> Behaviour:
-    return lambda request: (failing(status) if len(request["documents"]) > limit else then)(request)
+    return lambda request: (status, {}, b"") if len(request["documents"]) > limit else then(request)
 
 
 @pytest.mark.parametrize("dialect", WORDS)
 async def test_each_dialect_is_asked_for_all_scores_and_its_best_first_is_put_in_the_order_of_the_texts(
-    provider: RerankServer, dialect: str
+    provider: Endpoint, dialect: str
 ) -> None:
     provider.script = [lambda request: honest(request, dialect)]
     async with opened(provider, provider=dialect) as reranker:
         assert await reranker.scores(QUERY, TEXTS) == SCORES
-    assert provider.paths == ["/v2/rerank"]
+    assert provider.paths == ["/v1/rerank"]
     assert provider.requests == [BODIES[dialect]]
 
 
-async def test_no_texts_make_no_request(provider: RerankServer) -> None:
+async def test_no_texts_make_no_request(provider: Endpoint) -> None:
     async with opened(provider) as reranker:
         assert await reranker.scores(QUERY, []) == []
     assert provider.requests == []
@@ -104,7 +96,7 @@ async def test_no_texts_make_no_request(provider: RerankServer) -> None:
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
-    provider: RerankServer, status: int
+    provider: Endpoint, status: int
 ) -> None:
     texts = ["x" * n for n in range(1, 8)]
     provider.script = [no_more_than(2, status)]
@@ -113,7 +105,7 @@ async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
     assert [len(request["documents"]) for request in provider.requests] == [7, 3, 1, 1, 1, 1, 1, 1, 1]
 
 
-async def test_logits_in_one_batch_make_the_scores_of_all_batches_logits(provider: RerankServer) -> None:
+async def test_logits_in_one_batch_make_the_scores_of_all_batches_logits(provider: Endpoint) -> None:
     def logit(request: dict[str, Any]) -> Reply:
         return 200, {}, replying([(0, {"one": 2.0, "two": 0.5}[request["documents"][0]])])
 
@@ -122,23 +114,23 @@ async def test_logits_in_one_batch_make_the_scores_of_all_batches_logits(provide
         assert await reranker.scores(QUERY, ["one", "two"]) == pytest.approx([0.8808, 0.6225], abs=1e-4)
 
 
-async def test_a_text_that_is_refused_alone_is_an_error(provider: RerankServer) -> None:
-    provider.script = [failing(400)]
+async def test_a_text_that_is_refused_alone_is_an_error(provider: Endpoint) -> None:
+    provider.script = [provider.failing(400)]
     async with opened(provider) as reranker:
         with pytest.raises(ProviderError, match="after 1 of 5 attempts: HTTP 400"):
             await reranker.scores(QUERY, TEXTS)
     assert [len(request["documents"]) for request in provider.requests] == [3, 1]
 
 
-async def test_what_passes_is_tried_again(provider: RerankServer) -> None:
-    provider.script = [failing(429, **{"Retry-After": "0"}), failing(503), honest]
+async def test_what_passes_is_tried_again(provider: Endpoint) -> None:
+    provider.script = [provider.failing(429, **{"Retry-After": "0"}), provider.failing(503), honest]
     async with opened(provider) as reranker:
         assert await reranker.scores(QUERY, TEXTS) == SCORES
     assert len(provider.requests) == 3
 
 
-async def test_five_failures_are_an_error_without_the_words_of_the_reply(provider: RerankServer) -> None:
-    provider.script = [failing(500)]
+async def test_five_failures_are_an_error_without_the_words_of_the_reply(provider: Endpoint) -> None:
+    provider.script = [provider.failing(500)]
     async with opened(provider) as reranker:
         with pytest.raises(ProviderError) as error:
             await reranker.scores(QUERY, TEXTS)
@@ -148,8 +140,8 @@ async def test_five_failures_are_an_error_without_the_words_of_the_reply(provide
     assert len(provider.requests) == 5
 
 
-async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: RerankServer) -> None:
-    provider.script = [failing(404)]
+async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: Endpoint) -> None:
+    provider.script = [provider.failing(404)]
     url = provider.url.replace("http://", "http://me:hush@") + "?key=hush"
     async with opened(provider, provider="tei", model="", base_url=url) as reranker:
         with pytest.raises(ProviderError) as error:
@@ -157,15 +149,15 @@ async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: RerankS
     assert str(error.value).startswith(f"The reranking endpoint {provider.url} failed after 1 of 5 attempts")
 
 
-async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: RerankServer) -> None:
-    provider.script = [failing(401)]
+async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Endpoint) -> None:
+    provider.script = [provider.failing(401)]
     async with opened(provider, key="wrong") as reranker:
         with pytest.raises(ProviderError, match=r"1 of 5 attempts: HTTP 401; is the key in RERANKER_API_KEY"):
             await reranker.scores(QUERY, TEXTS)
     assert provider.keys == ["Bearer wrong"]
 
 
-async def test_a_server_that_keeps_silent_is_given_up(provider: RerankServer) -> None:
+async def test_a_server_that_keeps_silent_is_given_up(provider: Endpoint) -> None:
     provider.script = [provider.silent]
     async with opened(provider, timeout_seconds=0.05) as reranker:
         with pytest.raises(ProviderError, match=r"5 of 5 attempts: no answer within 0\.05 seconds"):
@@ -173,7 +165,7 @@ async def test_a_server_that_keeps_silent_is_given_up(provider: RerankServer) ->
 
 
 async def test_a_request_on_its_way_can_be_cancelled_and_the_next_one_is_answered(
-    provider: RerankServer,
+    provider: Endpoint,
 ) -> None:
     provider.script = [provider.silent, honest]
     with anyio.fail_after(5):
@@ -186,7 +178,7 @@ async def test_a_request_on_its_way_can_be_cancelled_and_the_next_one_is_answere
 
 
 async def test_its_own_key_goes_to_the_endpoint_and_to_no_other_that_it_points_to(
-    provider: RerankServer, stranger: RerankServer
+    provider: Endpoint, stranger: Endpoint
 ) -> None:
     elsewhere = stranger.url.replace("127.0.0.1", "localhost") + "/rerank"
     provider.script = [honest, lambda _request: (307, {"Location": elsewhere}, b"")]
@@ -198,7 +190,7 @@ async def test_its_own_key_goes_to_the_endpoint_and_to_no_other_that_it_points_t
     assert stranger.keys == [None]
 
 
-async def test_a_local_server_needs_no_key(provider: RerankServer) -> None:
+async def test_a_local_server_needs_no_key(provider: Endpoint) -> None:
     provider.script = [honest]
     async with opened(provider) as reranker:
         await reranker.scores(QUERY, TEXTS)
@@ -206,14 +198,15 @@ async def test_a_local_server_needs_no_key(provider: RerankServer) -> None:
 
 
 async def test_what_the_environment_tells_of_an_account_at_openai_goes_to_no_other_endpoint(
-    provider: RerankServer, monkeypatch: pytest.MonkeyPatch
+    provider: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "our-organization")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "our-project")
     provider.script = [honest]
     async with opened(provider) as reranker:
         await reranker.scores(QUERY, TEXTS)
-    assert provider.accounts == [(None, None)]
+    accounts = [(sent["OpenAI-Organization"], sent["OpenAI-Project"]) for sent in provider.headers]
+    assert accounts == [(None, None)]
 
 
 async def test_openai_itself_wants_a_key() -> None:
@@ -226,7 +219,7 @@ async def test_openai_itself_wants_a_key() -> None:
 
 
 async def test_the_settings_open_a_remote_reranker_which_is_not_asked_before_there_are_texts(
-    provider: RerankServer,
+    provider: Endpoint,
 ) -> None:
     provider.script = [honest]
     async with open_reranker(settings(provider), {"RERANKER_API_KEY": "mine"}) as reranker:
@@ -261,9 +254,9 @@ LIES = {
 
 @pytest.mark.parametrize("body", LIES.values(), ids=LIES.keys())
 async def test_an_answer_that_is_no_scores_is_an_error_and_not_asked_for_again(
-    provider: RerankServer, body: bytes
+    provider: Endpoint, body: bytes
 ) -> None:
-    provider.script = [saying(body)]
+    provider.script = [provider.sending(body)]
     async with opened(provider) as reranker:
         with pytest.raises(ProviderError) as error:
             await reranker.scores(QUERY, TEXTS)
@@ -275,7 +268,7 @@ async def test_an_answer_that_is_no_scores_is_an_error_and_not_asked_for_again(
 
 
 @pytest.mark.parametrize("dialect", WORDS)
-async def test_the_answer_of_another_dialect_is_an_error(provider: RerankServer, dialect: str) -> None:
+async def test_the_answer_of_another_dialect_is_an_error(provider: Endpoint, dialect: str) -> None:
     other = {"cohere": "tei", "voyage": "cohere", "tei": "voyage"}[dialect]
     provider.script = [lambda request: honest(request, other)]
     async with opened(provider, provider=dialect) as reranker:
@@ -283,8 +276,10 @@ async def test_the_answer_of_another_dialect_is_an_error(provider: RerankServer,
             await reranker.scores(QUERY, TEXTS)
 
 
-async def test_a_text_without_a_finite_score_of_its_own_has_none(provider: RerankServer) -> None:
-    provider.script = [saying(replying([(3, 0.9), (-1, 0.8), (2, 0.7), (0, float("nan")), (2, 0.1)]))]
+async def test_a_text_without_a_finite_score_of_its_own_has_none(provider: Endpoint) -> None:
+    provider.script = [
+        provider.sending(replying([(3, 0.9), (-1, 0.8), (2, 0.7), (0, float("nan")), (2, 0.1)]))
+    ]
     async with opened(provider) as reranker:
         assert await reranker.scores(QUERY, TEXTS) == [None, None, 0.7]
 

@@ -16,14 +16,14 @@ from rag.store.reader import Reader
 from rag.store.writer import ensure_collection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
     from types import ModuleType
 
     from rag.chat import Chat
     from rag.rank.reranker import Reranker
     from rag.records import FieldType, Source
-    from tests.chat_server import ChatServer
+    from tests.endpoint import Endpoint
 
 ME = Principal("default")
 
@@ -69,18 +69,11 @@ def shelf(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-async def chat(chat_server: ChatServer) -> AsyncIterator[Chat]:
+async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
     """A chat model behind the chat server, whose failures are tried again at once."""
-    async with open_chat(chat_server.settings(output_price=1.0), {}, first_delay=0.001) as opened:
+    async with open_chat(chats.settings(chat_server, output_price=1.0), {}, first_delay=0.001) as opened:
         assert opened
         yield opened
-
-
-@pytest.fixture
-def rerank_server(chats: ModuleType) -> Iterator[ChatServer]:
-    """A second server that is told by the test what to answer, to be asked for scores."""
-    with chats.running() as server:
-        yield server
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rag.chat import Chat
     from rag.search.desk import Desk
-    from tests.chat_server import ChatServer
+    from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +72,7 @@ def planning(clocks: Shelf, chat: Chat) -> Desk:
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_chunk_is_as_good_as_the_query_it_is_best_for_says(
-    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer, mode: Mode, weight: float
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint, mode: Mode, weight: float
 ) -> None:
     await shelf.put("a", "pendulum of iron", "a horologium by the sea", "the horologium with a pendulum")
     chat_server.script = [chats.saying(_rephrased("horologium"))]
@@ -89,7 +89,7 @@ async def test_a_chunk_is_as_good_as_the_query_it_is_best_for_says(
 
 
 async def test_hits_of_a_second_query_join_in_and_without_weight_stand_below_all_others(
-    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
     await shelf.put("a", "pendulum and more words of it", "horologium")
     chat_server.script = [chats.saying(_rephrased("horologium"))]
@@ -102,7 +102,7 @@ async def test_hits_of_a_second_query_join_in_and_without_weight_stand_below_all
 
 
 async def test_similarity_stays_that_to_the_question(
-    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
     await shelf.put("a", "pendulum of iron", "horologium")
     chat_server.script = [chats.saying(_rephrased("horologium"))]
@@ -142,7 +142,7 @@ NARROWED: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 async def test_a_query_narrows_what_the_request_allows_and_never_widens_it(
     planning: Desk,
     chats: ModuleType,
-    chat_server: ChatServer,
+    chat_server: Endpoint,
     request_: dict[str, Any],
     query: dict[str, object],
     found: set[str],
@@ -152,7 +152,7 @@ async def test_a_query_narrows_what_the_request_allows_and_never_widens_it(
 
 
 async def test_a_query_stays_among_the_sources_of_the_request(
-    planning: Desk, chats: ModuleType, chat_server: ChatServer
+    planning: Desk, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "1000")]}))]
     ids = {hit.source.title: hit.source.id for hit in (await _asked(planning)).hits}
@@ -164,7 +164,7 @@ async def test_a_query_stays_among_the_sources_of_the_request(
 
 
 async def test_a_query_finds_what_the_principal_may_see_and_nothing_else(
-    planning: Desk, chats: ModuleType, chat_server: ChatServer, blind: Callable[[], None]
+    planning: Desk, chats: ModuleType, chat_server: Endpoint, blind: Callable[[], None]
 ) -> None:
     chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "2005")]}))]
     assert _titles(await _asked(planning, ANN)) == {"hidden", "2020", "pendulum"}
@@ -176,7 +176,7 @@ async def test_a_query_finds_what_the_principal_may_see_and_nothing_else(
 
 
 async def test_the_planner_is_told_the_collections_that_are_searched_and_no_others(
-    planning: Desk, clocks: Shelf, chats: ModuleType, chat_server: ChatServer
+    planning: Desk, clocks: Shelf, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     await clocks.put("diary", "pendulum", collection="diaries", access=ONLY_ANN)
     chat_server.script = [chats.saying(_planned())]
@@ -186,11 +186,11 @@ async def test_the_planner_is_told_the_collections_that_are_searched_and_no_othe
         (ANN, ("letters",), ["letters"]),
     ]:
         await _asked(planning, principal, collections=named)
-        assert [one["name"] for one in chat_server.contents[-1]["collections"]] == told
+        assert [one["name"] for one in chats.contents(chat_server)[-1]["collections"]] == told
 
 
 async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
-    planning: Desk, chats: ModuleType, chat_server: ChatServer
+    planning: Desk, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     chat_server.script = [chats.saying(_planned({"collections": ["letters"]}))]
     answer = await _asked(planning, collections=("clocks",))
@@ -199,7 +199,7 @@ async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
 
 
 async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_others_are_asked(
-    planning: Desk, chats: ModuleType, chat_server: ChatServer
+    planning: Desk, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     earlier: dict[str, object] = {"conditions": [_year("$lt", "2010")]}
     chat_server.script = [chats.saying(_planned(earlier, {"query": "iron horologium"}))]
@@ -221,7 +221,7 @@ async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_other
 
 
 async def test_a_trace_tells_the_queries_and_which_of_them_found_a_chunk(
-    planning: Desk, chats: ModuleType, chat_server: ChatServer
+    planning: Desk, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     part = {"conditions": [_year("$lt", "2010")], "collections": ["clocks"], "weight": 0.5}
     chat_server.script = [chats.saying(_planned(part))]
@@ -242,9 +242,9 @@ async def test_a_trace_tells_the_queries_and_which_of_them_found_a_chunk(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_chat_model_that_fails_leaves_the_very_answer_of_the_question_and_a_note(
-    clocks: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer, mode: Mode
+    clocks: Shelf, chat: Chat, chat_server: Endpoint, mode: Mode
 ) -> None:
-    chat_server.script = [chats.failing(500)]
+    chat_server.script = [chat_server.failing(500)]
     stages = [{"stage": "multi_query"}, {"stage": "planner"}]
     answer = await _asked(clocks.desk(chat=chat, mode=mode, stages=stages))
     assert answer.hits == (await clocks.search("pendulum", mode=mode)).hits
@@ -258,9 +258,9 @@ async def test_a_chat_model_that_fails_leaves_the_very_answer_of_the_question_an
 
 
 async def test_an_endpoint_that_is_not_there_leaves_the_answer_of_the_question(
-    clocks: Shelf, chat_server: ChatServer
+    clocks: Shelf, chats: ModuleType, chat_server: Endpoint
 ) -> None:
-    settings = chat_server.settings(base_url="http://127.0.0.1:9/v1")
+    settings = chats.settings(chat_server, base_url="http://127.0.0.1:9/v1")
     async with open_chat(settings, {}, first_delay=0.001) as chat:
         answer = await _asked(clocks.desk(chat=chat, stages=[{"stage": "multi_query"}]))
     assert answer.hits == (await clocks.search("pendulum")).hits
@@ -268,7 +268,7 @@ async def test_an_endpoint_that_is_not_there_leaves_the_answer_of_the_question(
 
 
 async def test_what_the_chat_model_took_is_told_with_the_stage(
-    clocks: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+    clocks: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
     chat_server.script = [chats.saying(_rephrased("horologium"), tokens=(100, 10))]
     desk = clocks.desk(chat=chat, stages=[{"stage": "multi_query"}])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rag.chat import Chat
     from rag.rank.reranker import Reranker
     from rag.records import Stage
-    from tests.chat_server import Behaviour, ChatServer
+    from tests.endpoint import Behaviour, Endpoint
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ WORDS = {
 }
 
 
-def _settings(server: ChatServer, provider: str) -> RerankerSettings:
+def _settings(server: Endpoint, provider: str) -> RerankerSettings:
     return RerankerSettings.model_validate({"provider": provider, "model": "tiny", "base_url": server.url})
 
 
@@ -45,7 +45,7 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def reranker(rerank_server: ChatServer, dialect: str) -> AsyncIterator[Reranker]:
+async def reranker(rerank_server: Endpoint, dialect: str) -> AsyncIterator[Reranker]:
     async with remote_reranker(_settings(rerank_server, dialect), {}, first_delay=0.001) as opened:
         yield opened
 
@@ -103,7 +103,7 @@ async def _asked(desk: Desk, principal: Principal = ME, **request: Any) -> Answe
 
 @pytest.mark.parametrize("dialect", WORDS, indirect=True)
 async def test_the_order_is_that_of_the_reranker_whatever_it_says(
-    stocked: Shelf, rerank_server: ChatServer, reranker: Reranker, dialect: str
+    stocked: Shelf, rerank_server: Endpoint, reranker: Reranker, dialect: str
 ) -> None:
     desk, order = stocked.desk(reranker=reranker, stages=[RERANK]), await _order(stocked)
     assert len(order) == 6
@@ -116,7 +116,7 @@ async def test_the_order_is_that_of_the_reranker_whatever_it_says(
 
 
 async def test_equals_keep_the_order_of_the_search(
-    stocked: Shelf, rerank_server: ChatServer, reranker: Reranker
+    stocked: Shelf, rerank_server: Endpoint, reranker: Reranker
 ) -> None:
     rerank_server.script = [_scoring("cohere", lambda _place, _count: 0.5)]
     assert _ids(await _asked(stocked.desk(reranker=reranker, stages=[RERANK]))) == await _order(stocked)
@@ -128,7 +128,7 @@ async def test_equals_keep_the_order_of_the_search(
 )
 async def test_so_many_are_scored_and_so_many_are_left(  # noqa: PLR0913, PLR0917 a row of the table
     stocked: Shelf,
-    rerank_server: ChatServer,
+    rerank_server: Endpoint,
     reranker: Reranker,
     candidates: int,
     most: int | None,
@@ -146,7 +146,7 @@ async def test_so_many_are_scored_and_so_many_are_left(  # noqa: PLR0913, PLR091
 
 
 async def test_a_text_is_scored_under_its_heading_as_it_is_shown(
-    shelf: Shelf, rerank_server: ChatServer, reranker: Reranker
+    shelf: Shelf, rerank_server: Endpoint, reranker: Reranker
 ) -> None:
     source = await shelf.put("clocks", "Clocks", "with a pendulum", "of sand")
     rerank_server.script = [_scoring("cohere", _falling)]
@@ -162,7 +162,7 @@ async def test_a_text_is_scored_under_its_heading_as_it_is_shown(
 
 
 async def test_what_got_no_score_stands_last_in_its_order_with_a_note(
-    stocked: Shelf, rerank_server: ChatServer, reranker: Reranker
+    stocked: Shelf, rerank_server: Endpoint, reranker: Reranker
 ) -> None:
     rerank_server.script = [_scoring("cohere", lambda place, _count: None if place in {0, 3} else place / 10)]
     order = await _order(stocked)
@@ -174,7 +174,7 @@ async def test_what_got_no_score_stands_last_in_its_order_with_a_note(
 
 
 async def test_an_unscored_passage_stands_behind_one_with_a_score_of_zero(
-    stocked: Shelf, rerank_server: ChatServer, reranker: Reranker
+    stocked: Shelf, rerank_server: Endpoint, reranker: Reranker
 ) -> None:
     rerank_server.script = [_scoring("cohere", lambda place, _count: None if place == 0 else 0.0)]
     order = await _order(stocked)
@@ -192,10 +192,9 @@ FAILURES = {
 @pytest.mark.parametrize("by", ["reranker", "chat"])
 async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and_says_so(  # noqa: PLR0913, PLR0917 both models
     stocked: Shelf,
-    chats: ModuleType,
-    rerank_server: ChatServer,
+    rerank_server: Endpoint,
     reranker: Reranker,
-    chat_server: ChatServer,
+    chat_server: Endpoint,
     chat: Chat,
     failure: str,
     by: str,
@@ -203,8 +202,8 @@ async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and
     seconds, cause = FAILURES[failure]
     for server in (rerank_server, chat_server):
         behaviours = {
-            "HTTP 500": chats.failing(500),
-            "nonsense": chats.sending(b"[]"),
+            "HTTP 500": server.failing(500),
+            "nonsense": server.sending(b"[]"),
             "silence": server.silent,
         }
         server.script = [behaviours[failure]]
@@ -222,7 +221,7 @@ async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and
 
 
 async def test_the_chat_model_s_score_counts_beside_likeness_and_place(
-    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
     for name in ("a", "b", "c", "d"):
         await shelf.put(name, "pendulum")  # a similarity of 1
@@ -242,10 +241,10 @@ async def test_the_chat_model_s_score_counts_beside_likeness_and_place(
     assert [hit.score for hit in answer.hits] == pytest.approx(by_hand)
     assert answer.notes == ("1 of the passages got no score of the reranker and stand last.",)
     assert _stage(answer).usage == Usage(1, 100, 10, 10 / 1_000_000)
-    assert [one["text"] for one in chat_server.contents[0]["texts"]] == ["pendulum\n\npendulum"] * 4
+    assert [one["text"] for one in chats.contents(chat_server)[0]["texts"]] == ["pendulum\n\npendulum"] * 4
 
 
-def _sent(servers: Sequence[ChatServer]) -> str:
+def _sent(servers: Sequence[Endpoint]) -> str:
     return json.dumps([one for server in servers for one in server.requests])
 
 
@@ -253,9 +252,9 @@ def _sent(servers: Sequence[ChatServer]) -> str:
 async def test_a_model_is_sent_only_what_the_principal_may_read(  # noqa: PLR0913, PLR0917 both models
     shelf: Shelf,
     chats: ModuleType,
-    rerank_server: ChatServer,
+    rerank_server: Endpoint,
     reranker: Reranker,
-    chat_server: ChatServer,
+    chat_server: Endpoint,
     chat: Chat,
     blind: Callable[[], None],
     sight: str,
@@ -282,9 +281,9 @@ async def test_a_model_is_sent_only_what_the_principal_may_read(  # noqa: PLR091
 @pytest.mark.parametrize("by", ["reranker", "chat"])
 async def test_no_model_is_asked_where_nothing_is_found(
     stocked: Shelf,
-    rerank_server: ChatServer,
+    rerank_server: Endpoint,
     reranker: Reranker,
-    chat_server: ChatServer,
+    chat_server: Endpoint,
     chat: Chat,
     by: str,
 ) -> None:
@@ -296,12 +295,12 @@ async def test_no_model_is_asked_where_nothing_is_found(
 
 
 async def test_a_desk_opens_the_models_that_its_settings_name(
-    clock_room: Path, chats: ModuleType, rerank_server: ChatServer, chat_server: ChatServer
+    clock_room: Path, chats: ModuleType, rerank_server: Endpoint, chat_server: Endpoint
 ) -> None:
     settings = Settings.model_validate(
         {
             "data": clock_room,
-            "chat": chat_server.settings(),
+            "chat": chats.settings(chat_server),
             "reranker": _settings(rerank_server, "tei"),
             "search": {"stages": [{"stage": "multi_query"}, RERANK]},
         }
@@ -313,5 +312,5 @@ async def test_a_desk_opens_the_models_that_its_settings_name(
         answer = await desk.search(ME, "pendulum clock")
     assert answer.hits[0].score == 1
     assert not answer.notes
-    assert rerank_server.headers[0]["Authorization"] == "Bearer mine"
-    assert chat_server.headers[0]["Authorization"] == "Bearer another"
+    assert rerank_server.keys[0] == "Bearer mine"
+    assert chat_server.keys[0] == "Bearer another"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rag.chat import Chat
     from rag.search.desk import Desk
-    from tests.chat_server import ChatServer
+    from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -219,7 +219,7 @@ async def test_a_trace_is_as_if_there_were_nothing_else_than_the_principal_may_s
 
 
 async def test_a_trace_of_query_stages_tells_of_no_hidden_collection(
-    stocked: Shelf, chats: ModuleType, chat: Chat, chat_server: ChatServer
+    stocked: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
 ) -> None:
     part = {"query": "clock", "conditions": [], "weight": 1.0, "reason": "why"}
     plan = {"queries": [part | {"collections": ["diaries"]}]}

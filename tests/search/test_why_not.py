@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rag.chat import Chat
     from rag.search.why_not import Fate
-    from tests.chat_server import ChatServer
+    from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -224,7 +224,7 @@ async def test_what_a_reranker_does_not_leave_is_told_so(  # noqa: PLR0913, PLR0
     shelf: Shelf,
     chats: ModuleType,
     chat: Chat,
-    chat_server: ChatServer,
+    chat_server: Endpoint,
     ids: dict[str, str],
     stage: dict[str, object],
     step: str | None,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from tests.chat_server import ChatServer
+    from tests.endpoint import Endpoint
     from tests.server.conftest import Message, Remote, World
 
 STAGE = '{stage="multi_query"}'
@@ -39,14 +39,14 @@ def tokens(values: Message, kind: str) -> float:
 
 @pytest.fixture
 def remote(
-    listen: Callable[..., Remote], world: World, chat_server: ChatServer, chats: ModuleType, tmp_path: Path
+    listen: Callable[..., Remote], world: World, chat_server: Endpoint, chats: ModuleType, tmp_path: Path
 ) -> Remote:
     """A server with a stage that asks a chat model, which answers twice, then in another form, then not."""
     chat_server.script = [
         chats.saying({"queries": ["clock"]}, tokens=(1_000, 30)),
         chats.saying({"queries": ["swing"]}, tokens=(500, 20)),
         chats.saying({"queries": "none"}, tokens=(100, 7)),
-        chats.failing(401),
+        chat_server.failing(401),
     ]
     config = tmp_path / "config.toml"
     config.write_text(

@@ -1,0 +1,92 @@
+"""A model's endpoint on loopback, a real HTTP server that does as a test tells it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+Reply: TypeAlias = tuple[int, dict[str, str], bytes]
+Behaviour: TypeAlias = Callable[[dict[str, Any]], Reply]
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Answers by `script`, one entry for each request, the last of it for ever; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script: list[Behaviour] = []
+        self.paths: list[str] = []
+        self.headers: list[Message] = []
+        self.requests: list[dict[str, Any]] = []
+        self.asked = threading.Event()
+        self.test_is_over = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    @property
+    def keys(self) -> list[str | None]:
+        return [headers["Authorization"] for headers in self.headers]
+
+    def answer(self, path: str, headers: Message, request: dict[str, Any]) -> Reply:
+        self.paths.append(path)
+        self.headers.append(headers)
+        self.requests.append(request)
+        self.asked.set()
+        return self.script[min(len(self.requests), len(self.script)) - 1](request)
+
+    def silent(self, _request: dict[str, Any]) -> Reply:
+        """No answer before the test is over."""
+        self.test_is_over.wait(10)
+        return 200, {}, b""
+
+    @staticmethod
+    def failing(status: int, **headers: str) -> Behaviour:
+        """An error with a body that quotes the request."""
+        return lambda request: (status, headers, json.dumps({"error": {"message": request}}).encode())
+
+    @staticmethod
+    def sending(body: bytes) -> Behaviour:
+        """A reply of these bytes."""
+        return lambda _request: (200, {}, body)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Endpoint
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status, headers, body = self.server.answer(self.path, self.headers, request)
+        try:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+        except ConnectionError:
+            self.close_connection = True  # the client had given up
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@contextmanager
+def running() -> Iterator[Endpoint]:
+    """An endpoint that answers as long as the context lasts."""
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.test_is_over.set()
+            server.shutdown()
+            thread.join()
