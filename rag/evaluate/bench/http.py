@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -13,9 +12,8 @@ from rag.errors import RefdeskError
 from rag.evaluate.bench.corpus import QUESTIONS
 from rag.evaluate.bench.load import tool
 from rag.evaluate.bench.measure import measured, rotated
-from rag.evaluate.bench.memory import cpu_seconds
 from rag.evaluate.bench.remote import ERAS, connected, listening, make_keys
-from rag.evaluate.bench.search import PRINCIPAL, desk_on, rate
+from rag.evaluate.bench.search import BLOCK, PRINCIPAL, desk_on, rate, spent
 from rag.evaluate.bench.stock import stocked
 from rag.records import SearchRequest
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     Way = Callable[[int], AbstractAsyncContextManager[Search]]
 
 CLIENTS = 16
-BLOCK = 32  # searches between two looks at the CPU, which systems count in steps of up to 16 ms
 LIBRARY = "library"
 FAILED = b'"isError":true'
 
@@ -84,7 +81,7 @@ async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> lis
     for at in range(blocks + 1):
         for name, way in rotated(list(ways.items()), at):
             async with way(1) as search:
-                times, used = await _spent(search, os.getpid() if name == LIBRARY else server)
+                times, used = await spent(search, os.getpid() if name == LIBRARY else server)
             if at:  # the first round fills the caches
                 took[name] += times
                 cpu[name].append(used)
@@ -95,16 +92,6 @@ async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> lis
         measures.append(measured(f"http/cpu/{era}", cpu[era], "ms", cpu[LIBRARY]))
         measures.append(measured(f"http/cpu on top/{era}", on_top, "ms"))
     return measures
-
-
-async def _spent(search: Search, pid: int) -> tuple[list[float], float]:
-    """The milliseconds that each search of a block took, and those of CPU that it used on average."""
-    before, times = cpu_seconds(pid), []
-    for at in range(BLOCK):
-        began = time.perf_counter()
-        await search(QUESTIONS[at % len(QUESTIONS)])
-        times.append((time.perf_counter() - began) * 1000)
-    return times, (cpu_seconds(pid) - before) * 1000 / BLOCK
 
 
 async def _rates(bench: Bench, ways: Mapping[str, Way]) -> list[Measure]:

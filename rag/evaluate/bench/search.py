@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, get_args
@@ -11,7 +12,8 @@ import anyio
 from rag.evaluate.bench.client import connected
 from rag.evaluate.bench.corpus import QUESTIONS
 from rag.evaluate.bench.engine import TENANT, open_engine
-from rag.evaluate.bench.measure import interleaved, measured
+from rag.evaluate.bench.measure import interleaved, measured, rotated
+from rag.evaluate.bench.memory import cpu_seconds
 from rag.evaluate.bench.stock import stocked
 from rag.records import Mode, Principal, SearchRequest
 from rag.search.desk import Desk
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 PRINCIPAL = Principal(TENANT)
 LEVELS = (1, 4, 16)  # searches at once
+BLOCK = 32  # searches between two looks at the CPU, which systems count in steps of up to 16 ms
 
 
 def desk_on(bench: Bench, data: Path) -> Desk:
@@ -48,7 +51,33 @@ async def measure_search(bench: Bench) -> list[Measure]:
             searches = _searches(mode, desk, engine, call)
             took = await interleaved(searches, QUESTIONS, bench.sizes.searches)
             measures += against_engine(f"search/{mode}", took, "ms")
-    return measures
+    bench.say("searching, and counting the CPU")
+    return [*measures, *await _cpu(bench, {"library": searches["library"], "engine": searches["engine"]})]
+
+
+async def _cpu(bench: Bench, searches: Mapping[str, Callable[[str], Awaitable[object]]]) -> list[Measure]:
+    """The CPU of a hybrid search of the library, and what comes on top of the engine's and the embedder's."""
+    cpu: dict[str, list[float]] = {way: [] for way in searches}
+    blocks = max(1, bench.sizes.rounds * bench.sizes.searches // BLOCK)
+    for at in range(blocks + 1):
+        for way, search in rotated(list(searches.items()), at):
+            _, used = await spent(search, os.getpid())
+            cpu[way] += [used] if at else []  # the first round fills the caches
+    on_top = [whole - part for whole, part in zip(cpu["library"], cpu["engine"], strict=True)]
+    return [
+        measured("search/cpu/library", cpu["library"], "ms", cpu["engine"]),
+        measured("search/cpu on top/library", on_top, "ms"),
+    ]
+
+
+async def spent(search: Callable[[str], Awaitable[object]], pid: int) -> tuple[list[float], float]:
+    """The milliseconds that each search of a block took, and those of CPU that it used on average."""
+    before, times = cpu_seconds(pid), []
+    for at in range(BLOCK):
+        began = time.perf_counter()
+        await search(QUESTIONS[at % len(QUESTIONS)])
+        times.append((time.perf_counter() - began) * 1000)
+    return times, (cpu_seconds(pid) - before) * 1000 / BLOCK
 
 
 def _searches(
