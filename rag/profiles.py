@@ -33,6 +33,7 @@ class FusionSettings(Section):
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     k: Annotated[int, Field(ge=1, le=1000)] = RRF_K
     weights: tuple[Weight, Weight] = (1.0, 1.0)
+    baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
 
     @model_validator(mode="after")
     def _some_weight(self) -> FusionSettings:

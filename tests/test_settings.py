@@ -99,6 +99,7 @@ EVERY_SETTING = {
     "search.fusion.alpha": ("0.7", 0.7),
     "search.fusion.k": ("10", 10),
     "search.fusion.weights": ("2, 1", (2.0, 1.0)),
+    "search.fusion.baseline": ("0.7", 0.7),
     "server.include_vectors": ("true", True),
     "search.overrides": ("limit", ("limit",)),
     "server.explain": ("true", True),
@@ -257,7 +258,7 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         ),
         (
             "[search.of_tenants.acorn]\nlimits = 3\n",
-            "line 2: there is no setting search.of_tenants.acorn.limits; did you mean search.of_tenants.acorn",
+            "line 2: there is no setting search.of_tenants.acorn.limits; did you mean search.of_tenants",
         ),
         (
             "[search.of_collections]\n\ntickets = 'new'\n",

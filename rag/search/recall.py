@@ -148,11 +148,12 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
         case "dbsf":
             return distribution_based_fusion([lists.dense_scores, sparse])
         case "convex":
-            return convex_combination(_cosines(query, lists), sparse, alpha=fusion.alpha)
+            return convex_combination(_cosines(query, lists, fusion.baseline), sparse, alpha=fusion.alpha)
         case "calibrated":
             languages = {view.table.collection.language for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
-            return calibrated_fusion(_cosines(query, lists), sparse, words=words, known=query.known)
+            cosines = _cosines(query, lists, fusion.baseline)
+            return calibrated_fusion(cosines, sparse, words=words, known=query.known)
 
 
 def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
@@ -166,12 +167,12 @@ def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
     return best_scores((one.stored.id, one.score) for ranking in rankings for one in ranking)
 
 
-def _cosines(query: Query, lists: Lists) -> Mapping[str, float]:
-    """The cosine of each candidate, whichever list found it."""
+def _cosines(query: Query, lists: Lists, baseline: float) -> Mapping[str, float]:
+    """The cosine of each candidate, whichever list found it; on a scale whose 0 is the baseline."""
     stored = list(lists.stored)
     if not stored:
         return {}
-    cosines = np.stack([one.vector for one in stored]) @ query.vector
+    cosines = (np.stack([one.vector for one in stored]) @ query.vector - baseline) / (1 - baseline)
     return best_scores(zip((one.id for one in stored), cosines.tolist(), strict=True))
 
 

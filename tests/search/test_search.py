@@ -155,6 +155,17 @@ async def test_a_profile_stands_between_the_request_and_the_settings(shelf: Shel
 METHODS = ("calibrated", "rrf", "dbsf", "convex")
 
 
+async def test_similarities_count_from_the_baseline_of_the_embedder(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum clock", "pendulum of the clock in the hall", "clock")
+    by_meaning = {"method": "convex", "alpha": 1.0}
+    for baseline in (0.0, 0.5):
+        desk = shelf.desk(fusion=by_meaning | {"baseline": baseline})
+        hits = (await desk.search(ME, SearchRequest("pendulum clock"))).hits
+        counted = [max(0.0, (hit.similarity - baseline) / (1 - baseline)) for hit in hits]
+        assert [hit.score for hit in hits] == pytest.approx(counted, abs=1e-6)
+        assert 0.5 < counted[1] < 1
+
+
 @pytest.mark.parametrize("method", METHODS)
 async def test_every_fusion_finds_what_both_lists_find_and_puts_first_what_both_put_first(
     shelf: Shelf, method: str
