@@ -10,10 +10,11 @@ import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 import rag.admin
 
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 # Longer runs of the properties: pytest tests/filters --hypothesis-profile=thorough, or =million (of scans).
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)
+
+
+PARTS = ("tests/server/test_duel.py", "tests/attacks/", "tests/clients/", "tests/server/")
+
+
+class Parts(LoadScopeScheduling):  # type: ignore[misc]  # the plugin has no types
+    """Each of what drives servers, and all the rest, runs in one process, in the order of its files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((part for part in PARTS if nodeid.startswith(part)), "tests/")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts:  # noqa: ANN401 the plugin's own
+    return Parts(config, log)
 
 
 @dataclass(frozen=True, slots=True)
