@@ -42,7 +42,7 @@ class Engine:
     chunks: lancedb.AsyncTable
     sources: lancedb.AsyncTable
 
-    async def search(self, mode: Mode, query: str) -> None:
+    async def search(self, mode: Mode, query: str, where: str | None = None) -> None:
         """Embed the query, and get the mode's lists with the columns that hits need, at once."""
         (vector,) = await self.embedder.embed([query], "query")
         lists = {
@@ -50,6 +50,7 @@ class Engine:
             "sparse": [self._sparse(query)],
             "hybrid": [self._dense(vector, CANDIDATES), self._sparse(query)],
         }[mode]
+        lists = [one.where(where) if where else one for one in lists]
         async with anyio.create_task_group() as tasks:
             for one in lists[1:]:
                 tasks.start_soon(one.to_arrow)
