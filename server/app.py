@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.records import MAX_REPLY_CHARS, SearchRequest
-from rag.search.reply import TEXT_SHARE, fetch_reply, search_reply, source_reply
+from rag.search.reply import fetch_reply, search_reply, source_reply
+from rag.search.tools import opened
 from rag.search.trace_reply import NO_ROOM_CHARS, with_trace
 from rag.search.uris import NOT_FOUND, parse_id, resource_uri
 from rag.tenants import declares_fields
@@ -25,7 +26,7 @@ from server.size import within_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.records import Collection, Extract, Principal
+    from rag.records import Collection, Principal
     from rag.search.reply import Reply
     from rag.settings import Settings
     from server.admission import Admission
@@ -149,32 +150,15 @@ class App:
     async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(surface.GetSourceArguments, given)
         most = arguments.max_chars or self._settings.server.max_chars
-        extract = await self._open(
-            principal, arguments.id, most, start=arguments.start, around=arguments.around
-        )
+        desk = await self._opening.desk()
+        start, around = arguments.start, arguments.around
+        extract = await opened(desk, principal, arguments.id, most, start=start, around=around)
         return within_bytes(lambda max_chars: _result(source_reply(extract, max_chars)), most)
 
     async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         id_ = _arguments(surface.FetchArguments, given).id
-        extract = await self._open(principal, id_, MAX_REPLY_CHARS)
+        extract = await opened(await self._opening.desk(), principal, id_, MAX_REPLY_CHARS)
         return within_bytes(lambda max_chars: _result(fetch_reply(extract, id_, max_chars)), MAX_REPLY_CHARS)
-
-    async def _open(
-        self,
-        principal: Principal,
-        name: str,
-        max_chars: int,
-        *,
-        start: int | None = None,
-        around: int | None = None,
-    ) -> Extract:
-        """A window on what an id or a URI names, for a reply of `max_chars`."""
-        id_, length = parse_id(name), int(max_chars * TEXT_SHARE)
-        desk = await self._opening.desk()
-        extract = await desk.extract(principal, id_, start=start, max_chars=length, around=around)
-        if name not in {id_, resource_uri(extract.source.collection, id_)}:
-            raise NotFoundError(NOT_FOUND)
-        return extract
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None

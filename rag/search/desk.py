@@ -10,6 +10,7 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -101,10 +102,9 @@ class Desk:
             ProviderError: a remote embedder doesn't answer as it should.
         """
         check_consistent(settings)
-        for stages in stages_of(settings.search).values():
-            for stage in stages:
-                if isinstance(stage, CustomStage):
-                    await to_thread.run_sync(loaded, stage)  # it imports what it likes
+        for stage in chain.from_iterable(stages_of(settings.search).values()):
+            if isinstance(stage, CustomStage):
+                await to_thread.run_sync(loaded, stage)  # it imports what it likes
         reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
         async with (
             open_embedder(settings.embedder, environment) as embedder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from opentelemetry.trace import get_tracer
@@ -28,7 +28,6 @@ class Step:
 
     stage: Stage
     detailed: bool
-    used: Usage = field(default=Usage())
 
     def warns(self, *warnings: str, failed: bool = False) -> None:
         """Tell what a reader must know; a stage that failed changed nothing."""
@@ -37,8 +36,7 @@ class Step:
 
     def uses(self, usage: Usage) -> None:
         """Count what was asked of a model."""
-        self.used += usage
-        self.stage = replace(self.stage, usage=self.used)
+        self.stage = replace(self.stage, usage=(self.stage.usage or Usage()) + usage)
 
     def made(self, count: int, *, of: int | None = None) -> None:
         """Tell how many queries or candidates there are now, and of how many queries they were made."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from rag.errors import NotFoundError
 from rag.records import SearchRequest
 from rag.search.reply import TEXT_SHARE, search_reply, source_reply
-from rag.search.uris import parse_id
+from rag.search.uris import NOT_FOUND, parse_id, resource_uri
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rag.records import Principal
+    from rag.records import Extract, Principal
     from rag.search.desk import Desk
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"
@@ -50,8 +51,29 @@ def tool_functions(
             id: A result's id or source_id.
             start: Where to begin, in characters; around the passage by default.
         """
-        length = int(max_chars * TEXT_SHARE)
-        extract = await desk.extract(principal, parse_id(id), start=start, max_chars=length)
+        extract = await opened(desk, principal, id, max_chars, start=start)
         return source_reply(extract, max_chars).compact()
 
     return search, get_source
+
+
+async def opened(
+    desk: Desk,
+    principal: Principal,
+    name: str,
+    max_chars: int,
+    *,
+    start: int | None = None,
+    around: int | None = None,
+) -> Extract:
+    """A window on what an id or a URI names, for a reply of `max_chars`.
+
+    Raises:
+        NotFoundError: nothing readable has this name.
+        InvalidRequestError, BusyError: as `Desk.extract`.
+    """
+    id_, length = parse_id(name), int(max_chars * TEXT_SHARE)
+    extract = await desk.extract(principal, id_, start=start, max_chars=length, around=around)
+    if name not in {id_, resource_uri(extract.source.collection, id_)}:
+        raise NotFoundError(NOT_FOUND)
+    return extract
