@@ -47,6 +47,8 @@ Value: TypeAlias = "str | int | float | bool | datetime | tuple[str, ...]"
 """What a declared metadata field of a source can hold, by its type; never an empty list."""
 Distance = Literal["cosine", "dot", "euclidean"]
 Visibility = Literal["tenant", "restricted"]
+LetterCase = Literal["allow", "always", "never"]
+"""Where the letter case of users and groups counts: in allow lists, also in deny lists, or nowhere."""
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
 
 
@@ -70,6 +72,30 @@ class Access:
     allow: frozenset[str] = frozenset()
     deny: frozenset[str] = frozenset()
     revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRecord:
+    """What a tenant keeps of who may see a document, or what comes into a folder. It outlives the source.
+
+    `content` is a digest of the document's bytes, `word` what it last asked for itself, empty if nothing.
+    `present` is whether there is a source now. `copied` is whether the chunks hold labels of this revision;
+    until they do, searches go by the record. A folder has neither content nor a collection.
+    """
+
+    id: str
+    collection: str
+    uri: str
+    access: Access | None
+    content: str = ""
+    word: str = ""
+    present: bool = True
+    copied: bool = True
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether this is what a folder was ingested with."""
+        return not self.collection
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ The doors read it (`rag.configuration`); everything else is handed the part it n
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -30,7 +31,7 @@ from rag.profiles import (
     Stages,
     ThresholdSettings,
 )
-from rag.records import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, Visibility
+from rag.records import MAX_REPLY_CHARS, MIN_REPLY_CHARS, LetterCase, Mode, Visibility
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,7 @@ NAME_LENGTH = 48
 MAX_ENTRIES = 256  # of an access list, and groups of a principal; more is an error, never cut
 MAX_ENTRY_CHARS = 256
 ENTRY_KINDS = ("user", "group")
+RulesCase = Literal["ignore", "exact", "file system"]
 DEFAULT_TENANT = "default"
 DEFAULT_COLLECTION = "documents"
 SEARCH_SCOPE = "refdesk:search"
@@ -92,10 +94,12 @@ class AccessRule(Section):
 
 
 class AccessSettings(Section):
-    """Who may see a source that is ingested for the first time."""
+    """Who may see a source that is ingested for the first time, and how names are compared."""
 
     of_documents: bool = False
+    letter_case: LetterCase = "allow"
     rules: tuple[AccessRule, ...] = ()
+    rules_case: RulesCase = "ignore"
 
 
 class EmbedderSettings(Section):
@@ -165,6 +169,8 @@ class IngestSettings(Section):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = (".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__")
     hidden: bool = False
+    max_removed: Annotated[int, Field(ge=0)] = 10
+    max_removed_share: Annotated[float, Field(ge=0, le=1)] = 0.33
     max_file_bytes: Annotated[int, Field(ge=1)] = 20_000_000
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
 
@@ -263,12 +269,12 @@ class Settings(Section):
 
 
 def valid_entries(entries: Iterable[str]) -> frozenset[str]:
-    """The entries of a list, if they can be one.
+    """The entries of a list, if they can be one, in Unicode's normal form NFC.
 
     Raises:
         ConfigurationError: one is neither user:NAME nor group:NAME, or there are too many.
     """
-    checked = frozenset(entries)
+    checked = frozenset(unicodedata.normalize("NFC", entry) for entry in entries)
     if len(checked) > MAX_ENTRIES:
         raise ConfigurationError(
             f"An access list holds {len(checked)} entries; at most {MAX_ENTRIES} are allowed. Use a group."

@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,8 @@ from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.records import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.settings import IngestSettings
-from rag.store.schema import NewSource
+from rag.store.access_writer import access_table
+from rag.store.schema import Claim, NewSource
 from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
@@ -144,11 +145,21 @@ def new_source(
         "length": len(text),
         "ingested_at": datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC),
     }
-    kept = {name: details.pop(name) for name in ("access", "set_access", "fields") if name in details}
+    claimed = {name: details.pop(name) for name in ("access", "set_access") if name in details}
+    kept = {name: details.pop(name) for name in ("fields",) if name in details}
     source = Source(**values | details)  # type: ignore[arg-type]
     outline = (Heading(paragraphs[0], 1, 0),)
-    rest: dict[str, Any] = {"access": Access("tenant")} | kept
+    given: dict[str, Any] = {"access": Access("tenant")} | claimed
+    rest: dict[str, Any] = {"claim": Claim(**given)} | kept
     return NewSource(source, text, outline, passages, vectors(paragraphs), **rest)
+
+
+async def recorded(data: Path, source_id: str, access: Access, tenant: str = "default") -> None:
+    """Change who may see a source, and say that the chunks hold it already, which they don't."""
+    async with access_table(data, tenant) as table:
+        (record,) = (await table.of([source_id])).values()
+        revision = record.access.revision if record.access else 0
+        await table.put([replace(record, access=replace(access, revision=revision), copied=True)])
 
 
 def generation(number: int) -> list[str]:

@@ -117,6 +117,10 @@ class Shelf:
         async with await self.small.writing(self.data) as writer:
             await writer.set_access({self.ids[title]: access})
 
+    async def mistake(self, title: str, access: Access) -> None:
+        """Change a source's record alone: what its chunks copied of it is wrong, and nothing says so."""
+        await self.small.recorded(self.data, self.ids[title], access)
+
     async def overtake(self, title: str, values: Mapping[str, object]) -> None:
         """Change a source's own row alone: what its chunks copied of it is stale."""
         table = await (await connect(self.data)).open_table(schema.sources_table("default", "documents"))
@@ -273,7 +277,7 @@ async def what_is_hidden_cannot_be_read(shelf: Shelf) -> None:
 async def a_stale_copy_of_an_access_record_shows_nothing(shelf: Shelf) -> None:
     desk = shelf.desk()
     control(await _found(desk, BOB) == FOR_ALL)
-    await shelf.overtake("open", schema.access_values(ONLY_ANN))
+    await shelf.mistake("open", ONLY_ANN)
     assert (await _found(desk, BOB), desk.alarms) == (FOR_ALL - {"open"}, 1)
     control(await _found(desk, ANN) == READABLE[ANN])
 
@@ -350,7 +354,7 @@ async def a_trace_tells_nothing_of_what_the_gate_keeps_back(shelf: Shelf) -> Non
     desk = shelf.desk()
     control(shelf.ids["open"] in await _traced(desk, BOB))
     before = await _counts(desk, BOB)
-    await shelf.overtake("open", schema.access_values(ONLY_ANN))
+    await shelf.mistake("open", ONLY_ANN)
     assert shelf.ids["open"] not in await _traced(desk, BOB)
     after = await _counts(desk, BOB)
     assert after == {name: count - 1 for name, count in before.items()}
@@ -427,12 +431,12 @@ def _unescaped(real: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: f"'{value}'" if isinstance(value, str) else real(value)
 
 
-def _denials_unread(real: Callable[[Principal], str]) -> Callable[[Principal], str]:
-    return lambda principal: re.sub(r" AND \(NOT .*", ")", real(principal))
+def _denials_unread(real: Callable[..., str]) -> Callable[..., str]:
+    return lambda *given: re.sub(r" AND \(NOT .*", ")", real(*given))
 
 
-def _no_labels_are_everybody(real: Callable[[Principal], str]) -> Callable[[Principal], str]:
-    return lambda principal: f"({real(principal)} OR (array_has(labels, '{NOBODY}')))"
+def _no_labels_are_everybody(real: Callable[..., str]) -> Callable[..., str]:
+    return lambda *given: f"({real(*given)} OR (array_has(labels, '{NOBODY}')))"
 
 
 def _ignoring_case(real: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
@@ -473,7 +477,7 @@ BROKEN = [
     Broken(
         "the engine is not told who asks",
         "rag.access.predicate",
-        lambda _real: lambda _principal: "(true)",
+        lambda _real: lambda *_: "(true)",
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
@@ -642,21 +646,21 @@ BROKEN = [
     Broken(
         "to the gate deny does not win",
         "rag.access.visible",
-        lambda real: lambda principal, access: real(principal, access and replace(access, deny=frozenset())),
+        lambda real: lambda who, access, case: real(who, access and replace(access, deny=frozenset()), case),
         what_is_hidden_cannot_be_read,
     ),
     Broken(
         "the gate shows what has no record",
         "rag.access.visible",
-        lambda real: lambda principal, access: access is None or real(principal, access),
+        lambda real: lambda who, access, case: access is None or real(who, access, case),
         what_is_hidden_cannot_be_read,
     ),
     Broken(
         "to the gate an empty allow list is everybody",
         "rag.access.visible",
         lambda real: (
-            lambda principal, access: (
-                real(principal, access)
+            lambda who, access, case: (
+                real(who, access, case)
                 or access == Access("restricted", revision=access.revision if access else 0)
             )
         ),

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from rag.access import entries_of, visible
+from rag.access import entries_of, named, visible
 from rag.admin.console import command, print_json
-from rag.admin.sources import open_collections
-from rag.errors import NotFoundError
+from rag.admin.sources import named_sources, open_collections
+from rag.errors import StoreError
 from rag.ingest.rights import Said
 from rag.records import Access, Principal, Visibility
-from rag.search.uris import NOT_FOUND, parse_id
 from rag.settings import check_access, valid_entries
-from rag.store.writer import open_writer
+from rag.store.access_writer import change_access
+from rag.store.writer import copy_labels
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rag.records import LetterCase
     from rag.settings import Settings
-    from rag.store.reader import StoredSource
+    from rag.store.reader import CollectionReader, StoredSource
 
 ENTRIES = "user:NAME or group:NAME; repeatable."
 _OPTIONS = (
@@ -60,21 +61,23 @@ def said(visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str,
 
 @click.group("access")
 def access_command() -> None:
-    """Show and change who may see which sources."""
+    """Show and change who may see which sources.
+
+    Sources are named by id or URI, by file or folder, or by a pattern like "hr/*.pdf". A change counts from
+    the next request on, whatever else runs.
+    """
 
 
 @command("show")
-@click.argument("name", metavar="ID")
-async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
-    """Show who may see a source.
-
-    ID is the source's, or its URI.
-    """
-    _print(await _found(settings, name), as_json=as_json)
+@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
+async def show_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> None:
+    """Show who may see sources."""
+    for _, stored in await _found(settings, names):
+        _print(stored, stored.access, as_json=as_json)
 
 
 @command("set")
-@click.argument("names", metavar="ID", nargs=-1, required=True)
+@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
 @access_options
 async def set_command(
     settings: Settings,
@@ -93,24 +96,26 @@ async def set_command(
 
 
 @command("grant")
-@click.argument("names", metavar="ID", nargs=-1, required=True)
+@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
 @click.option("--to", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
 async def grant_command(
     settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
 ) -> None:
     """Let users or groups see sources; a denial of them ends."""
     added = valid_entries(entries)
+    exact = settings.access.letter_case == "always"
 
     def granted(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", added)
-        return Access(before.visibility, valid_entries(before.allow | added), before.deny - added)
+        denied = before.deny - named(added, before.deny, exact=exact)
+        return Access(before.visibility, valid_entries(before.allow | added), denied)
 
     await _change(settings, names, granted, as_json=as_json)
 
 
 @command("revoke")
-@click.argument("names", metavar="ID", nargs=-1, required=True)
+@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
 @click.option("--from", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
 async def revoke_command(
     settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
@@ -120,51 +125,60 @@ async def revoke_command(
     They are taken off the list of those who may, and put on the list of those who never do.
     """
     removed = valid_entries(entries)
+    exact = settings.access.letter_case == "always"
 
     def revoked(before: Access | None) -> Access:
         if before is None:
             return Access("restricted", deny=removed)
-        return Access(before.visibility, before.allow - removed, valid_entries(before.deny | removed))
+        allowed = before.allow - named(removed, before.allow, exact=exact)
+        return Access(before.visibility, allowed, valid_entries(before.deny | removed))
 
     await _change(settings, names, revoked, as_json=as_json)
 
 
 @command("explain")
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID|PATH")
 @click.option("--user", default="", metavar="NAME", help="The user who asks.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable.")
 async def explain_command(
     settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
 ) -> None:
     """Say whether somebody sees a source, and why."""
-    stored = await _found(settings, name)
+    ((_, stored),) = await _found(settings, (name,), just_one=True)
     asker = Principal(tenant_of(settings), user or None, frozenset(groups))
-    seen = visible(asker, stored.access)
+    case = settings.access.letter_case
+    seen, why = visible(asker, stored.access, case), _why(asker, stored.access, case)
     if as_json:
-        print_json({"visible": seen, "why": _why(asker, stored.access)})
+        print_json({"visible": seen, "why": why})
     else:
-        click.echo(f"{'Visible' if seen else 'Not visible'}: {_why(asker, stored.access)}")
+        click.echo(f"{'Visible' if seen else 'Not visible'}: {why}")
 
 
-def _why(asker: Principal, access: Access | None) -> str:
+def _why(asker: Principal, access: Access | None, case: LetterCase) -> str:
     if access is None:
         return "it has no access record."
     mine = entries_of(asker)
-    if denied := sorted(mine & access.deny):
+    if denied := sorted(named(mine, access.deny, exact=case == "always")):
         return f"{denied[0]} is denied, and that goes before everything else."
     if access.visibility == "tenant":
         return "everybody in the tenant may see it."
-    if allowed := sorted(mine & access.allow):
+    if allowed := sorted(named(mine, access.allow, exact=case != "never")):
         return f"{allowed[0]} is allowed."
     return "it is restricted, and neither the user nor a group of theirs is allowed."
 
 
-async def _found(settings: Settings, name: str) -> StoredSource:
-    id_ = parse_id(name).partition("/")[0]
-    for table in await open_collections(settings, None):
-        if stored := (await table.sources([id_])).get(id_):
-            return stored
-    raise NotFoundError(NOT_FOUND)
+async def _found(
+    settings: Settings, names: tuple[str, ...], *, just_one: bool = False
+) -> list[tuple[CollectionReader, StoredSource]]:
+    """The sources of these names, each once, with their collections.
+
+    Raises:
+        NotFoundError: a name means none.
+        InvalidRequestError: one is wanted and several are meant.
+    """
+    tables = await open_collections(settings, None)
+    known = [(table, one) for table in tables for one in await table.stored()]
+    return named_sources(names, known, just_one=just_one)
 
 
 async def _change(
@@ -174,23 +188,23 @@ async def _change(
     *,
     as_json: bool,
 ) -> None:
-    found = [await _found(settings, name) for name in names]
-    for table in await open_collections(settings, None):
-        theirs = {
-            one.source.id: changed(one.access)
-            for one in found
-            if one.source.collection == table.collection.name
-        }
-        if theirs:
-            async with open_writer(settings.data, table.collection) as writer:
-                await writer.set_access(theirs)
-                await writer.finish()
-    for name in names:
-        _print(await _found(settings, name), as_json=as_json)
+    found = await _found(settings, names)
+    ids = [stored.source.id for _, stored in found]
+    records = await change_access(settings.data, tenant_of(settings), ids, changed)
+    for _, stored in found:
+        _print(stored, records[stored.source.id][1].access, as_json=as_json)
+    for table in dict.fromkeys(table for table, _ in found):
+        try:
+            await copy_labels(settings.data, table.collection)
+        except StoreError as error:
+            click.echo(
+                f"The change is in force. Searches of {table.collection.name} take longer until the next "
+                f"ingestion: {error}",
+                err=True,
+            )
 
 
-def _print(stored: StoredSource, *, as_json: bool) -> None:
-    access = stored.access
+def _print(stored: StoredSource, access: Access | None, *, as_json: bool) -> None:
     lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
     if as_json:
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}

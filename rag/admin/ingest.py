@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,13 +15,14 @@ from rag.admin.progress import shown_progress
 from rag.embed.open import open_embedder
 from rag.ingest.rights import Rights, Said
 from rag.ingest.run import Instructions, ingest
+from rag.keys import keys_file, read_keys
 from rag.settings import DEFAULT_COLLECTION, valid_name
 from rag.store.writer import ensure_collection, open_writer
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
-    from rag.ingest.report import Report
-    from rag.records import Language, Visibility
+    from rag.ingest.report import Outcome, Report
+    from rag.records import Collection, Language, Visibility
     from rag.settings import Settings
 
 PARTLY_FAILED = 3
@@ -36,6 +37,7 @@ PARTLY_FAILED = 3
 @language_option("a new collection")
 @access_options
 @click.option("--set-access", is_flag=True, help="Also of sources that are there already.")
+@click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are gone.")
 async def ingest_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -49,15 +51,20 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     allow: tuple[str, ...],
     deny: tuple[str, ...],
     set_access: bool,
+    yes: bool,
     as_json: bool,
 ) -> int:
     """Bring files and folders into a collection.
 
-    Run it again at any time: unchanged files cost nothing, changed ones are replaced, and those that
-    vanished from a folder are removed. A pattern like "*.md" or "drafts/*" is held against a file's path
-    below the folder, and against its name.
+    Run it again at any time: unchanged files cost nothing, changed ones are replaced, moved ones keep their
+    ids and rights, and those that vanished from a folder are removed. A pattern like "*.md" or "drafts/*" is
+    held against a file's path below the folder, and against its name.
 
-    Exits with 0, with 3 if some files failed, with 1 if all did, and with 2 for misuse.
+    --visibility, --allow and --deny say who may see what is new, now and whenever more comes into these
+    folders. What is there keeps its rights, unless you add --set-access.
+
+    Exits with 0, with 3 if some files failed or too many are gone, with 1 if all failed, and with 2 for
+    misuse.
     """
     given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
@@ -67,44 +74,94 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         collection,
         language=language,
         rights=rights_of(settings, said(visibility, allow, deny), set_access=set_access),
+        removes=yes,
         quiet=as_json,
     )
     if as_json:
-        print_json({"counts": report.counts, "files": [asdict(one) for one in report.outcomes]})
+        files = [_json(one) for one in report.outcomes]
+        print_json({"counts": report.counts, "files": files, "notes": report.notes})
     return _exit_code(report)
 
 
-async def run_ingest(
+async def run_ingest(  # noqa: PLR0913 what a run is told
     settings: Settings,
     paths: tuple[Path, ...],
     collection: str,
     *,
     language: Language | None = None,
     rights: Rights | None = None,
+    removes: bool = False,
     quiet: bool,
 ) -> Report:
     """An ingestion run as the settings say, with what people see of it; `quiet` on standard output.
 
-    `rights` None means: as the settings and the collection say.
+    `rights` None means: as the settings and the collection say. `removes` is whether sources are removed
+    however many of their files are gone.
     """
     name = valid_name(collection)
     async with open_embedder(settings.embedder, os.environ) as embedder:
         made = await ensure_collection(
-            settings.data, tenant_of(settings), name, embedder.identity, language=language
+            settings.data,
+            tenant_of(settings),
+            name,
+            embedder.identity,
+            language=language,
+            visibility=first_visibility(settings),
         )
         rights = replace(rights or rights_of(settings), usual=made.visibility)
         async with open_writer(settings.data, made) as writer:
             with shown_progress() as progress:
-                instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights)
+                instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights, removes)
                 report = await ingest(writer, embedder, paths, instructions, progress)
-    click.echo(", ".join(f"{count} {kind}" for kind, count in report.counts.items()), err=quiet)
+    _summarise(report, made, quiet=quiet)
     return report
+
+
+def first_visibility(settings: Settings) -> Visibility:
+    """The visibility of a new collection: restricted where more than one principal can ask.
+
+    That is where the tenant has keys, where an issuer's tokens are accepted, or where who asks has groups.
+    """
+    tenant = tenant_of(settings)
+    keys = any(key.tenant == tenant for key in read_keys(keys_file(settings.data)).keys)
+    several = keys or "oauth" in settings.http.authentication or settings.principal.groups
+    return "restricted" if several else "tenant"
 
 
 def rights_of(settings: Settings, asked: Said | None = None, *, set_access: bool = False) -> Rights:
     """Who may see what is ingested, as was asked for and as the settings say."""
-    of_documents = settings.access.of_documents
-    return Rights("tenant", asked, settings.access.rules, of_documents=of_documents, set_access=set_access)
+    access = settings.access
+    return Rights(
+        "tenant",
+        asked,
+        access.rules,
+        of_documents=access.of_documents,
+        set_access=set_access,
+        rules_case=access.rules_case,
+    )
+
+
+def _summarise(report: Report, collection: Collection, *, quiet: bool) -> None:
+    click.echo(", ".join(f"{count} {kind}" for kind, count in report.counts.items()), err=quiet)
+    if report.visibility:
+        click.echo(report.visibility, err=quiet)
+    if report.for_nobody:
+        click.echo(
+            f"Nobody sees {report.for_nobody} of them yet: new sources of {collection.name} are "
+            f"{collection.visibility} unless --visibility says otherwise. Let a group see them with "
+            "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
+            "PATH --visibility tenant.",
+            err=quiet,
+        )
+    for note in report.notes:
+        click.echo(f"Note: {note}", err=True)
+
+
+def _json(outcome: Outcome) -> dict[str, Any]:
+    access = outcome.access
+    lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
+    record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
+    return asdict(replace(outcome, access=None)) | {"access": record}
 
 
 def _exit_code(report: Report) -> int:

@@ -28,15 +28,20 @@ class Purged:
 
 
 @command("purge")
+@click.option("--forget", is_flag=True, help="Also forget who might see documents that are gone.")
 @collection_option(None)
-async def purge_command(settings: Settings, *, collection: str | None, as_json: bool) -> None:
+async def purge_command(settings: Settings, *, collection: str | None, forget: bool, as_json: bool) -> None:
     """Take the text of removed documents off the disk.
 
     Removed documents are found by nobody, but their text stays in data files, older versions and indexes.
     This writes all of them anew, and drops the former. Servers may run meanwhile; what they keep open is
-    freed when they end.
+    freed when they end. Who might see them stays recorded, so that they have the same rights if they come
+    back, unless you add --forget.
     """
-    purged = [await _purged(settings, table) for table in await open_collections(settings, collection)]
+    purged = [
+        await _purged(settings, table, forget=forget)
+        for table in await open_collections(settings, collection)
+    ]
     if as_json:
         print_json({"collections": [asdict(one) for one in purged]})
         return
@@ -48,10 +53,13 @@ async def purge_command(settings: Settings, *, collection: str | None, as_json: 
         click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
 
 
-async def _purged(settings: Settings, table: CollectionReader) -> Purged:
-    before = folder_bytes(settings.data)
+async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:
+    before, name = folder_bytes(settings.data), table.collection.name
     async with open_writer(settings.data, table.collection) as writer:
+        if forget:
+            records = (await writer.records()).values()
+            await writer.forget(one.id for one in records if one.collection == name)
         await writer.purge()
     kept = await table.statistics()
     freed = before - folder_bytes(settings.data)
-    return Purged(table.collection.name, kept.sources, kept.chunks, freed)
+    return Purged(name, kept.sources, kept.chunks, freed)

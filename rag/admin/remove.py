@@ -2,58 +2,71 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rag.admin.console import collection_option, command, counted, print_json
-from rag.admin.sources import open_collections
+from rag.admin.sources import means, open_collections
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.settings import DEFAULT_COLLECTION
 from rag.store.writer import drop_collection, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from rag.settings import Settings
-    from rag.store.writer import KnownSource
 
 
 @command("remove")
 @click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
 @click.option("--all", "everything", is_flag=True, help="The whole collection.")
+@click.option("--forget", is_flag=True, help="Also forget who may see them; works for what is gone, too.")
 @collection_option(DEFAULT_COLLECTION)
 async def remove_command(
-    settings: Settings, *, sources: tuple[str, ...], everything: bool, collection: str, as_json: bool
+    settings: Settings,
+    *,
+    sources: tuple[str, ...],
+    everything: bool,
+    forget: bool,
+    collection: str,
+    as_json: bool,
 ) -> None:
-    """Remove sources by id, by file, or by folder.
+    """Remove sources by id, by file, by folder, or by a pattern like "drafts/*".
 
-    Nobody finds them from then on; refdesk-admin purge takes their text off the disk as well.
+    Nobody finds them from then on; refdesk-admin purge takes their text off the disk as well. Who might see
+    them stays recorded, so that they have the same rights if they come back, unless you add --forget.
     """
     if everything == bool(sources):
         raise InvalidRequestError("Name the sources to remove, or give --all.")
     (table,) = await open_collections(settings, collection)
-    if everything:
-        removed = [source.id for source in await table.listing()]
-        await drop_collection(settings.data, table.collection)
-    else:
-        async with open_writer(settings.data, table.collection) as writer:
-            known = (await writer.known()).values()
-            removed = list(dict.fromkeys(id_ for name in sources for id_ in _named(name, known, collection)))
+    async with open_writer(settings.data, table.collection) as writer:
+        records = await writer.records()
+        known = (await writer.known(records)).values()
+        there = {one.id: one.uri for one in known}
+        past = {id_: one.uri for id_, one in records.items() if forget and one.collection in {"", collection}}
+        named = {id_ for name in sources for id_ in _named(name, there | past, collection)}
+        if everything:
+            named = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
+        removed = [id_ for id_ in there if id_ in named]
+        if removed and not everything:
             await writer.remove(removed)
             await writer.finish()
+        forgotten = named if forget else set[str]()
+        if not everything:
+            await writer.forget(forgotten)
+    if everything:
+        await drop_collection(settings.data, table.collection, forget=forgotten)
     if as_json:
-        print_json({"removed": removed})
-    else:
-        click.echo(f"{counted(len(removed), 'source')} removed from {collection}.")
+        print_json({"removed": removed, "forgotten": len(forgotten)})
+        return
+    click.echo(f"{counted(len(removed), 'source')} removed from {collection}.")
+    if forget:
+        click.echo(f"Forgot {counted(len(forgotten), 'access record')}.")
 
 
-def _named(name: str, known: Iterable[KnownSource], collection: str) -> list[str]:
-    uri = Path(os.path.realpath(name)).as_uri()  # as ingestion names them
-    below = uri.rstrip("/") + "/"
-    found = [one.id for one in known if name == one.id or one.uri == uri or one.uri.startswith(below)]
+def _named(name: str, known: Mapping[str, str], collection: str) -> list[str]:
+    found = [id_ for id_, uri in known.items() if means(name, id_, uri)]
     if not found:
         raise NotFoundError(
             f"No source in {collection} has the id or path {name!r}; refdesk-admin sources lists them all."

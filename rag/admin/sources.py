@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rag.admin.console import collection_option, command, print_json, print_table
-from rag.errors import NotFoundError
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.ingest.recorded import local_path
 from rag.search.uris import NOT_FOUND, parse_id
 from rag.store.reader import Reader
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from rag.records import Source
     from rag.settings import Settings
-    from rag.store.reader import CollectionReader
+    from rag.store.reader import CollectionReader, StoredSource
 
 PREVIEW_CHARS = 500
+Place = TypeVar("Place")
 
 
 @command("sources")
@@ -69,6 +76,42 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
         names = ", ".join(one.name for one in collections) or "none"
         raise NotFoundError(f"There is no collection {name!r} in {settings.data}; there are: {names}.")
     return [await reader.open(one) for one in chosen]
+
+
+def named_sources(
+    names: Iterable[str], known: Sequence[tuple[Place, StoredSource]], *, just_one: bool = False
+) -> list[tuple[Place, StoredSource]]:
+    """The sources that these names mean, each once: ids, URIs, files, folders, and patterns of paths.
+
+    A pattern fits the end of a path from any folder on; * crosses folders.
+
+    Raises:
+        NotFoundError: a name means none.
+        InvalidRequestError: one is wanted and several are meant.
+    """
+    found: dict[str, tuple[Place, StoredSource]] = {}
+    for name in names:
+        meant = [pair for pair in known if means(name, pair[1].source.id, pair[1].source.uri)]
+        if not meant:
+            raise NotFoundError(
+                f"No source has the id or path {name!r}; refdesk-admin sources lists them all."
+            )
+        found |= {pair[1].source.id: pair for pair in meant}
+    if just_one and len(found) > 1:
+        raise InvalidRequestError(f"{len(found)} sources are meant; name one.")
+    return list(found.values())
+
+
+def means(name: str, id_: str, uri: str) -> bool:
+    """Whether a name means a source: its id or URI, its file, a folder above it, or a pattern of its path."""
+    with suppress(NotFoundError):
+        if parse_id(name).partition("/")[0] == id_:
+            return True
+    path = local_path(uri)
+    if set(name) & set("*?["):
+        return fnmatchcase(path, name if name.startswith("/") else f"*/{name}")
+    meant = os.path.realpath(name)
+    return path == meant or path.startswith(meant.rstrip(os.sep) + os.sep)
 
 
 def source_json(source: Source) -> dict[str, Any]:

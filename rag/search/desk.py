@@ -105,7 +105,11 @@ class Desk:
         for stage in chain.from_iterable(stages_of(settings.search).values()):
             if isinstance(stage, CustomStage):
                 await to_thread.run_sync(loaded, stage)  # it imports what it likes
-        reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+        reader = Reader(
+            settings.data,
+            timeout_seconds=settings.search.timeout_seconds,
+            letter_case=settings.access.letter_case,
+        )
         async with (
             open_embedder(settings.embedder, environment) as embedder,
             open_chat(settings.chat, environment) as chat,
@@ -250,7 +254,7 @@ class Desk:
         """Up to `limit` readable sources of a collection; fewer only if there are no more."""
         page: list[Source] = []
         while wanted := limit - len(page):
-            found = await view.table.page(after, wanted, view.where)
+            found = await view.table.page(after, wanted, view.by_labels)
             page += [stored.source for stored in found if self._passes(view, stored)]
             if len(found) < wanted:
                 break
@@ -296,12 +300,14 @@ class Desk:
     async def _all_views(self, principal: Principal) -> list[View]:
         """The collections of the principal's tenant, by name, whether it may read anything there or not."""
         collections = await self._reader.collections(principal.tenant)
-        return [View(await self._reader.open(one), principal) for one in collections]
+        tables = [await self._reader.open(one) for one in collections]
+        case = self._reader.letter_case
+        return [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]
 
     async def _views(self, principal: Principal) -> list[View]:
         """Those in which the principal may read anything."""
         views = await self._all_views(principal)
-        some = await concurrently([partial(view.table.has_any, view.where) for view in views])
+        some = await concurrently([partial(view.table.has_any, view.by_labels) for view in views])
         return [view for view, any_ in zip(views, some, strict=True) if any_]
 
     async def _chosen(self, principal: Principal, plan: Plan) -> list[View]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.filters.tree import Filter
-    from rag.records import Principal
+    from rag.records import Access, AccessRecord, LetterCase, Principal
     from rag.search.plan import Plan
     from rag.store.reader import CollectionReader, StoredSource
 
@@ -26,7 +26,7 @@ class View:
     """A collection as one request sees it.
 
     Every read of its chunks goes by `where`; every row that leaves has passed `admits`, which asks
-    the source's own record.
+    the source's own record. `changed` are records that the chunks' labels are behind: they count instead.
     """
 
     table: CollectionReader
@@ -34,11 +34,13 @@ class View:
     filter: Filter | None = None
     sources: tuple[str, ...] | None = None
     exclude_sources: tuple[str, ...] = ()
+    letter_case: LetterCase = "allow"
+    changed: tuple[AccessRecord, ...] = ()
 
     @property
     def where(self) -> str:
         """The whole of it in the engine's SQL: access AND filter AND sources."""
-        conditions = [access.predicate(self.principal)]
+        conditions = [self._readable]
         if self.filter is not None:
             conditions.append(predicate(self.filter, self.table.collection.fields, field_column))
         if self.sources is not None:
@@ -47,11 +49,27 @@ class View:
             conditions.append(f"(NOT {one_of('source_id', self.exclude_sources)})")
         return " AND ".join(conditions)
 
+    @property
+    def by_labels(self) -> str:
+        """Who may see a source, in the engine's SQL, by labels that are up to date."""
+        return access.predicate(self.principal, self.letter_case)
+
+    @property
+    def _readable(self) -> str:
+        if not self.changed:
+            return self.by_labels
+        seen = [one.id for one in self.changed if self._sees(one.access)]
+        others = f"(NOT {one_of('source_id', [one.id for one in self.changed])})"
+        return f"(({self.by_labels} AND {others}) OR {one_of('source_id', seen)})"
+
+    def _sees(self, record: Access | None) -> bool:
+        return access.visible(self.principal, record, self.letter_case)
+
     def admits(self, source: StoredSource) -> bool:
         """Whether chunks of this source may leave."""
         id_ = source.source.id
         return (
-            access.visible(self.principal, source.access)
+            self._sees(source.access)
             and (self.filter is None or matches(self.filter, source.fields))
             and (self.sources is None or id_ in self.sources)
             and id_ not in self.exclude_sources

@@ -27,6 +27,11 @@ def database_folder(data: Path) -> Path:
     return data / "tables"
 
 
+def table_folder(data: Path, table: str) -> Path:
+    """Where a table lives."""
+    return database_folder(data) / f"{table}.lance"
+
+
 async def connect(data: Path) -> lancedb.AsyncConnection:
     """The database of a data folder; every read sees the newest commit of any process."""
     return await lancedb.connect_async(

@@ -6,15 +6,16 @@ import os
 import warnings
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.index import FTS, BTree, IvfSq, LabelList
 
+from rag.errors import StoreError
 from rag.store.schema import field_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import lancedb
 
@@ -29,6 +30,7 @@ the labels of 100,000 rows takes 20 ms, their index 0.2 ms.
 MAX_VECTOR_SEGMENTS = 4  # compaction appends a segment a run and never merges them
 MAX_UNINDEXED_SHARE = 0.1
 KEPT_VERSIONS = timedelta(hours=1)  # a reader in the middle of a query still finds its version
+_RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
 CLOCK_STEP = 2.0  # seconds; file systems keep times as coarsely as that
 
 
@@ -80,36 +82,86 @@ async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, colle
         await table.optimize(cleanup_older_than=KEPT_VERSIONS)
 
 
-async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection) -> None:
+async def compact_records(records: lancedb.AsyncTable) -> None:
+    """Fold the changes of access records into few files, with the indexes that a large table needs."""
+    if await records.count_rows() >= LARGE_ROWS:
+        for column in _RECORD_INDEXES.keys() - await _indexed(records):
+            await records.create_index(column, config=_RECORD_INDEXES[column])
+    await records.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+
+async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folder: Path) -> None:
     """Write a chunk table and its indexes anew, so that no file holds what was deleted.
 
     The engine's own compaction leaves files alone in which little was deleted, and rebuilt indexes keep
     words of rows that are gone. Searches find everything meanwhile: rows outside an index are scanned.
+
+    Raises:
+        StoreError: files of before are still there.
     """
+    before = _files(folder)
     await chunks.update(updates_sql={"seq": "seq"})
     indexes = {**_indexes(collection.language), **_large_indexes(collection.fields)}
     for column in await _indexed(chunks) - {"vector"}:
         await chunks.create_index(column, config=indexes[column])
     if "vector" in await _indexed(chunks):
         await _index_vectors(chunks)
-    await _drop_versions(chunks)
+    await _drop_versions(chunks, folder, before)
 
 
-async def purge_rows(table: lancedb.AsyncTable, column: str) -> None:
-    """Write a table without indexes anew, so that no file holds what was deleted; `column` is any of its."""
+async def purge_records(records: lancedb.AsyncTable, folder: Path) -> None:
+    """Write the table of access records anew, so that no file holds what was forgotten.
+
+    Raises:
+        StoreError: files of before are still there.
+    """
+    before = _files(folder)
+    await records.update(updates_sql={"uri": "uri"})
+    for column in await _indexed(records):
+        await records.create_index(column, config=_RECORD_INDEXES[column])
+    await _drop_versions(records, folder, before)
+
+
+async def purge_rows(table: lancedb.AsyncTable, column: str, folder: Path) -> None:
+    """Write a table without indexes anew, so that no file holds what was deleted; `column` is any of its.
+
+    Raises:
+        StoreError: files of before are still there.
+    """
+    before = _files(folder)
     await table.update(updates_sql={column: column})
-    await _drop_versions(table)
+    await _drop_versions(table, folder, before)
 
 
 async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
     await chunks.create_index("vector", config=cast(Any, IvfSq(distance_type="cosine")))
 
 
-async def _drop_versions(table: lancedb.AsyncTable) -> None:
-    """Keep the newest version alone, and no leftovers of writers that were killed."""
+async def _drop_versions(table: lancedb.AsyncTable, folder: Path, before: set[Path]) -> None:
+    """Keep the newest version alone, of a table that was written anew with all its indexes.
+
+    The engine goes by its files' times, and keeps those that are in the future since a clock was ahead. But
+    of what was there `before` nothing is used any more, so it is deleted by its names.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it fails readers in the middle of a query, who read again
         await table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
+    manifests = sorted(file for file in _files(folder) if file.suffix == ".manifest")  # the newest first
+    left = (before & _files(folder)) - {*manifests[:1]}
+    for file in sorted(left, key=lambda file: file.suffix != ".manifest"):  # these name the others
+        file.unlink()
+    versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
+    if len(versions) != 1 or left & _files(folder):
+        raise StoreError(
+            "Not everything could be purged: files of before are still there. Stop what else writes to the "
+            "data folder, and purge again."
+        )
+
+
+def _files(folder: Path) -> set[Path]:
+    """The files of a table, but for the hint where its newest version is."""
+    files = {Path(parent, name) for parent, _, names in os.walk(folder) for name in names}
+    return {file for file in files if file.suffix != ".json"}
 
 
 async def is_behind(chunks: lancedb.AsyncTable) -> bool:

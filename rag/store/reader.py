@@ -13,6 +13,7 @@ from rag.errors import BusyError, NotReadyError
 from rag.filters.predicate import literal
 from rag.records import Chunk
 from rag.store import schema
+from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there
 from rag.store.terms import MAX_TERMS, query_terms
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from rag.records import Access, Collection, Heading, Source, Value, Vectors
+    from rag.records import (
+        Access,
+        AccessRecord,
+        Collection,
+        Heading,
+        LetterCase,
+        Source,
+        Value,
+        Vectors,
+    )
 
 PROBES = 20  # partitions searched at least; with no maximum, a filter can't starve a search
 REFINED = 2  # times as many are ranked by their true distance; with 1, recall@20 is .98 of 100,000
@@ -90,17 +100,18 @@ class CollectionReader:
         collection: Collection,
         chunks: lancedb.AsyncTable,
         sources: lancedb.AsyncTable,
+        access: AccessReader,
         *,
         timeout_seconds: float,
     ) -> None:
         self.collection = collection
         self._chunks = chunks
         self._sources = sources
+        self._access = access
         self._timeout = timedelta(seconds=timeout_seconds)
         self._summaries: dict[str, StoredSource | None] = {}
-        self._any: dict[str, bool] = {}
         self._chunk_count: int | None = None
-        self._version = -1
+        self._version = -1, -1
         self._full_text = False
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
@@ -179,10 +190,10 @@ class CollectionReader:
         return now is None or now.generation != source.generation
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
-        """The sources of these ids that there are now.
+        """The sources of these ids that there are now, each with who may see it now.
 
-        Summaries are remembered until the table's next commit, of whatever process: asking for
-        the version costs 0.1 ms, reading eight rows 1.8 ms. What is not there is remembered like
+        Summaries are remembered until the next commit to sources or rights, of whatever process: asking
+        for the versions costs 0.2 ms, reading eight rows 1.8 ms. What is not there is remembered like
         the rest, or its time would tell it from what one may not see.
         """
         with engine_errors("reading sources"):
@@ -192,7 +203,7 @@ class CollectionReader:
             if missing := wanted - known.keys():
                 query = self._sources.query().where(schema.one_of("id", missing))
                 rows = await self._rows(query.select(schema.SUMMARY_COLUMNS).limit(len(missing)))
-                known |= dict.fromkeys(missing) | {row["id"]: self._stored(row) for row in rows}
+                known |= dict.fromkeys(missing) | await self._with_access(rows)
         return {id_: source for id_ in wanted if (source := known[id_])}
 
     async def text(self, source_id: str) -> tuple[StoredSource, tuple[Heading, ...], str] | None:
@@ -203,7 +214,9 @@ class CollectionReader:
         if not rows:
             return None
         (row,) = rows
-        return self._stored(row), schema.outline_record(row["outline"]), row["text"]
+        await self._access.refresh()  # after the text was read: a right that was taken away meanwhile counts
+        stored = (await self._with_access(rows))[source_id]
+        return stored, schema.outline_record(row["outline"]), row["text"]
 
     async def listing(self) -> list[Source]:
         """All sources, ordered by id."""
@@ -213,34 +226,30 @@ class CollectionReader:
         """All sources, ordered by id, with who may see them."""
         with engine_errors("listing sources"):
             rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
-        return sorted((self._stored(row) for row in rows), key=lambda stored: stored.source.id)
+        await self._access.refresh()
+        stored = (await self._with_access(rows)).values()
+        return sorted(stored, key=lambda one: one.source.id)
 
     async def page(self, after: str, limit: int, where: str) -> list[StoredSource]:
-        """Up to `limit` sources whose ids follow `after`, ordered by id."""
-        with engine_errors("listing sources"):
-            query = self._sources.query().where(f"(id > {literal(after)}) AND {where}")
-            ids = await self._rows(query.select(["id"]))
-            chosen = sorted(row["id"] for row in ids)[:limit]
+        """Up to `limit` sources whose ids follow `after` and whose labels satisfy the predicate, in order."""
+        await self._access.refresh()
+        chosen = await self._access.page(self.collection.name, after, limit, where)
         found = await self.sources(chosen)
         return [found[id_] for id_ in chosen if id_ in found]
 
     async def has_any(self, where: str) -> bool:
-        """Whether any source satisfies the predicate, which is on the columns of the access record.
+        """Whether any source's labels satisfy the predicate. Remembered until the next change of rights."""
+        return await self._access.has_any(self.collection.name, where)
 
-        Remembered until the table's next commit, as the sources are.
-        """
-        with engine_errors("looking for sources"):
-            await self._forget_if_changed()
-            known = self._any
-            if where not in known:
-                query = self._sources.query().where(where).select(["id"]).limit(1)
-                known[where] = bool(await self._rows(query))
-        return known[where]
+    async def pending(self) -> tuple[AccessRecord, ...]:
+        """The records of sources whose chunks have labels of before; few, and for a short time."""
+        name = self.collection.name
+        return tuple(one for one in await self._access.pending() if one.collection == name and one.present)
 
     async def _forget_if_changed(self) -> None:
-        version = await self._sources.version()
-        if version != self._version or len(self._summaries) > SOURCES_KEPT or len(self._any) > SOURCES_KEPT:
-            self._summaries, self._any, self._version = {}, {}, version
+        version = await self._sources.version(), await self._access.refresh()
+        if version != self._version or len(self._summaries) > SOURCES_KEPT:
+            self._summaries, self._version = {}, version
             self._chunk_count = None
 
     async def statistics(self) -> Statistics:
@@ -254,13 +263,18 @@ class CollectionReader:
                 unindexed=max((index.num_unindexed_rows or 0 for index in indexes), default=0),
             )
 
-    def _stored(self, row: dict[str, Any]) -> StoredSource:
-        return StoredSource(
-            schema.source_record(row, self.collection.name),
-            row["generation"],
-            schema.access_record(row),
-            schema.fields_record(row["fields"], self.collection.fields),
-        )
+    async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, StoredSource]:
+        """Sources by id, by their rows and by what is recorded of who may see them."""
+        access = await self._access.records(row["id"] for row in rows)
+        return {
+            row["id"]: StoredSource(
+                schema.source_record(row, self.collection.name),
+                row["generation"],
+                access[row["id"]],
+                schema.fields_record(row["fields"], self.collection.fields),
+            )
+            for row in rows
+        }
 
     async def _rows(self, query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 as below
         return (await self._table(query)).to_pylist()
@@ -320,9 +334,13 @@ def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
 
 
 class Reader:
-    """A data folder opened for reading; sees what other processes commit, from the next call on."""
+    """A data folder opened for reading; sees what other processes commit, from the next call on.
 
-    def __init__(self, data: Path, *, timeout_seconds: float) -> None:
+    `letter_case` is where the letter case of users and groups counts.
+    """
+
+    def __init__(self, data: Path, *, timeout_seconds: float, letter_case: LetterCase = "allow") -> None:
+        self.letter_case = letter_case
         self._data = data
         self._timeout_seconds = timeout_seconds
         self._database: lancedb.AsyncConnection | None = None
@@ -330,6 +348,7 @@ class Reader:
         self._collections: tuple[Collection, ...] = ()
         self._version = -1
         self._open: dict[tuple[str, str], CollectionReader] = {}
+        self._access: dict[str, AccessReader] = {}
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
         """The tenant's collections by name; none where nothing was ever ingested."""
@@ -353,9 +372,26 @@ class Reader:
                 database = cast("lancedb.AsyncConnection", self._database)
                 chunks = await database.open_table(schema.chunks_table(*key))
                 sources = await database.open_table(schema.sources_table(*key))
-            reader = CollectionReader(collection, chunks, sources, timeout_seconds=self._timeout_seconds)
+            access = await self._opened_access(collection.tenant)
+            reader = CollectionReader(
+                collection, chunks, sources, access, timeout_seconds=self._timeout_seconds
+            )
             self._open[key] = reader
         return reader
+
+    async def names_groups(self, tenant: str) -> bool:
+        """Whether any access record of the tenant names a group, so that a caller's groups must be known."""
+        if not any(await self.collections(tenant)):
+            return False
+        return await (await self._opened_access(tenant)).names_groups()
+
+    async def _opened_access(self, tenant: str) -> AccessReader:
+        if tenant not in self._access:
+            database = cast("lancedb.AsyncConnection", self._database)
+            with engine_errors("opening access records"):
+                table = await database.open_table(schema.access_table(tenant))
+            self._access[tenant] = AccessReader(table, timedelta(seconds=self._timeout_seconds))
+        return self._access[tenant]
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:
         if self._catalog is None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from rag.errors import NotFoundError
 from rag.filters.predicate import literal
 from rag.store import maintenance
-from rag.store.connection import connect, database_folder, engine_errors, open_if_there
+from rag.store.connection import connect, database_folder, engine_errors, open_if_there, table_folder
 from rag.store.folder import locked, prepare
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def drop_runs(data: Path, tenant: str) -> None:
         table = await open_if_there(await connect(data), EVAL_RUNS)
         if table is not None:
             await table.delete(_theirs(tenant))
-            await maintenance.purge_rows(table, "id")
+            await maintenance.purge_rows(table, "id", table_folder(data, EVAL_RUNS))
 
 
 async def run_summaries(data: Path, tenant: str) -> dict[int, str]:

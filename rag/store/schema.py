@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rag.access import labels_of
 from rag.filters.predicate import EPOCH, literal, microseconds
-from rag.records import Access, FieldType, Heading, Source
+from rag.records import Access, AccessRecord, FieldType, Heading, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 class NewSource:
     """A source with everything that goes into the tables.
 
-    `access` is for a source that isn't there yet; one that is keeps its record, unless
-    `set_access` says otherwise. `fields` are declared ones, with values of their types.
+    `fields` are declared ones, with values of their types. `claim` is what counts for who may see it.
     """
 
     source: Source
@@ -32,12 +31,30 @@ class NewSource:
     outline: tuple[Heading, ...]
     passages: Sequence[Passage]
     vectors: Vectors
-    access: Access | None = None
-    set_access: bool = False
+    claim: Claim
     fields: Mapping[str, Value] = field(default_factory=dict)
 
 
-FORMAT = 2
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is known of who may see a document, before its tenant's records are asked.
+
+    `access` is for a document that has no record yet; one that has, keeps it, unless `set_access` says
+    otherwise. `content` is a digest of its bytes. `word` is what it asks for itself, in `asked` as a record:
+    it may narrow what it has. Nobody sees it whom the records of `narrowed_by` keep out; with
+    `moved_rules`, nor whom `access` does.
+    """
+
+    access: Access | None
+    set_access: bool = False
+    content: str = ""
+    word: str = ""
+    asked: Access | None = None
+    narrowed_by: frozenset[str] = frozenset()
+    moved_rules: bool = False
+
+
+FORMAT = 3
 """Of a collection's tables: raise it when their columns change, and data folders of before are refused."""
 
 COLLECTIONS = "collections"
@@ -56,10 +73,12 @@ ACCESS_COLUMNS: dict[str, pa.DataType] = {
     "allow": pa.list_(pa.string()),
     "deny": pa.list_(pa.string()),
 }
-"""The access record of a source, which is what counts. Without a record all are null; so is an empty list."""
+"""Who may see a source. Without a record all are null; so is an empty list."""
 
 LABEL_COLUMNS: dict[str, pa.DataType] = {"labels": pa.list_(pa.string()), "revision": pa.int32()}
-"""What sources and chunks hold of the record for the engine's predicate, and which revision of it."""
+"""What the engine's predicate goes by, and of which revision of the record it is. Chunks hold a copy."""
+GROUP_LABEL = "group"
+"""In the tenant's table, the label of a record that names a group; no entry reads so."""
 
 _FIELD_TYPES: dict[FieldType, pa.DataType] = {
     "string": pa.string(),
@@ -95,17 +114,29 @@ SOURCES_SCHEMA = _schema(
         "fields": pa.string(),  # JSON: the declared fields that the source has
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
+    },
+    {"url": pa.string(), "date": _MOMENT},
+)
+SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
+SOURCE_COLUMNS = [name for name in SUMMARY_COLUMNS if name not in {"generation", "metadata", "fields"}]
+"""Those that a source's record has as they are."""
+
+ACCESS_SCHEMA = _schema(
+    {
+        "id": pa.string(),
+        "collection": pa.string(),  # empty for a folder
+        "uri": pa.string(),
+        "content": pa.string(),
+        "word": pa.string(),
+        "present": pa.bool_(),
+        "copied": pa.bool_(),
         **LABEL_COLUMNS,
     },
-    {"url": pa.string(), "date": _MOMENT, **ACCESS_COLUMNS},
+    ACCESS_COLUMNS,
 )
-SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text", "labels"}]
-SOURCE_COLUMNS = [
-    name
-    for name in SUMMARY_COLUMNS
-    if name not in {"generation", "metadata", "fields", "revision", *ACCESS_COLUMNS}
-]
-"""Those that a source's record has as they are."""
+RECORD_COLUMNS = [name for name in ACCESS_SCHEMA.names if name != "labels"]
+PRESENT = "(present AND (collection <> ''))"
+"""A record of a source that there is, and of no folder."""
 
 
 def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
@@ -146,6 +177,11 @@ def sources_table(tenant: str, collection: str) -> str:
     return f"sources__tenant_{tenant}__src_{collection}"
 
 
+def access_table(tenant: str) -> str:
+    """The table of a tenant's access records."""
+    return f"access__tenant_{tenant}"
+
+
 def one_of(column: str, values: Iterable[str]) -> str:
     """A predicate; `column` is one of ours. No values match nothing."""
     literals = ", ".join(literal(value) for value in values)
@@ -157,12 +193,11 @@ def body(context: str, text: str) -> str:
     return f"{context}\n\n{text}" if context else text
 
 
-def source_row(new: NewSource, *, generation: str, access: Access | None) -> dict[str, Any]:
+def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     """A row of the source table."""
     fields = {name: _stored(value) for name, value in new.fields.items()}
     return {
         **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
-        **access_values(access),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
         "fields": json.dumps(fields, ensure_ascii=False),
@@ -171,8 +206,24 @@ def source_row(new: NewSource, *, generation: str, access: Access | None) -> dic
     }
 
 
+def access_row(record: AccessRecord) -> dict[str, Any]:
+    """A row of the table of access records."""
+    names = ("id", "collection", "uri", "content", "word", "present", "copied")
+    row = {name: getattr(record, name) for name in names} | access_values(record.access)
+    entries = record.access.allow | record.access.deny if record.access else ()
+    if any(entry.startswith("group:") for entry in entries):
+        row["labels"] = [*row["labels"], GROUP_LABEL]
+    return row
+
+
+def stored_record(row: Mapping[str, Any]) -> AccessRecord:
+    """What `access_row` made a row of."""
+    names = ("id", "collection", "uri", "content", "word", "present", "copied")
+    return AccessRecord(access=access_record(row), **{name: row[name] for name in names})
+
+
 def access_values(access: Access | None) -> dict[str, Any]:
-    """The columns of a source's access record."""
+    """The columns that say who may see something."""
     if access is None:
         return {**dict.fromkeys(ACCESS_COLUMNS), **label_values(access)}
     lists = {"allow": sorted(access.allow) or None, "deny": sorted(access.deny) or None}
@@ -185,7 +236,7 @@ def label_values(access: Access | None) -> dict[str, Any]:
 
 
 def access_record(row: Mapping[str, Any]) -> Access | None:
-    """A source row's access record, None where it has none."""
+    """Who may see something by its row; None, and that is nobody, where nothing is recorded."""
     if row["visibility"] is None:
         return None
     allow, deny = (frozenset(row[name] or ()) for name in ("allow", "deny"))

@@ -18,47 +18,59 @@ from collections import Counter, defaultdict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain, count
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rag.access import narrower, same
+from rag.errors import BusyError
 from rag.filters.predicate import literal
-from rag.records import Collection
+from rag.records import AccessRecord, Collection
 from rag.store import catalog, maintenance, schema
-from rag.store.connection import connect, database_folder, engine_errors
+from rag.store.access_writer import access_table, create_access_table, revised
+from rag.store.connection import connect, engine_errors, table_folder
 from rag.store.folder import forget_tenant, locked, make_key, note_tenant, prepare, read_key
 from rag.store.runs import drop_runs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     import lancedb
 
     from rag.records import Access, Distance, EmbedderIdentity, FieldType, Language, Visibility
-    from rag.store.schema import NewSource
+    from rag.store.access_writer import AccessTable
+    from rag.store.schema import Claim, NewSource
 
 CATALOG_WAIT_SECONDS = 15
 CATALOG_COMPACTED = 32  # commits; each row is a file of its own until then, and 2,000 slow a first search
 DEFAULT_LANGUAGE: Language = "English"
+HIDDEN = "purged:"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSource:
-    """What ingestion must know of a stored source to tell whether it changed."""
+    """What ingestion must know of a stored source to tell whether it changed, or moved."""
 
     id: str
     uri: str
     digest: str
     chunk_count: int
+    title: str
+    metadata: Mapping[str, str]
+    record: AccessRecord
 
 
-class _Counted(NamedTuple):
-    """What a source says of its chunks: how many, and of which access record they hold copies."""
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Where a source went, and what counts for who may see it there."""
 
-    chunks: int
-    revision: int
+    uri: str
+    metadata: Mapping[str, str]
+    claim: Claim
 
 
 class CollectionWriter:
@@ -81,144 +93,250 @@ class CollectionWriter:
         self._opened_at = time.time()
         self._changed = False
         self._incomplete: frozenset[str] = frozenset()
+        self._ids: dict[str, str] = {}
+        self._taken: set[str] = set()
 
     def source_id(self, uri: str) -> str:
-        """The id of the source that comes from `uri`: stable, and not to be guessed without the key."""
-        name = json.dumps([self.collection.tenant, self.collection.name, uri]).encode()
-        digest = hashlib.blake2b(name, key=self._key, digest_size=10).digest()
+        """The id of the source that comes from `uri`: stable, and not to be guessed without the key.
+
+        A document that moved took its id along: what then comes to its old place gets another.
+        """
+        if self.hidden(uri) in self._ids:
+            return self._ids[self.hidden(uri)]
+        if uri not in self._ids:
+            derived = (self._derived(uri, number) for number in count())
+            self._ids[uri] = next(id_ for id_ in derived if id_ not in self._taken)
+            self._taken.add(self._ids[uri])
+        return self._ids[uri]
+
+    def _derived(self, uri: str, number: int) -> str:
+        parts = [self.collection.tenant, self.collection.name, uri, *([number] if number else [])]
+        digest = hashlib.blake2b(json.dumps(parts).encode(), key=self._key, digest_size=10).digest()
         return base64.b32encode(digest).decode().lower()
 
-    async def known(self) -> dict[str, KnownSource]:
-        """The stored sources by URI; one that lacks chunks has no digest, so that it is made anew."""
+    def hidden(self, uri: str) -> str:
+        """What is kept of a URI once it was purged: enough to know it and its folder again, with the key."""
+        folder, _, name = uri.rpartition("/")
+        parts = [
+            hashlib.blake2b(part.encode(), key=self._key, digest_size=16).hexdigest()
+            for part in (folder, name)
+        ]
+        return HIDDEN + "/".join(parts)
+
+    async def records(self) -> dict[str, AccessRecord]:
+        """All that the tenant keeps of who may see what, by id; also of sources that are gone."""
+        async with self._access() as table:
+            return await table.records()
+
+    async def known(self, records: Mapping[str, AccessRecord] | None = None) -> dict[str, KnownSource]:
+        """The stored sources by URI; one that lacks chunks has no digest, so that it is made anew.
+
+        `records` are the tenant's, where they have been read.
+        """
+        records = await self.records() if records is None else records
+        mine = [one for one in records.values() if one.collection == self.collection.name]
+        self._ids |= {one.uri: one.id for one in sorted(mine, key=lambda one: one.present)}
+        self._taken |= {one.id for one in mine}
         with engine_errors("reading sources"):
-            query = self._sources.query().select(["id", "uri", "digest", "chunk_count"])
-            rows = (await query.to_arrow()).to_pylist()
+            columns = ["id", "uri", "digest", "chunk_count", "title", "metadata"]
+            rows = (await self._sources.query().select(columns).to_arrow()).to_pylist()
         for row in rows:
             row["digest"] = "" if row["id"] in self._incomplete else row["digest"]
-        return {row["uri"]: KnownSource(**row) for row in rows}
+            row["metadata"] = json.loads(row["metadata"])
+        return {row["uri"]: KnownSource(record=records[row["id"]], **row) for row in rows}
 
-    async def replace(self, items: Sequence[NewSource]) -> None:
+    async def remember(self, folders: Mapping[str, Access]) -> None:
+        """Record what folders, by URI, were ingested with, for what appears in them later."""
+        records = [
+            AccessRecord(self._derived(uri, -1), "", uri, replace(access, revision=1))
+            for uri, access in folders.items()
+        ]
+        async with self._access() as table:
+            await table.put(records)
+
+    async def forget(self, ids: Iterable[str]) -> None:
+        """Delete the records of sources that are gone: what comes back has no rights of before."""
+        async with self._access() as table:
+            gone = [id_ for id_, one in (await table.of(ids)).items() if not one.present or one.is_folder]
+            await table.forget(gone)
+
+    async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
         """Store these sources; of those that were there before, only the new version remains.
 
-        Who may see a source that was there before stays as it is, unless `set_access` says otherwise.
+        Returns who may see each, by id, as `Claim` says. That is recorded first: a text is never visible
+        under rights that are wider than its own.
         """
         generation = secrets.token_hex(8)
-        ids = [item.source.id for item in items]
+        claims = {item.source.id: (item.source.uri, item.claim) for item in items}
         with engine_errors("writing"):
             self._changed = True
-            access = await self._access_for(items)
-            await self._chunks.add(self._chunk_rows(items, generation, access))
-            rows = [
-                schema.source_row(item, generation=generation, access=access[item.source.id])
-                for item in items
-            ]
+            records, widely = await self._settle(claims)
+            await self._chunks.add(self._chunk_rows(items, generation, records))
+            rows = [schema.source_row(item, generation=generation) for item in items]
             upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             await upsert.execute(pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA))
-            stale = f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
+            stale = f"{schema.one_of('source_id', claims)} AND (generation <> {literal(generation)})"
             await self._chunks.delete(stale)
+        await self._note_copied(widely)
+        await self.copy_labels()
+        return records
 
-    async def _access_for(self, items: Sequence[NewSource]) -> dict[str, Access | None]:
-        """The record that each source is to have."""
-        there = await self.access(item.source.id for item in items)
-        access = {}
-        for item in items:
-            known, id_ = item.source.id in there, item.source.id
-            access[id_] = there[id_] if known and not item.set_access else item.access
-            if known and item.set_access and item.access:
-                access[id_] = _revised(item.access, there[id_])
-        return access
+    async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
+        """Record who may see sources whose text stays as it is: their URIs and claims by id."""
+        records, _ = await self._settle(claims)
+        await self.copy_labels()
+        return records
+
+    async def move(self, moved: Mapping[str, Moved]) -> dict[str, AccessRecord]:
+        """Give sources other URIs and metadata, by id; ids, texts and vectors stay. Returns as `replace`."""
+        records, _ = await self._settle({id_: (one.uri, one.claim) for id_, one in moved.items()})
+        rows = [
+            {"id": id_, "uri": one.uri, "metadata": json.dumps(dict(one.metadata), ensure_ascii=False)}
+            for id_, one in moved.items()
+        ]
+        fields = [schema.SOURCES_SCHEMA.field(name) for name in ("id", "uri", "metadata")]
+        with engine_errors("moving sources"):
+            self._changed = True
+            update = self._sources.merge_insert("id").when_matched_update_all()
+            await update.execute(pa.Table.from_pylist(rows, schema=pa.schema(fields)))
+        await self.copy_labels()
+        return records
+
+    async def _settle(
+        self, claims: Mapping[str, tuple[str, Claim]]
+    ) -> tuple[dict[str, AccessRecord], list[AccessRecord]]:
+        """Record who may see these sources; all records by id, and those whose chunks hold older labels."""
+        async with self._access() as table:
+            needed = {*claims, *chain.from_iterable(claim.narrowed_by for _, claim in claims.values())}
+            there = await table.of(needed)
+            settled = {}
+            for id_, (uri, claim) in claims.items():
+                others = [there[one].access for one in sorted(claim.narrowed_by) if one in there]
+                settled[id_] = settle(there.get(id_), claim, others, self._record(id_, uri, claim))
+            await table.put([one for id_, one in settled.items() if one != there.get(id_)])
+        behind = [one for id_, one in settled.items() if not one.copied and id_ in there]
+        return settled, behind
+
+    def _record(self, id_: str, uri: str, claim: Claim) -> AccessRecord:
+        return AccessRecord(id_, self.collection.name, uri, claim.access, claim.content, claim.word)
 
     def _chunk_rows(
-        self, items: Sequence[NewSource], generation: str, access: Mapping[str, Access | None]
+        self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
     ) -> pa.Table:
         fields = self.collection.fields
         parts = [
-            schema.chunk_rows(item, generation=generation, access=access[item.source.id], fields=fields)
+            schema.chunk_rows(
+                item, generation=generation, access=records[item.source.id].access, fields=fields
+            )
             for item in items
         ]
         return pa.concat_tables(parts)
 
     async def access(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """The access records of those sources that there are."""
-        query = self._sources.query().where(schema.one_of("id", ids))
-        rows = (await query.select(["id", "revision", *schema.ACCESS_COLUMNS]).to_arrow()).to_pylist()
-        return {row["id"]: schema.access_record(row) for row in rows}
+        """Who may see those sources that there are."""
+        async with self._access() as table:
+            return {id_: one.access for id_, one in (await table.of(ids)).items() if one.present}
 
     async def set_access(self, records: Mapping[str, Access]) -> None:
-        """Give sources their access records; in force for every reader from the first commit of each.
-
-        The source's own record comes first. What is left of its copies after a crash, `sweep` mends.
-        """
-        with engine_errors("changing access"):
-            self._changed = True
-            there = await self.access(records)
-            for id_, record in records.items():
-                revised = _revised(record, there[id_])
-                await self._sources.update(schema.access_values(revised), where=schema.one_of("id", [id_]))
-                await self._chunks.update(
-                    schema.label_values(revised), where=schema.one_of("source_id", [id_])
-                )
+        """Give sources their access records; in force for every reader from the one commit."""
+        async with self._access() as table:
+            there = await table.of(records)
+            await table.put([revised(one, records[id_]) for id_, one in there.items()])
+        await self.copy_labels()
 
     async def remove(self, ids: Sequence[str]) -> None:
-        """Remove sources; they are invisible from the first of the two commits."""
+        """Remove sources; they are invisible from the first commit. Who might see them stays recorded."""
         with engine_errors("removing"):
             self._changed = True
             await self._sources.delete(schema.one_of("id", ids))
             await self._chunks.delete(schema.one_of("source_id", ids))
+        await self._note_gone(ids)
+
+    async def _note_gone(self, ids: Iterable[str]) -> None:
+        async with self._access() as table:
+            there = (await table.of(ids)).values()
+            await table.put([replace(one, present=False, copied=True) for one in there])
+
+    async def copy_labels(self) -> None:
+        """Bring the chunks' copies of access records up to date, wherever they are behind."""
+        async with self._access() as table:
+            behind = await table.records(f"(NOT copied) AND {schema.PRESENT} AND {self._mine}")
+        alike: dict[str, list[AccessRecord]] = defaultdict(list)
+        for record in behind.values():
+            alike[json.dumps(schema.label_values(record.access))].append(record)
+        for records in alike.values():
+            ids = [one.id for one in records]
+            with engine_errors("copying access records"):
+                self._changed = True
+                values = schema.label_values(records[0].access)
+                await self._chunks.update(values, where=schema.one_of("source_id", ids))
+            await self._note_copied(records)
+
+    async def _note_copied(self, copied: Sequence[AccessRecord]) -> None:
+        """Say of records that the chunks hold them; not of those that have changed since."""
+        if not copied:
+            return
+        async with self._access() as table:
+            there = await table.of(one.id for one in copied)
+            await table.put([replace(one, copied=True) for one in copied if there.get(one.id) == one])
 
     async def purge(self) -> None:
         """Write everything anew, so that no file, older version or index holds what was removed.
 
-        Servers that run keep files open that are gone; what these held is on the disk until they end.
+        Who might see it stays recorded, but not the names of its files. Servers that run keep files open
+        that are gone; what these held is on the disk until they end.
         """
         with engine_errors("purging"):
-            await maintenance.purge_chunks(self._chunks, self.collection)
-            await maintenance.purge_rows(self._sources, "length")
+            chunks, sources = _folders(self.data, self.collection)
+            await maintenance.purge_chunks(self._chunks, self.collection, chunks)
+            await maintenance.purge_rows(self._sources, "length", sources)
+        async with self._access() as table:
+            gone = await table.records(f"(NOT present) AND {self._mine}")
+            named = [one for one in gone.values() if not one.uri.startswith(HIDDEN)]
+            await table.put([replace(one, uri=self.hidden(one.uri)) for one in named])
+            await table.purge()
         _sync_tables(self.data, self.collection, self._opened_at)
 
     async def sweep(self) -> None:
-        """Delete chunks that no source counts, mend their copies of access records, and note what is missing.
+        """Delete chunks that no source counts, mend what records say of sources, and note what is missing.
 
-        A run that was killed leaves the former, a change of access that was cut short stale copies, and a
-        power failure sources that lack chunks.
+        A run that was killed leaves the former and records of sources that never came, a change of access
+        that was cut short stale copies, and a power failure sources that lack chunks.
         """
         leftovers: dict[str, list[str]] = defaultdict(list)
         with engine_errors("looking for leftovers"):
-            counted = await self._counted_chunks()
-            stored: Counter[tuple[str, str]] = Counter()
-            stale = set()
-            for row in await self._chunk_groups():
-                key = row["source_id"], row["generation"]
-                stored[key] += row["count_all"]
-                if key in counted and row["revision"] != counted[key].revision:
-                    stale.add(row["source_id"])
+            sources = await self._source_rows()
+            counted = {(row["id"], row["generation"]): row["chunk_count"] for row in sources}
+            stored = await self._stored_chunks()
             for source_id, generation in stored.keys() - counted.keys():
                 leftovers[generation].append(source_id)
             for generation, ids in leftovers.items():
                 self._changed = True
                 theirs = schema.one_of("source_id", ids)
                 await self._chunks.delete(f"{theirs} AND (generation = {literal(generation)})")
-            await self._mend_copies(stale)
-        self._incomplete = frozenset(key[0] for key, one in counted.items() if stored[key] != one.chunks)
+        await self._mend_records({row["id"]: row["uri"] for row in sources})
+        await self.copy_labels()
+        self._incomplete = frozenset(key[0] for key, chunks in counted.items() if stored[key] != chunks)
 
-    async def _mend_copies(self, stale: Iterable[str]) -> None:
-        """Bring the copies of access records that the chunks of these sources hold up to date."""
-        for source_id, record in (await self.access(stale)).items():
-            self._changed = True
-            values = schema.label_values(record)
-            await self._chunks.update(values, where=schema.one_of("source_id", [source_id]))
+    async def _mend_records(self, uris: Mapping[str, str]) -> None:
+        """Let the records say which sources there are; nobody sees one without a record."""
+        async with self._access() as table:
+            mine = await table.records(self._mine)
+            wrong = [one for id_, one in mine.items() if one.present != (id_ in uris)]
+            name = self.collection.name
+            lost = [AccessRecord(id_, name, uri, None) for id_, uri in uris.items() if id_ not in mine]
+            await table.put([*(replace(one, present=not one.present) for one in wrong), *lost])
 
-    async def _chunk_groups(self) -> list[dict[str, Any]]:
-        """How many chunks there are of each source id, generation and revision of the access record."""
-        columns = ["source_id", "generation", "revision"]
+    async def _stored_chunks(self) -> Counter[tuple[str, str]]:
+        """How many chunks there are of each source id and generation."""
+        columns = ["source_id", "generation"]
         rows = (await self._chunks.query().select(columns).to_arrow()).group_by(columns)
-        return rows.aggregate([([], "count_all")]).to_pylist()
+        counts = rows.aggregate([([], "count_all")]).to_pylist()
+        return Counter({(row["source_id"], row["generation"]): row["count_all"] for row in counts})
 
-    async def _counted_chunks(self) -> dict[tuple[str, str], _Counted]:
-        """What there should be of each source id and generation, by what the sources say."""
-        query = self._sources.query().select(["id", "generation", "chunk_count", "revision"])
-        rows = (await query.to_arrow()).to_pylist()
-        return {(row["id"], row["generation"]): _Counted(row["chunk_count"], row["revision"]) for row in rows}
+    async def _source_rows(self) -> list[dict[str, Any]]:
+        query = self._sources.query().select(["id", "uri", "generation", "chunk_count"])
+        return (await query.to_arrow()).to_pylist()
 
     async def finish(self) -> None:
         """Bring indexes up to date, compact, and flush to disk what this writer wrote."""
@@ -227,6 +345,41 @@ class CollectionWriter:
                 return
             await maintenance.compact(self._chunks, self._sources, self.collection)
         _sync_tables(self.data, self.collection, self._opened_at)
+
+    def _access(self) -> AbstractAsyncContextManager[AccessTable]:
+        return access_table(self.data, self.collection.tenant)
+
+    @property
+    def _mine(self) -> str:
+        return f"(collection = {literal(self.collection.name)})"
+
+
+def settle(
+    own: AccessRecord | None, claim: Claim, others: Iterable[Access | None], fresh: AccessRecord
+) -> AccessRecord:
+    """The record that a source is to have: its own where it has one, narrowed by whatever else may count.
+
+    `own` is what is recorded under its id, also where the source was gone, `fresh` what it would be new.
+    `others` are the records that it must not be wider than.
+    """
+    if own is None:
+        return replace(fresh, access=_first(narrower(fresh.access, *others)))
+    if claim.set_access:
+        access = claim.access
+    else:
+        access = narrower(own.access, *others)
+        if (
+            claim.word != own.word and claim.asked
+        ):  # it may tighten its rights, but undo nothing with old words
+            access = narrower(access, claim.asked)
+        if claim.moved_rules or (not own.present and own.content != claim.content):
+            access = narrower(access, claim.access)
+    kept = replace(own, uri=fresh.uri, content=fresh.content, word=fresh.word, present=True)
+    return kept if same(own.access, access) else revised(kept, access)
+
+
+def _first(access: Access | None) -> Access | None:
+    return access and replace(access, revision=1)
 
 
 async def ensure_collection(  # noqa: PLR0913 what a collection is made of
@@ -252,10 +405,10 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     prepare(data)
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
-        if not _table_folder(data, schema.COLLECTIONS).exists():  # with another key, ids would change
+        if not table_folder(data, schema.COLLECTIONS).exists():  # with another key, ids would change
             make_key(data)
         note_tenant(data, tenant, filterable=bool(fields))
-        maintenance.repair(_table_folder(data, schema.COLLECTIONS))
+        maintenance.repair(table_folder(data, schema.COLLECTIONS))
         database = await connect(data)
         collections = await database.create_table(
             schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
@@ -276,13 +429,15 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             dict(fields),
             visibility,
         )
+        await create_access_table(database, tenant)
         await _create_tables(database, collection)
         maintenance.sync_to_disk(data / "tenants", started)
+        maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
         _sync_tables(data, collection, started)  # before the row says that they are there
         await collections.add(catalog.collection_row(collection))
         if await collections.version() % CATALOG_COMPACTED == 0:
             await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
-        maintenance.sync_to_disk(_table_folder(data, schema.COLLECTIONS), started)
+        maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
         return collection
 
 
@@ -294,21 +449,41 @@ async def open_writer(data: Path, collection: Collection) -> AsyncIterator[Colle
         BusyError: another process writes to it.
         ConfigurationError: the data folder's key is gone, or the folder can't be written.
     """
-    names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
-    with locked(data, f"{collection.tenant}.{collection.name}", seconds=0):
-        for name in names:
-            maintenance.repair(_table_folder(data, name))
-        with engine_errors("opening the collection"):
-            database = await connect(data)
-            chunks, sources = [await database.open_table(name) for name in names]
-            await maintenance.create_chunk_indexes(chunks, collection.language)
-        writer = CollectionWriter(collection, chunks, sources, key=read_key(data), data=data)
+    async with _opened(data, collection) as writer:
         await writer.sweep()
         yield writer
 
 
-async def drop_collection(data: Path, collection: Collection) -> None:
-    """Remove a collection with everything in it.
+@asynccontextmanager
+async def _opened(data: Path, collection: Collection) -> AsyncIterator[CollectionWriter]:
+    names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
+    with locked(data, f"{collection.tenant}.{collection.name}", seconds=0):
+        for name in names:
+            maintenance.repair(table_folder(data, name))
+        with engine_errors("opening the collection"):
+            database = await connect(data)
+            chunks, sources = [await database.open_table(name) for name in names]
+            await maintenance.create_chunk_indexes(chunks, collection.language)
+        yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data)
+
+
+async def copy_labels(data: Path, collection: Collection) -> bool:
+    """Bring a collection's copies of access records up to date; False where the one who writes to it will.
+
+    Raises:
+        StoreError: the storage failed. The records are in force all the same.
+    """
+    try:
+        async with _opened(data, collection) as writer:
+            await writer.copy_labels()
+            await writer.finish()
+    except BusyError:
+        return False
+    return True
+
+
+async def drop_collection(data: Path, collection: Collection, *, forget: Iterable[str] = ()) -> None:
+    """Remove a collection with everything in it; who might see its sources stays recorded but of `forget`.
 
     Raises:
         BusyError: another process writes to it.
@@ -323,8 +498,12 @@ async def drop_collection(data: Path, collection: Collection) -> None:
         collections = await database.open_table(schema.COLLECTIONS)
         started = time.time()
         await collections.delete(_is(tenant, name))
-        maintenance.sync_to_disk(_table_folder(data, schema.COLLECTIONS), started)  # no row without tables
+        maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)  # no row without tables
         await _drop_tables(database, tenant, name)
+        async with access_table(data, tenant) as table:
+            theirs = await table.records(f"(collection = {literal(name)})")
+            await table.put([replace(one, present=False, copied=True) for one in theirs.values()])
+            await table.forget(forget)
 
 
 def create_tenant(data: Path, tenant: str) -> None:
@@ -346,6 +525,8 @@ async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]
     for collection in collections:
         await drop_collection(data, collection)
     await drop_runs(data, tenant)
+    with engine_errors("removing the tenant"):
+        await (await connect(data)).drop_table(schema.access_table(tenant), ignore_missing=True)
     forget_tenant(data, tenant)
 
 
@@ -359,8 +540,14 @@ async def _create_tables(database: lancedb.AsyncConnection, collection: Collecti
 
 
 def _sync_tables(data: Path, collection: Collection, since: float) -> None:
-    for name in (schema.chunks_table, schema.sources_table):
-        maintenance.sync_to_disk(_table_folder(data, name(collection.tenant, collection.name)), since)
+    for folder in _folders(data, collection):
+        maintenance.sync_to_disk(folder, since)
+
+
+def _folders(data: Path, collection: Collection) -> tuple[Path, Path]:
+    """Where the tables of chunks and of sources lie."""
+    key = collection.tenant, collection.name
+    return table_folder(data, schema.chunks_table(*key)), table_folder(data, schema.sources_table(*key))
 
 
 async def _drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str) -> None:
@@ -368,13 +555,5 @@ async def _drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str
         await database.drop_table(table, ignore_missing=True)
 
 
-def _revised(access: Access, before: Access | None) -> Access:
-    return replace(access, revision=before.revision + 1 if before else 1)
-
-
 def _is(tenant: str, name: str) -> str:
     return f"(tenant = {literal(tenant)}) AND (name = {literal(name)})"
-
-
-def _table_folder(data: Path, table: str) -> Path:
-    return database_folder(data) / f"{table}.lance"

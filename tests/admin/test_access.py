@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
-NOT_FOUND = "refdesk-admin: Nothing readable has this id. Use an id or a uri from a search result.\n"
+NOT_FOUND = (
+    "refdesk-admin: No source has the id or path 'aaaaaaaaaaaaaaaa'; refdesk-admin sources lists them all.\n"
+)
 NOBODY = ""
 ANN = 'user = "ann"\ngroups = ["hr"]'
 BOB = 'user = "bob"\ngroups = ["it"]'
@@ -286,8 +288,9 @@ def test_a_changed_file_keeps_its_record_whatever_the_run_asks_for(office: Offic
     office.write("leave.md", "# Leave\n\nEverybody has thirty-one days of leave.\n")
     office.write("new.md", "# New\n\nNew days of leave.\n")
     assert office.ingest("--visibility", "tenant")["counts"]["replaced"] == 1
-    assert office.records() == {"leave.md": record("restricted", ("group:hr",)), "new.md": record("tenant")}
-    assert office.seen(BOB) == {"new.md"}
+    hr = record("restricted", ("group:hr",))
+    assert office.records() == {"leave.md": hr, "new.md": hr}
+    assert office.seen(BOB) == set()
     assert office.seen(ANN) == {"leave.md", "new.md"}
 
 
@@ -355,7 +358,7 @@ def test_new_rules_hold_for_sources_that_are_there_when_the_run_is_told_to(offic
     assert office.records()["hr/rules.md"] == record("tenant")
     office.ingest("--set-access")
     assert office.records() == {
-        "leave.md": record("tenant", revision=2),
+        "leave.md": record("tenant"),
         "hr/rules.md": record("restricted", ("group:hr",), ("user:bob",), revision=2),
     }
 

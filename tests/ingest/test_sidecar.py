@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,6 @@ from rag.records import Access
 from rag.settings import IngestSettings
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
 DOCUMENT = parse(b"---\nyear: 1999\nAllow: group:everyone\n---\n# Plans\n\ntext\n", "plans.md")
@@ -53,8 +53,8 @@ def test_its_title_and_date_are_the_documents() -> None:
 def test_who_may_see_it_is_said_in_one_place() -> None:
     rights = Rights("tenant", of_documents=True)
 
-    def access(toml: bytes) -> Access:
-        return rights.access("plans.md", described(DOCUMENT, toml).metadata)
+    def access(toml: bytes) -> Access | None:
+        return rights.claim(Path("/notes/plans.md"), described(DOCUMENT, toml).metadata).access
 
     everyone, hr = Access("restricted", frozenset({"group:everyone"}), revision=1), frozenset({"group:hr"})
     assert access(b"year = 1") == everyone

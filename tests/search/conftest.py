@@ -79,4 +79,4 @@ async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
 @pytest.fixture
 def blind(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes the engine let everything through, so that only the gate keeps anything back."""
-    return lambda: monkeypatch.setattr("rag.access.predicate", lambda _principal: "(true)")
+    return lambda: monkeypatch.setattr("rag.access.predicate", lambda _principal, _case: "(true)")

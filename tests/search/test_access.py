@@ -223,8 +223,7 @@ async def test_the_gate_keeps_back_what_a_stale_copy_lets_through_and_counts_it(
     await shelf.put("control", "pendulum too")
     desk = shelf.desk()
     assert await _found(desk, BOB, mode) == {"a", "control"}
-    sources = await (await connect(shelf.data)).open_table(schema.sources_table("default", "documents"))
-    await sources.update(schema.access_values(ONLY_ANN), where=schema.one_of("id", [source.id]))
+    await shelf.small.recorded(shelf.data, source.id, ONLY_ANN)
     assert desk.alarms == 0
     assert await _found(desk, BOB, mode) == {"control"}
     assert desk.alarms == 1
@@ -237,10 +236,10 @@ async def test_the_gate_keeps_back_what_a_stale_copy_lets_through_and_counts_it(
 async def test_a_list_goes_on_behind_what_the_gate_keeps_back(shelf: Shelf) -> None:
     made = {(await shelf.put(name, "pendulum")).id: name for name in "abcdef"}
     first = min(made)
-    sources = await (await connect(shelf.data)).open_table(schema.sources_table("default", "documents"))
+    records = await (await connect(shelf.data)).open_table(schema.access_table("default"))
     desk = shelf.desk()
     assert {source.id for source in await desk.sources(BOB, after=("", ""), limit=3)} == set(sorted(made)[:3])
-    await sources.update({"visibility": "restricted"}, where=schema.one_of("id", [first]))
+    await records.update({"visibility": "restricted"}, where=schema.one_of("id", [first]))
     listed = [source.id for source in await desk.sources(BOB, after=("", ""), limit=3)]
     assert listed == sorted(made)[1:4]
     rest = await desk.sources(BOB, after=("documents", listed[-1]), limit=3)
@@ -260,8 +259,7 @@ async def test_the_gate_holds_a_source_to_the_filter_by_its_own_fields(shelf: Sh
 async def test_a_source_whose_copies_are_stale_the_other_way_is_missing_but_safe(shelf: Shelf) -> None:
     source = await shelf.put("a", "pendulum one", access=ONLY_ANN)
     desk = shelf.desk()
-    sources = await (await connect(shelf.data)).open_table(schema.sources_table("default", "documents"))
-    await sources.update(schema.access_values(Access("tenant")), where=schema.one_of("id", [source.id]))
+    await shelf.small.recorded(shelf.data, source.id, Access("tenant"))
     assert (await _found(desk, BOB), desk.alarms) == (set(), 0)
     assert await _titles(desk, BOB) == ["a"]
 

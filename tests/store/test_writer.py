@@ -15,6 +15,7 @@ from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
 from rag.records import Access, EmbedderIdentity
 from rag.settings import valid_name
 from rag.store import maintenance, schema
+from rag.store.access_writer import change_access
 from rag.store.connection import connect, database_folder
 from rag.store.reader import CollectionReader, Reader
 from rag.store.writer import drop_collection, ensure_collection
@@ -104,13 +105,13 @@ async def test_a_change_of_access_that_was_cut_short_is_finished_by_the_next_wri
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, name, "one", "two") for name in "ab"])
         id_ = writer.source_id("a")
-    sources = await (await connect(tmp_path)).open_table(schema.sources_table("default", "documents"))
-    values = schema.access_values(Access("restricted", frozenset({"user:ann"}), revision=7))
-    await sources.update(values, where=schema.one_of("id", [id_]))
-    assert await _copies(tmp_path) == {("*", 0)}
+    only_ann = Access("restricted", frozenset({"user:ann"}))
+    changed = await change_access(tmp_path, "default", [id_], lambda _before: only_ann)
+    assert [after.access for _, after in changed.values()] == [replace(only_ann, revision=2)]
+    assert await _copies(tmp_path) == {("*", 1)}
     async with await small_desk.writing(tmp_path):
         pass
-    assert await _copies(tmp_path) == {("*", 0), ("+user:ann", 7)}
+    assert await _copies(tmp_path) == {("*", 1), ("+user:ann ~+user:ann", 2)}
 
 
 async def _copies(data: Path) -> set[tuple[str, int]]:

@@ -9,6 +9,7 @@ from rag.evaluate.bench.engine import TENANT
 from rag.evaluate.bench.stock import new_source, paragraphs
 from rag.records import Access
 from rag.store.reader import Reader
+from rag.store.schema import Claim
 from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def change(
 def _note(bench: Bench, writer: CollectionWriter, word: str) -> NewSource:
     texts = [f"{sentence} {word}." for sentence in bench.sentences[:3]]
     new = new_source(writer, word, "\n\n".join(texts), paragraphs(texts), bench.vectors[:3])
-    return replace(new, access=THEIRS)
+    return replace(new, claim=Claim(THEIRS))
 
 
 async def _bring(writer: CollectionWriter, note: NewSource) -> None:

@@ -13,7 +13,7 @@ from rag.evaluate.bench.corpus import SEED
 from rag.evaluate.bench.engine import TENANT
 from rag.records import Access, Passage, Source
 from rag.settings import DEFAULT_COLLECTION
-from rag.store.schema import NewSource
+from rag.store.schema import Claim, NewSource
 from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _guarded(new: NewSource, number: int) -> NewSource:
     """A source with fields to filter by, and hidden from guests if it is a tenth one."""
     denied = frozenset({f"group:{DENIED_GROUP}"} if number % 10 == 9 else ())  # noqa: PLR2004 the tenth
     access = Access("tenant", deny=denied)
-    return replace(new, access=access, fields={"number": number, "tags": (TAGS[number % 2],)})
+    return replace(new, claim=Claim(access), fields={"number": number, "tags": (TAGS[number % 2],)})
 
 
 def paragraphs(texts: Sequence[str]) -> list[Passage]:
@@ -131,4 +131,4 @@ def new_source(
         length=len(text),
         ingested_at=datetime.now(UTC),
     )
-    return NewSource(source, text, (), passages, vectors, access=Access("tenant"))
+    return NewSource(source, text, (), passages, vectors, Claim(Access("tenant")))

@@ -1,0 +1,126 @@
+"""What counts for who may see each document of a run, and what people must be told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rag.access import in_words, is_narrowed, narrower, same
+from rag.ingest.recorded import NONE, local_path, path_of
+from rag.store.schema import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rag.ingest.recorded import Recorded
+    from rag.ingest.rights import Rights
+    from rag.records import Access, AccessRecord
+    from rag.store.writer import KnownSource
+
+
+class Claims:
+    """The claims of a run's documents, by what the run was told and by what is recorded.
+
+    `why` says, by URI, for what reason a document may get narrower rights than it was to have.
+    """
+
+    def __init__(self, rights: Rights, recorded: Recorded) -> None:
+        self.rights = rights
+        self._recorded = recorded
+        self._why: dict[str, str] = {}
+        self._kept: list[tuple[Access | None, Access]] = []
+        self._narrowed_folders: dict[str, Access] = {}
+
+    def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
+        """What to record of these folders, by URI: what they are ingested with now, as far as it is new.
+
+        Without `set_access` it can only become narrower than what they were ingested with before.
+        """
+        remembered = dict(self._recorded.folders)
+        if asked := self.rights.asked:
+            wanted = asked.record(self.rights.usual)
+            for uri in (folder.as_uri() for folder in folders):
+                before = wanted if self.rights.set_access else remembered.get(uri, wanted)
+                remembered[uri] = narrower(before, wanted) or wanted
+                if not same(remembered[uri], wanted):
+                    self._narrowed_folders[uri] = remembered[uri]
+        self.rights = replace(self.rights, folders=remembered)
+        return {uri: one for uri, one in remembered.items() if one != self._recorded.folders.get(uri)}
+
+    def of_document(
+        self, path: Path, metadata: Mapping[str, str], content: str, id_: str, source: KnownSource | None
+    ) -> Claim:
+        """That of a document that was read; `source` is the one that it is a new version of, or moved from.
+
+        Raises:
+            ParseError: what it says of who may see it can't be understood.
+        """
+        claim = self.rights.claim(path, metadata, content)
+        if claim.set_access:
+            return claim
+        if source:
+            self.note_kept(source, path)
+        if source and source.record.content == content:
+            return replace(claim, moved_rules=self._other_rules(source, path))
+        narrowing = self._recorded.alike(id_, path.as_uri(), content)
+        if narrowing is NONE and source is None:
+            narrowing = self._recorded.folder_others(path.as_uri(), claim.access)
+        self._why[path.as_uri()] = narrowing.why
+        return replace(claim, narrowed_by=narrowing.ids)
+
+    def of_moved(self, source: KnownSource, path: Path, candidates: frozenset[str]) -> Claim:
+        """That of a document that moved as it is: it takes its rights along.
+
+        It could be any of the `candidates`, so it is kept from whom one of them is kept; and where other
+        rights were given to its new place than to its old one, also from whom these keep out.
+        """
+        place = self.rights.of_place(path)
+        record = source.record
+        claim = Claim(place, content=record.content, word=record.word, narrowed_by=candidates - {source.id})
+        if self.rights.set_access:
+            return replace(claim, set_access=place is not None)
+        self.note_kept(source, path)
+        return replace(claim, moved_rules=self._other_rules(source, path))
+
+    def _other_rules(self, source: KnownSource, path: Path) -> bool:
+        """Whether a source moved to a place of which something else was said than of its old one."""
+        if source.uri == path.as_uri():
+            return False
+        before = self.rights.of_place(Path(local_path(source.uri)), asked=False)
+        place = self.rights.of_place(path)
+        return place is not None and not same(before, place)
+
+    def note_kept(self, source: KnownSource, path: Path) -> None:
+        """Remember a source of which something else is said than its rights are, and that keeps them."""
+        place, access = self.rights.of_place(path), source.record.access
+        if place and ((self.rights.asked and not same(access, place)) or is_narrowed(place, access)):
+            self._kept.append((access, place))
+
+    def remarks(self, uri: str, claim: Claim, record: AccessRecord) -> Iterator[str]:
+        """What is not as one would expect of the rights that a source has got."""
+        before, access = self._recorded.by_id.get(record.id), record.access
+        if before and not before.present:
+            yield "it is back, with the rights that it had"
+        if before and not same(before.access, access):
+            yield f"now {in_words(access)}"
+        elif before is None and not same(claim.access, access):
+            yield f"{in_words(access)}: {self._why.get(uri) or 'others have narrower rights'}"
+        if claim.asked and not same(claim.asked, access) and (before is None or before.word != claim.word):
+            yield f"it asks to be {in_words(claim.asked)}, and is {in_words(access)}"
+
+    def notes(self, paths: Iterable[Path]) -> Iterator[str]:
+        """What must be known of the rights of the run as a whole."""
+        for uri, access in self._narrowed_folders.items():
+            yield (
+                f"New files in {path_of(uri)} are {in_words(access)}, as it was ingested before; "
+                "--set-access changes that."
+            )
+        for pattern in self.rights.unmatched(paths):
+            yield f"The access rule for {pattern} matched no file."
+        if self._kept:
+            wider = sum(1 for access, place in self._kept if is_narrowed(place, access))
+            yield (
+                f"{len(self._kept)} sources that are there keep the rights that they have, {wider} of them "
+                "wider than is said now. --set-access changes them."
+            )

@@ -1,0 +1,97 @@
+"""A tenant's access records, as the query side reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from rag.filters.predicate import literal
+from rag.store import schema
+from rag.store.connection import engine_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import timedelta
+
+    import lancedb
+    import pyarrow as pa
+
+    from rag.records import Access, AccessRecord
+
+KEPT = 100_000  # records remembered, some 30 MB at most
+NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"
+
+
+class AccessReader:
+    """The records of one tenant. What is remembered of them counts until the table's next commit."""
+
+    def __init__(self, table: lancedb.AsyncTable, timeout: timedelta) -> None:
+        self._table = table
+        self._timeout = timeout
+        self._records: dict[str, Access | None] = {}
+        self._any: dict[tuple[str, str], bool] = {}
+        self._pending: tuple[AccessRecord, ...] | None = None
+        self.version = -1
+
+    async def refresh(self) -> int:
+        """Forget what another process has changed since; the version that counts now."""
+        with engine_errors("reading access records"):
+            version = await self._table.version()
+        if version != self.version or len(self._records) > KEPT or len(self._any) > KEPT:
+            self._records, self._any, self._pending, self.version = {}, {}, None, version
+        return version
+
+    async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
+        """Who may see these sources; None, and that is nobody, where nothing is recorded.
+
+        Call `refresh` before: this answers from what is remembered.
+        """
+        wanted, known = set(ids), self._records
+        if missing := wanted - known.keys():
+            columns = ["id", "revision", *schema.ACCESS_COLUMNS]
+            rows = await self._rows(schema.one_of("id", missing), columns)
+            known |= dict.fromkeys(missing) | {row["id"]: schema.access_record(row) for row in rows}
+        return {id_: known[id_] for id_ in wanted}
+
+    async def has_any(self, collection: str, where: str) -> bool:
+        """Whether any source of a collection satisfies the predicate on labels."""
+        await self.refresh()
+        key = collection, where
+        if key not in self._any:
+            theirs = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
+            self._any[key] = bool(await self._rows(theirs, ["id"], limit=1))
+        return self._any[key]
+
+    async def page(self, collection: str, after: str, limit: int, where: str) -> list[str]:
+        """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate."""
+        theirs = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND (id > {literal(after)})"
+        return sorted(row["id"] for row in await self._rows(f"{theirs} AND {where}", ["id"]))[:limit]
+
+    async def pending(self) -> tuple[AccessRecord, ...]:
+        """The records that changed and whose labels the chunks don't hold yet."""
+        await self.refresh()
+        if self._pending is None:
+            rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
+            self._pending = tuple(schema.stored_record(row) for row in rows)
+        return self._pending
+
+    async def names_groups(self) -> bool:
+        """Whether any record names a group, so that who asks must be known with their groups."""
+        await self.refresh()
+        return bool(await self._rows(NAMES_GROUP, ["id"], limit=1))
+
+    async def _rows(self, where: str, columns: list[str], limit: int | None = None) -> list[dict[str, Any]]:
+        with engine_errors("reading access records"):
+            query = self._table.query().where(where).select(columns)
+            if limit is not None:
+                query = query.limit(limit)
+            return cast("pa.Table", await self._once_more(query)).to_pylist()
+
+    async def _once_more(self, query: Any) -> Any:  # noqa: ANN401 the engine's query classes share no base
+        """Run a query; once more if the version it began on was pruned meanwhile."""
+        try:
+            return await query.to_arrow(timeout=self._timeout)
+        except RuntimeError as error:
+            if "Not found" not in str(error):
+                raise
+            await self._table.checkout_latest()  # type: ignore[no-untyped-call]
+            return await query.to_arrow(timeout=self._timeout)
