@@ -251,13 +251,15 @@ def _free_port() -> int:
 
 
 def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., Remote]:
-    def begin(data: Path, *, more: Mapping[str, str] | None = None, **settings: str) -> Remote:
+    def begin(
+        data: Path, *, more: Mapping[str, str] | None = None, before: Sequence[str] = (), **settings: str
+    ) -> Remote:
         port, metrics_port = _free_port(), _free_port()
         own = {"http_metrics_port": str(metrics_port)}
         env = {f"REFDESK_{name.upper()}": value for name, value in (own | settings).items()}
         noise = folder / f"noise-{port}"
         process = subprocess.Popen(
-            [scripts.server, "--http", "--port", str(port), "--data", str(data)],
+            [*before, scripts.server, "--http", "--port", str(port), "--data", str(data)],
             env=scripts.environment | env | dict(more or {}),
             stderr=stack.enter_context(noise.open("wb")),
         )

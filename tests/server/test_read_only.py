@@ -1,0 +1,191 @@
+"""A data folder on a read-only mount is served like any other; what comes in elsewhere is seen through it."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+    from tests.server.conftest import Remote
+
+NAMESPACES = (
+    ["unshare", "--mount"],  # for root
+    ["unshare", "--mount", "--user", "--map-root-user"],  # for others, where the system lets them
+)
+REMOUNTED = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A data folder, and what to put before a command that then can't write in it."""
+
+    data: Path
+    texts: Path
+    before: tuple[str, ...]
+
+    @contextmanager
+    def open_for_writing(self) -> Iterator[None]:
+        """Commands without `before` may write meanwhile; on a mount of its own they always may."""
+        if not self.before:
+            permit(self.data, 0o700)
+        try:
+            yield
+        finally:
+            if not self.before:
+                permit(self.data, 0o500)
+
+    def state(self) -> dict[str, tuple[int, int]]:
+        """Every path of the data folder with its size and time of change."""
+        files = {str(path): path.stat() for path in (self.data, *self.data.rglob("*"))}
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in files.items()}
+
+
+def permit(folder: Path, mode: int) -> None:
+    """Give the owner so much of everything in a folder."""
+    folder.chmod(mode)
+    for path in folder.rglob("*"):
+        path.chmod(mode if path.is_dir() else mode & 0o600)
+
+
+def mounting(data: Path) -> tuple[str, ...] | None:
+    """What gives a command a read-only mount of the folder at its own path; None where the system won't."""
+    for namespace in NAMESPACES:
+        before = (*namespace, "sh", "-c", REMOUNTED, str(data))
+        try:
+            if subprocess.run([*before, "true"], capture_output=True, check=False).returncode == 0:
+                return before
+        except FileNotFoundError:  # no such command, as on macOS
+            return None
+    return None
+
+
+@pytest.fixture
+def shelf(scripts: Scripts, tmp_path: Path) -> Iterator[Shelf]:
+    data, texts = tmp_path / "data", tmp_path / "texts"
+    texts.mkdir()
+    (texts / "tea.md").write_text("# Tea\n\nTea is made of leaves.\n")
+    ingest(scripts, data, texts)
+    before = mounting(data)
+    if before is None:
+        permit(data, 0o500)
+    try:
+        if (
+            subprocess.run(
+                [*(before or ()), "touch", data / "new"], capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
+            pytest.skip("this user may neither mount a folder read-only nor be kept from writing in one")
+        yield Shelf(data, texts, before or ())
+    finally:
+        permit(data, 0o700)
+
+
+def ingest(scripts: Scripts, data: Path, texts: Path) -> None:
+    run = scripts.admin("ingest", texts, "--data", data)
+    assert run.returncode == 0, run.stderr
+
+
+async def texts_found(client: Client, query: str) -> str:
+    """All that a search brings, once each hit has been opened in every way there is."""
+    found = cast("dict[str, Any]", (await client.call_tool("search", {"query": query})).structured_content)
+    for hit in found["results"]:
+        opened = await client.call_tool("get_source", {"id": hit["id"]})
+        assert opened.structured_content
+        assert hit["text"] in opened.structured_content["text"]
+        assert hit["text"] in (await client.read_resource(hit["uri"])).model_dump()["contents"][0]["text"]
+    return "\n".join(hit["text"] for hit in found["results"])
+
+
+@pytest.mark.anyio
+async def test_over_standard_input_all_is_served_nothing_is_written_and_what_is_new_is_seen(
+    scripts: Scripts, shelf: Shelf, tmp_path: Path
+) -> None:
+    command: list[str] = [*shelf.before, scripts.server, "--data", str(shelf.data)]
+    server = StdioServerParameters(command=command[0], args=command[1:], env=scripts.environment)
+    before = shelf.state()
+    with (tmp_path / "noise").open("w") as errlog:
+        async with Client(stdio_client(server, errlog)) as client:
+            assert "made of leaves" in await texts_found(client, "tea")
+            assert len((await client.list_resources()).resources) == 1
+            assert shelf.state() == before
+
+            (shelf.texts / "jam.md").write_text("# Jam\n\nMarmalade is made of bitter oranges.\n")
+            with shelf.open_for_writing():
+                ingest(scripts, shelf.data, shelf.texts)
+            after = shelf.state()
+            assert after != before
+            assert "bitter oranges" in await texts_found(client, "marmalade")
+            assert len((await client.list_resources()).resources) == 2
+    assert shelf.state() == after
+    assert (tmp_path / "noise").read_text() == ""
+
+
+@pytest.mark.anyio
+async def test_over_http_all_is_served_nothing_is_written_and_what_is_new_or_revoked_is_seen(
+    scripts: Scripts, admin: Callable[..., Any], listen: Callable[..., Remote], shelf: Shelf
+) -> None:
+    with shelf.open_for_writing():
+        key = admin("key", "create", "--user", "ann", "--data", shelf.data)
+    before = shelf.state()
+    remote = listen(shelf.data, before=shelf.before)
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {key['key']}"}) as http,
+        Client(streamable_http_client(remote.url, http_client=http)) as client,
+    ):
+        assert "made of leaves" in await texts_found(client, "tea")
+        assert len((await client.list_resources()).resources) == 1
+        assert shelf.state() == before
+
+        (shelf.texts / "jam.md").write_text("# Jam\n\nMarmalade is made of bitter oranges.\n")
+        with shelf.open_for_writing():
+            ingest(scripts, shelf.data, shelf.texts)
+        assert "bitter oranges" in await texts_found(client, "marmalade")
+
+    assert remote.post(key["key"]).status_code == 200
+    with shelf.open_for_writing():
+        admin("key", "revoke", key["id"], "--data", shelf.data)
+    after = shelf.state()
+    assert remote.post(key["key"]).status_code == 401
+    assert remote.leave() == 0
+    assert shelf.state() == after
+    assert {line["level"] for line in remote.log()} <= {"info"}
+
+
+def test_what_would_write_is_refused_in_a_line_and_changes_nothing(scripts: Scripts, shelf: Shelf) -> None:
+    (shelf.texts / "jam.md").write_text("# Jam\n\nMarmalade is made of bitter oranges.\n")
+    before = shelf.state()
+    for words in (
+        ["ingest", shelf.texts],
+        ["remove", "--all"],
+        ["purge"],
+        ["key", "create", "--user", "ann"],
+    ):
+        command = [*shelf.before, scripts.folder / "refdesk-admin", *words, "--data", shelf.data]
+        run = subprocess.run(
+            command,
+            env=scripts.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode != 0
+        assert f"{shelf.data} can't be written" in run.stderr
+        assert "Traceback" not in run.stderr
+    assert shelf.state() == before
+    with shelf.open_for_writing():
+        ingest(scripts, shelf.data, shelf.texts)
+    assert shelf.state() != before
