@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.admin.console import command, counted, language_option, print_json, print_table
+from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections
 from rag.embed.open import open_embedder
 from rag.errors import ConfigurationError
@@ -62,8 +63,8 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
 @click.option(
     "--visibility",
     type=click.Choice(get_args(Visibility)),
-    default="tenant",
-    help="Of new sources: everybody in the tenant sees them (the default), or those that are allowed.",
+    help="Of new sources: everybody in the tenant sees them, or those that are allowed. By default tenant; "
+    "restricted where there are keys, OAuth or groups.",
 )
 @click.option(
     "--distance",
@@ -77,7 +78,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     *,
     name: str,
     fields: dict[str, FieldType],
-    visibility: Visibility,
+    visibility: Visibility | None,
     distance: Distance,
     language: Language | None,
     as_json: bool,
@@ -98,13 +99,16 @@ async def create_command(  # noqa: PLR0913 one parameter an option
             embedder.identity,
             language=language,
             fields=fields,
-            visibility=visibility,
+            visibility=visibility or first_visibility(settings),
             distance=distance,
         )
     if as_json:
         print_json(_json(made))
     else:
-        click.echo(f"Made the collection {name} with {counted(len(fields), 'field')}.")
+        click.echo(
+            f"Made the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
+            f"{'open to the tenant' if made.visibility == 'tenant' else 'restricted'}."
+        )
 
 
 @command("list")

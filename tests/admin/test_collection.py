@@ -68,7 +68,7 @@ def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
     assert inside.json("collection", "list") == {"collections": []}
 
     made = desk.run("collection", "create", "handbook", "--field", "year=integer").stdout
-    assert made == "Made the collection handbook with 1 field.\n"
+    assert made == ("Made the collection handbook with 1 field. New sources in it are open to the tenant.\n")
     inside.run("collection", "create", "closed", "--visibility", "restricted")
     assert [line.split() for line in desk.run("collection", "list").stdout.splitlines()] == [
         ["COLLECTION", "LANGUAGE", "VISIBILITY", "FIELDS"],
