@@ -98,8 +98,8 @@ class AccessSettings(Section):
 
     of_documents: bool = False
     letter_case: LetterCase = "allow"
-    rules: tuple[AccessRule, ...] = ()
     rules_case: RulesCase = "ignore"
+    rules: tuple[AccessRule, ...] = ()
 
 
 class EmbedderSettings(Section):
