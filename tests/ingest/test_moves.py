@@ -1,0 +1,387 @@
+"""What becomes of a source whose file moves, is copied, vanishes and comes back, and of who may see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.ingest.rights import Rights, Said
+from rag.ingest.run import Instructions, ingest
+from rag.records import Access
+from rag.settings import IngestSettings
+from rag.store.access_writer import change_access
+from rag.store.reader import Reader
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.embed import Embedder, TextKind
+    from rag.ingest.report import Outcome, Report
+    from rag.records import EmbedderIdentity, Vectors
+    from rag.store.reader import CollectionReader, StoredSource
+
+pytestmark = pytest.mark.anyio
+
+OPEN = Access("tenant", revision=1)
+ONLY_HR = Access("restricted", frozenset({"group:hr"}))
+SALARIES = "# Salaries\n\nThe director earns 9000 crowns.\n"
+MENU = "# Menu\n\nThere is soup on Monday.\n"
+
+
+@dataclass(slots=True)
+class Counting:
+    """An embedder that remembers what it embeds."""
+
+    embedder: Embedder
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return self.embedder.identity
+
+    @property
+    def window(self) -> int:
+        return self.embedder.window
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        return self.embedder.token_spans(text)
+
+    def known(self, text: str) -> float:
+        return self.embedder.known(text)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        self.texts += texts
+        return await self.embedder.embed(texts, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A folder of files and the data folder that they are ingested into."""
+
+    small: ModuleType
+    folder: Path
+    data: Path
+    embedder: Counting
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_text(text)
+
+    def move(self, name: str, new: str) -> None:
+        (self.folder / new).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).rename(self.folder / new)
+
+    async def ingest(
+        self,
+        *names: str,
+        asked: Said | None = None,
+        set_access: bool = False,
+        of_documents: bool = False,
+        removes: bool = False,
+        collection: str = "documents",
+        **settings: object,
+    ) -> Report:
+        made = await ensure_collection(self.data, "default", collection, self.embedder.identity)
+        rights = Rights(made.visibility, asked, set_access=set_access, of_documents=of_documents)
+        files = IngestSettings.model_validate(settings)
+        async with open_writer(self.data, made) as writer:
+            paths = [self.folder / name for name in names] or [self.folder]
+            told = Instructions(files, 254, rights, removes)
+            return await ingest(writer, self.embedder, paths, told, self.small.Silent())
+
+    async def table(self, name: str = "documents") -> CollectionReader:
+        reader = Reader(self.data, timeout_seconds=15)
+        (found,) = [one for one in await reader.collections("default") if one.name == name]
+        return await reader.open(found)
+
+    async def sources(self, collection: str = "documents") -> dict[str, StoredSource]:
+        """What is stored, by path below the folder."""
+        stored = await (await self.table(collection)).stored()
+        prefix = self.folder.as_uri() + "/"
+        return {one.source.uri.removeprefix(prefix): one for one in stored}
+
+    async def access(self, collection: str = "documents") -> dict[str, tuple[str, set[str]]]:
+        stored = await self.sources(collection)
+        return {
+            name: (one.access.visibility, set(one.access.allow)) if one.access else ("", set())
+            for name, one in stored.items()
+        }
+
+    async def give(self, name: str, access: Access) -> None:
+        id_ = (await self.sources())[name].source.id
+        await change_access(self.data, "default", [id_], lambda _before: access)
+
+
+HR = ("restricted", {"group:hr"})
+TENANT = ("tenant", set[str]())
+NOBODY = ("restricted", set[str]())
+
+
+@pytest.fixture
+def archive(small_desk: ModuleType, tmp_path: Path) -> Archive:
+    made = Archive(small_desk, tmp_path / "notes", tmp_path / "data", Counting(small_desk.BagOfWords()))
+    made.write("hr/salaries.md", SALARIES)
+    made.write("menu.md", MENU)
+    return made
+
+
+def _of(report: Report, name: str) -> Outcome:
+    (found,) = [one for one in report.outcomes if one.path.endswith(f"/{name}")]
+    return found
+
+
+async def test_a_renamed_file_keeps_its_id_its_vectors_and_its_rights(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    before = (await archive.sources())["hr/salaries.md"].source
+    archive.embedder.texts.clear()
+    archive.move("hr/salaries.md", "hr/pay/salaries-2026.md")
+    report = await archive.ingest()
+    assert report.counts["moved"] == 1
+    assert "it was" in _of(report, "salaries-2026.md").reason
+    after = (await archive.sources())["hr/pay/salaries-2026.md"].source
+    assert (after.id, after.digest, after.metadata["path"]) == (
+        before.id,
+        before.digest,
+        "hr/pay/salaries-2026.md",
+    )
+    assert await archive.access() == {"hr/pay/salaries-2026.md": HR, "menu.md": TENANT}
+    assert archive.embedder.texts == []
+    assert (await archive.ingest()).counts["unchanged"] == 2
+
+
+async def test_a_document_whose_title_is_its_file_s_name_gets_the_new_one_and_keeps_its_id(
+    archive: Archive,
+) -> None:
+    archive.write("plain.txt", "No title in here.")
+    await archive.ingest()
+    before = (await archive.sources())["plain.txt"].source
+    archive.move("plain.txt", "other.txt")
+    assert _of(await archive.ingest(), "other.txt").outcome == "moved"
+    after = (await archive.sources())["other.txt"].source
+    assert (after.id, before.title, after.title) == (before.id, "plain.txt", "other.txt")
+
+
+async def test_where_only_the_new_place_is_ingested_nothing_stands_twice(archive: Archive) -> None:
+    await archive.ingest("hr", "menu.md")
+    ids = {one.source.id for one in (await archive.sources()).values()}
+    archive.move("hr", "people")
+    report = await archive.ingest("people")
+    assert (report.counts["moved"], report.counts["removed"]) == (1, 0)
+    assert {one.source.id for one in (await archive.sources()).values()} == ids
+
+
+async def test_what_comes_to_the_place_of_a_moved_file_is_another_document(archive: Archive) -> None:
+    await archive.ingest()
+    before = (await archive.sources())["menu.md"].source.id
+    archive.move("menu.md", "old-menu.md")
+    await archive.ingest()
+    archive.write("menu.md", "# Menu\n\nThere is fish on Friday.\n")
+    await archive.ingest()
+    ids = {name: one.source.id for name, one in (await archive.sources()).items()}
+    assert ids["old-menu.md"] == before
+    assert ids["menu.md"] != before
+    await archive.ingest()
+    assert {name: one.source.id for name, one in (await archive.sources()).items()} == ids
+
+
+async def test_a_file_that_was_absent_for_a_run_comes_back_with_its_rights_and_id(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    before = (await archive.sources())["hr/salaries.md"].source.id
+    archive.move("hr/salaries.md", "../away.md")
+    assert (await archive.ingest()).counts["removed"] == 1
+    archive.move("../away.md", "hr/salaries.md")
+    report = await archive.ingest()
+    assert "it is back, with the rights that it had" in _of(report, "salaries.md").reason
+    assert (await archive.sources())["hr/salaries.md"].source.id == before
+    assert (await archive.access())["hr/salaries.md"] == HR
+
+
+async def test_a_file_that_comes_back_under_another_name_is_no_wider(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    archive.move("hr/salaries.md", "../away.md")
+    await archive.ingest()
+    archive.move("../away.md", "public.md")
+    report = await archive.ingest()
+    assert "restricted to group:hr: its content is that of" in _of(report, "public.md").reason
+    assert (await archive.access())["public.md"] == HR
+
+
+async def test_a_copy_is_no_wider_than_the_original(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    archive.write("public.md", SALARIES)
+    archive.write("control.md", "# Control\n\nNothing secret.\n")
+    await archive.ingest()
+    assert await archive.access() == {
+        "hr/salaries.md": HR,
+        "public.md": HR,
+        "menu.md": TENANT,
+        "control.md": TENANT,
+    }
+
+
+async def test_files_that_change_names_with_each_other_are_no_wider(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    archive.write("hr/salaries.md", MENU)
+    archive.write("menu.md", SALARIES)
+    await archive.ingest()
+    assert await archive.access() == {"hr/salaries.md": HR, "menu.md": HR}
+
+
+async def test_a_changed_and_renamed_file_is_no_wider_than_what_is_gone_from_its_folder(
+    archive: Archive,
+) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    archive.move("hr/salaries.md", "hr/pay.md")
+    archive.write("hr/pay.md", f"{SALARIES}\nThe clerk earns 3000.\n")
+    archive.write("control.md", "# Control\n\nIn another folder.\n")
+    report = await archive.ingest()
+    assert (await archive.access())["hr/pay.md"] == HR
+    assert (await archive.access())["control.md"] == TENANT
+    assert "which is gone" in _of(report, "pay.md").reason
+
+
+async def test_a_new_file_is_like_the_others_of_its_folder_where_all_are_restricted(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    archive.write("hr/new.md", "# New\n\nSomething else.\n")
+    archive.write("new.md", "# New\n\nIn another folder.\n")
+    await archive.ingest()
+    assert (await archive.access())["hr/new.md"] == HR
+    assert (await archive.access())["new.md"] == TENANT
+
+
+async def test_a_document_that_moves_to_a_folder_with_other_rights_gets_the_narrower(
+    archive: Archive,
+) -> None:
+    archive.write("hr/rules.md", "# Rules\n\nLeave ends in March.\n")
+    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
+    await archive.ingest("menu.md")
+    archive.move("menu.md", "hr/menu.md")
+    archive.move("hr/rules.md", "rules.md")
+    report = await archive.ingest()
+    assert await archive.access() == {"hr/menu.md": HR, "hr/salaries.md": HR, "rules.md": HR}
+    assert "now restricted to group:hr" in _of(report, "menu.md").reason
+
+
+async def test_a_folder_s_rights_hold_for_what_appears_in_it_later(archive: Archive) -> None:
+    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
+    archive.write("hr/deep/new.md", "# New\n\nSomething else.\n")
+    await archive.ingest()
+    assert await archive.access() == {"hr/salaries.md": HR, "hr/deep/new.md": HR, "menu.md": TENANT}
+
+
+async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archive: Archive) -> None:
+    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
+    report = await archive.ingest("hr", asked=Said("tenant"))
+    assert any("as it was ingested before; --set-access changes that" in note for note in report.notes)
+    archive.write("hr/new.md", "# New\n\nSomething else.\n")
+    await archive.ingest("hr")
+    assert (await archive.access())["hr/new.md"] == HR
+    await archive.ingest("hr", asked=Said("tenant"), set_access=True)
+    archive.write("hr/newer.md", "# Newer\n\nSomething else again.\n")
+    await archive.ingest()
+    assert set(map(str, (await archive.access()).values())) == {str(TENANT)}
+
+
+async def test_a_run_tells_how_many_sources_have_other_rights_than_it_asks_for(archive: Archive) -> None:
+    await archive.ingest()
+    report = await archive.ingest(asked=Said("restricted"))
+    assert await archive.access() == {"hr/salaries.md": TENANT, "menu.md": TENANT}
+    assert any("2 sources that are there keep the rights" in note for note in report.notes)
+    assert any("2 of them wider than is said now. --set-access" in note for note in report.notes)
+    assert (await archive.ingest()).notes == report.notes
+    await archive.ingest(asked=Said("restricted"), set_access=True)
+    assert await archive.access() == {"hr/salaries.md": NOBODY, "menu.md": NOBODY}
+    assert (await archive.ingest()).notes == ()
+
+
+async def test_a_document_may_tighten_its_rights_whenever_it_changes(archive: Archive) -> None:
+    archive.write("plan.md", "# Plan\n\nMore leave.\n")
+    await archive.ingest(of_documents=True)
+    assert (await archive.access())["plan.md"] == TENANT
+    archive.write("plan.md.meta.toml", 'allow = ["group:hr"]\n')
+    report = await archive.ingest(of_documents=True)
+    assert "now restricted to group:hr" in _of(report, "plan.md").reason
+    assert (await archive.access())["plan.md"] == HR
+
+    archive.write("plan.md.meta.toml", 'visibility = "tenant"\n')
+    report = await archive.ingest(of_documents=True)
+    assert "it asks to be open to the tenant, and is restricted to group:hr" in _of(report, "plan.md").reason
+    assert (await archive.access())["plan.md"] == HR
+    await archive.ingest(of_documents=True, set_access=True)
+    assert (await archive.access())["plan.md"] == TENANT
+
+
+async def test_what_an_administrator_opened_is_not_closed_by_old_words_of_the_document(
+    archive: Archive,
+) -> None:
+    archive.write("plan.md", "---\nvisibility: restricted\n---\n# Plan\n\nMore leave.\n")
+    await archive.ingest(of_documents=True)
+    assert (await archive.access())["plan.md"] == NOBODY
+    await archive.give("plan.md", ONLY_HR)
+    archive.write("plan.md", "---\nvisibility: restricted\n---\n# Plan\n\nStill more leave.\n")
+    await archive.ingest(of_documents=True)
+    assert (await archive.access())["plan.md"] == HR
+
+
+async def test_rights_are_set_without_embedding_anything(archive: Archive) -> None:
+    await archive.ingest()
+    archive.embedder.texts.clear()
+    report = await archive.ingest(asked=Said(allow=("group:hr",)), set_access=True)
+    assert await archive.access() == {"hr/salaries.md": HR, "menu.md": HR}
+    assert "now restricted to group:hr" in _of(report, "menu.md").reason
+    assert archive.embedder.texts == []
+
+
+async def test_rights_follow_a_document_into_another_collection(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    await archive.ingest(collection="other")
+    assert await archive.access("other") == {"hr/salaries.md": HR, "menu.md": TENANT}
+
+
+async def test_a_folder_of_which_much_is_gone_is_left_alone_until_one_insists(archive: Archive) -> None:
+    for number in range(12):
+        archive.write(f"many/{number}.md", f"# {number}\n\nText {number}.\n")
+    await archive.ingest()
+    for number in range(11):
+        (archive.folder / f"many/{number}.md").unlink()
+    report = await archive.ingest()
+    assert (report.counts["missing"], report.counts["removed"], report.complete) == (11, 0, False)
+    assert any("11 files of" in note and "--yes" in note for note in report.notes)
+    assert len(await archive.sources()) == 14
+    report = await archive.ingest(removes=True)
+    assert (report.counts["missing"], report.counts["removed"], report.complete) == (0, 11, True)
+    assert len(await archive.sources()) == 3
+
+
+async def test_a_folder_may_lose_a_third_or_ten_of_its_files(archive: Archive) -> None:
+    for number in range(40):
+        archive.write(f"many/{number}.md", f"# {number}\n\nText {number}.\n")
+    await archive.ingest()
+    for number in range(13):
+        (archive.folder / f"many/{number}.md").unlink()
+    assert (await archive.ingest()).counts["removed"] == 13
+    for number in range(13, 23):
+        (archive.folder / f"many/{number}.md").unlink()
+    assert (await archive.ingest()).counts["removed"] == 10
+
+
+async def test_a_folder_that_moves_as_a_whole_loses_nothing(archive: Archive) -> None:
+    for number in range(20):
+        archive.write(f"many/{number}.md", f"# {number}\n\nText {number}.\n")
+    await archive.ingest()
+    archive.move("many", "elsewhere/many")
+    report = await archive.ingest()
+    assert (report.counts["moved"], report.counts["missing"], report.counts["removed"]) == (20, 0, 0)
