@@ -55,10 +55,21 @@ def load_settings(
         _put(values, keys, value)
     for key, value in (flags or {}).items():
         if value is not None:
-            _put(values, tuple(key.split(".")), value if isinstance(value, int) else str(value))
+            _put(values, tuple(key.split(".")), value if isinstance(value, int | list) else str(value))
     settings = _validated(values, "the environment or flags", "")
     _check_consistent(settings, str(path), text)
     return settings
+
+
+def asker_flags(user: str | None, groups: Sequence[str]) -> dict[str, object]:
+    """What --user and --group say of who asks; nothing where neither is given.
+
+    Who asks is one thing: where either is given, neither comes from the settings. Else --user bob would ask
+    with the groups of whom the settings name.
+    """
+    if user is None and not groups:
+        return {}
+    return {"principal.user": user or "", "principal.groups": [*groups]}
 
 
 def config_path(config: Path | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
@@ -119,7 +130,8 @@ def _typed(name: str, raw: str, annotation: Any) -> object:  # noqa: ANN401 an a
         adapter = TypeAdapter[object](annotation)
         return adapter.dump_python(adapter.validate_python(value), mode="json")
     except ValidationError as error:
-        raise ConfigurationError(f"The environment variable {name}: {error.errors()[0]['msg']}.") from error
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(f"The environment variable {name}: {problem}.") from error
 
 
 def _put(values: dict[str, Any], keys: tuple[str, ...], value: object) -> None:

@@ -68,12 +68,24 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)]
 
 
+def _bare(kind: Literal["user", "group"], name: str) -> str:
+    try:
+        return bare_name(kind, name)
+    except ConfigurationError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+
+
+UserName = Annotated[str, AfterValidator(lambda name: _bare("user", name) if name else name)]
+"""A user's bare name; empty for nobody."""
+GroupName = Annotated[str, AfterValidator(lambda name: _bare("group", name))]
+
+
 class PrincipalSettings(Section):
-    """Whose documents a local server answers from."""
+    """Whose documents a local server answers from, and who asks."""
 
     tenant: Name | None = None
-    user: str = ""
-    groups: Annotated[tuple[str, ...], Field(max_length=MAX_ENTRIES)] = ()
+    user: UserName = ""
+    groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
 
 
 class AccessRule(Section):
@@ -291,6 +303,28 @@ def valid_entries(entries: Iterable[str]) -> frozenset[str]:
                 f"{entry[:64]!r} can't stand in an access list; write user:NAME or group:NAME."
             )
     return checked
+
+
+def bare_name(kind: Literal["user", "group"], name: str) -> str:
+    """`name` as it is, if it can be that of a user or a group, which access lists name as kind:name.
+
+    Raises:
+        ConfigurationError: no access list can name it; or it is written as access lists write it, and would
+            match nobody.
+    """
+    try:
+        valid_entries([f"{kind}:{name}"])
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{name[:64]!r} can't be the name of a {kind}: use up to {MAX_ENTRY_CHARS - len(kind) - 1} "
+            "printable characters."
+        ) from error
+    written, _, bare = (part.strip() for part in name.partition(":"))
+    if written.casefold() == kind:
+        raise ConfigurationError(f"A {kind}'s bare name is wanted: write {bare or 'NAME'}, not {name}.")
+    if written.casefold() in ENTRY_KINDS and bare:
+        raise ConfigurationError(f"The name of a {kind} is wanted, and {name} names a {written.casefold()}.")
+    return name
 
 
 def check_access(visibility: Visibility | None, allow: Iterable[str], deny: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from rag.configuration import load_settings
+from rag.configuration import asker_flags, load_settings
 from rag.errors import ConfigurationError
 from rag.tenants import local_principal
 from server import logs, stdio, tracing
@@ -22,7 +22,7 @@ from server.identity import bearer_principal
 from server.opening import OpeningDesk
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from rag.settings import Settings
 
@@ -33,8 +33,11 @@ def main() -> None:
     """Serve MCP over stdio, or with --http over HTTP."""
     flags = _flags().parse_args()
     given = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
+    asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
     try:
-        settings = load_settings(flags.config, os.environ, given)
+        settings = load_settings(flags.config, os.environ, given | asker)
+        if flags.http and settings.http.authentication:
+            _check_unnamed(asker)
         if settings.server.traces:
             tracing.export_spans()
         serve = _remote(settings) if flags.http else _local(settings)
@@ -43,6 +46,19 @@ def main() -> None:
         sys.exit(MISUSE)
     logs.set_up(settings.server.log_level, audit=flags.http)
     anyio.run(serve)
+
+
+def _check_unnamed(asker: Mapping[str, object]) -> None:
+    """Refuse flags that would do nothing.
+
+    Raises:
+        ConfigurationError: they say who asks.
+    """
+    if any(one is not None for one in asker.values()):
+        raise ConfigurationError(
+            "--tenant, --user and --group say who asks where nobody is asked for credentials. Over HTTP the "
+            "key or token of each request says it: leave them out."
+        )
 
 
 def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
@@ -79,6 +95,11 @@ def _flags() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (or REFDESK_CONFIG)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder (or REFDESK_DATA)")
+    parser.add_argument("--tenant", metavar="NAME", help="whose documents (or tenant in [principal])")
+    parser.add_argument("--user", metavar="NAME", help="the user who asks, instead of [principal]")
+    parser.add_argument(
+        "--group", metavar="NAME", action="append", default=[], help="a group of who asks; repeatable"
+    )
     parser.add_argument("--http", action="store_true", help="serve remote clients over HTTP (see [http])")
     parser.add_argument("--host", metavar="HOST", help="with --http: the address to listen on")
     parser.add_argument("--port", type=int, metavar="PORT", help="with --http: the port")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rag.configuration import config_path, environment_name, load_settings, setting_keys
+from rag.configuration import asker_flags, config_path, environment_name, load_settings, setting_keys
 from rag.errors import ConfigurationError
 from rag.settings import (
     NAME_LENGTH,
@@ -19,6 +19,7 @@ from rag.settings import (
     PrincipalSettings,
     SearchSettings,
     Settings,
+    bare_name,
     valid_name,
 )
 
@@ -427,3 +428,63 @@ def test_the_function_and_the_settings_agree_on_names(name: str) -> None:
             valid_name(name)
     else:
         assert valid_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["hr", "hr-europe", "hr: all", "Jos\u00e9", "a b", "team:hr"])
+def test_a_bare_name_is_taken_as_it_is(name: str) -> None:
+    assert bare_name("group", name) == name
+    assert bare_name("user", name) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("group", "group:hr", "write hr, not group:hr"),
+        ("group", "Group:hr", "write hr, not Group:hr"),
+        ("group", "group: hr", "write hr, not group: hr"),
+        ("user", "user:ann", "write ann, not user:ann"),
+        ("group", "user:ann", "names a user"),
+        ("user", "group:hr", "names a group"),
+        ("group", "group:", "write NAME, not group:"),
+        ("group", "", "can't be the name of a group"),
+        ("user", " ", "can't be the name of a user"),
+        ("group", "h\nr", "can't be the name of a group"),
+        ("group", "x" * 251, "up to 250 printable characters"),
+    ],
+)
+def test_an_entry_where_a_name_is_wanted_is_refused_with_the_right_form(
+    kind: Literal["user", "group"], name: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        bare_name(kind, name)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_entry_where_the_settings_want_a_name_is_refused(write: Write) -> None:
+    config = write('[principal]\nuser = "ann"\ngroups = ["hr", "it"]\n')
+    assert load_settings(config, {}).principal.groups == ("hr", "it")
+    assert load_settings(write('[principal]\nuser = ""\n'), {}).principal.user == ""
+    assert "line 2: principal.user: A user's bare name is wanted: write ann, not user:ann." in _complaint(
+        write('[principal]\nuser = "user:ann"\n')
+    )
+    assert "line 2: principal.groups: A group's bare name" in _complaint(
+        write('[principal]\ngroups = ["hr", "group:it"]\n')
+    )
+    assert _complaint(write(""), {"REFDESK_PRINCIPAL_GROUPS": "hr,group:it"}).startswith(
+        "The environment variable REFDESK_PRINCIPAL_GROUPS: A group's bare name is wanted"
+    )
+
+
+def test_flags_say_wholly_who_asks(write: Write) -> None:
+    config = write('[principal]\nuser = "ann"\ngroups = ["hr"]\n')
+
+    def asker(user: str | None, *groups: str) -> tuple[str, tuple[str, ...]]:
+        asked = load_settings(config, {}, asker_flags(user, groups)).principal
+        return asked.user, asked.groups
+
+    assert asker(None) == ("ann", ("hr",))
+    assert asker("bob") == ("bob", ())
+    assert asker("bob", "it", "staff") == ("bob", ("it", "staff"))
+    assert asker(None, "it") == ("", ("it",))
+    assert asker("") == ("", ())

@@ -10,12 +10,11 @@ import click
 
 from rag.admin.console import command, counted, print_json
 from rag.admin.sources import open_collections
-from rag.records import Principal
 from rag.search.check import check_answer
 from rag.search.desk import Desk
 from rag.search.untrusted import label
 from rag.store.schema import chunk_id
-from rag.tenants import local_principal, tenant_of
+from rag.tenants import local_principal
 
 if TYPE_CHECKING:
     from rag.search.check import CheckedAnswer, CheckedCitation, CheckedQuote
@@ -30,13 +29,9 @@ def cite_command() -> None:
     """Check what an assistant's answer cites and quotes."""
 
 
-@command("check")
+@command("check", of_asker=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
-@click.option("--user", default="", metavar="NAME", help="The user who asked; else as in the settings.")
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable.")
-async def check_command(
-    settings: Settings, *, answer: IO[bytes], user: str, groups: tuple[str, ...], as_json: bool
-) -> int:
+async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool) -> int:
     """Check that citations can be read and quotes are verbatim.
 
     FILE holds the answer, as text; - or none is standard input. A citation reads [source_id/seq]. A quote
@@ -47,10 +42,8 @@ async def check_command(
     Exits with 1 if who asked can't read a citation, or a quote is not where it should be.
     """
     text = _text(answer)
-    named = Principal(tenant_of(settings), user or None, frozenset(groups))
-    principal = named if user or groups else local_principal(settings)
     async with Desk.open(settings, os.environ) as desk:
-        checked = await check_answer(desk, principal, text)
+        checked = await check_answer(desk, local_principal(settings), text)
     hidden = await _there(settings, {one.id for one in checked.citations if not one.readable})
     if as_json:
         print_json(_json(checked, hidden))

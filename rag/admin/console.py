@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import anyio
 import click
 
-from rag.configuration import config_path, load_settings
+from rag.configuration import asker_flags, config_path, load_settings
 from rag.records import Language
 
 if TYPE_CHECKING:
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Whose documents (or tenant in the settings); else the only tenant's."
+)
+_ASKER = (
+    click.option(
+        "--group",
+        "asker_groups",
+        multiple=True,
+        metavar="NAME",
+        help="A group of who asks; repeatable. With --user or --group, [principal] names nobody.",
+    ),
+    click.option(
+        "--user", "asker", metavar="NAME", help="The user who asks, instead of [principal] in the settings."
+    ),
 )
 _OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object to standard output."),
@@ -39,9 +51,11 @@ _OPTIONS = (
 
 
 def command(
-    name: str, *, of_tenant: bool = True
+    name: str, *, of_tenant: bool = True, of_asker: bool = False
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
     """Make a coroutine a command with --json, --data and --config, and --tenant if it is `of_tenant`.
+
+    One that is `of_asker` has --user and --group, too.
 
     It is called with the settings, `as_json` and its own options; what it returns is the exit code.
     """
@@ -52,12 +66,15 @@ def command(
             config: Path | None,
             data: Path | None,
             tenant: str | None = None,
+            asker: str | None = None,
+            asker_groups: tuple[str, ...] = (),
             **options: Any,  # noqa: ANN401 click's
         ) -> int:
-            settings = load_settings(config, os.environ, {"data": data, "principal.tenant": tenant})
+            flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)
+            settings = load_settings(config, os.environ, flags)
             return anyio.run(functools.partial(function, settings, **options)) or 0
 
-        options = (*_OPTIONS, _TENANT) if of_tenant else _OPTIONS
+        options = (*_OPTIONS, *(_ASKER if of_asker else ()), *((_TENANT,) if of_tenant else ()))
         return click.command(name)(functools.reduce(lambda made, option: option(made), options, run))
 
     return wrap
@@ -83,6 +100,12 @@ def settings_file() -> Path:
     """The settings file of the command that runs, whether it is there or not."""
     path, _ = config_path(click.get_current_context().params["config"], os.environ)
     return path.absolute()
+
+
+def asker_named() -> bool:
+    """Whether the command that runs was told by --user or --group who asks."""
+    given = click.get_current_context().params
+    return bool(asker_flags(given["asker"], given["asker_groups"]))
 
 
 def counted(number: int, thing: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from rag.admin.console import collection_option, command, language_option, print_json
+from rag.admin.console import asker_named, collection_option, command, language_option, print_json
 from rag.admin.eval_output import (
     comparison_json,
     print_comparison,
@@ -82,7 +82,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
     return floors
 
 
-@command("run")
+@command("run", of_asker=True)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--fresh", is_flag=True, help="Ask a temporary collection of the set's own documents.")
 @collection_option(None)
@@ -120,7 +120,8 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     """Ask the questions of a judged set (eval PATH is enough).
 
     PATH is a folder in the form of BEIR (corpus.jsonl, queries.jsonl, qrels.tsv), a folder with excerpts
-    (corpora/, queries.jsonl), or a file of your own questions, which eval new starts.
+    (corpora/, queries.jsonl), or a file of your own questions, which eval new starts. A question that
+    doesn't say who asks is asked by whom --user and --group name, or [principal] in the settings.
 
     Exits with 1 if a hit should not have been seen by who asked, or a metric is under its floor.
     """
@@ -130,6 +131,8 @@ async def run_command(  # noqa: PLR0913 one parameter an option
         raise click.UsageError("--language goes with --fresh; a collection that exists has its language.")
     settings, tenant = unfixed(settings), tenant_of(settings)
     judged = read_set(path)
+    if asker_named() and all(one.asking.principal for one in judged.questions):
+        raise click.UsageError("Each question says itself who asks; leave --user and --group out.")
     chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:
         place = (

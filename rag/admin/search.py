@@ -44,7 +44,7 @@ def _json_object(
     return read
 
 
-@command("search")
+@command("search", of_asker=True)
 @click.argument("query")
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="How to search.")
 @click.option("--profile", metavar="NAME", help="The retrieval plan: a profile of the settings.")

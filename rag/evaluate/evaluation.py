@@ -131,7 +131,8 @@ async def _room(
     absent: frozenset[str],
 ) -> Room:
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    usual = Principal(settings.principal.tenant or DEFAULT_TENANT)
+    who = settings.principal
+    usual = Principal(who.tenant or DEFAULT_TENANT, who.user or None, frozenset(who.groups))
     askers = [question.asking.principal or usual for question in judged.questions]
     shelves = {
         tenant: await shelves_of(reader, tenant, names=names, only=collection)

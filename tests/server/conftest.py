@@ -188,8 +188,9 @@ def _start(scripts: Scripts, stack: ExitStack) -> Start:
         env: Mapping[str, str] | None = None,
         pass_fds: tuple[int, ...] = (),
         before: Sequence[str] = (),
+        flags: Sequence[str] = (),
     ) -> Wire:
-        command: list[str | Path] = [*before, scripts.server, "--data", data]
+        command: list[str | Path] = [*before, scripts.server, "--data", data, *flags]
         return stack.enter_context(
             Wire(command, scripts.environment | dict(env or {}), era=era, pass_fds=pass_fds)
         )

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rag.errors import ConfigurationError
 from rag.evaluate.sets.judged import Asking
 from rag.records import Principal
-from rag.settings import Name
+from rag.settings import GroupName, Name, UserName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ class PrincipalLine(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tenant: Name
-    user: str | None = None
-    groups: frozenset[str] = frozenset()
+    user: UserName | None = None
+    groups: frozenset[GroupName] = frozenset()
 
     def principal(self) -> Principal:
         """As a record."""
