@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -144,6 +146,43 @@ def plain_folder(small_desk: ModuleType, tmp_path: Path) -> Iterator[Path]:
     """A folder in which permissions count."""
     with small_desk.without_rights(tmp_path) as folder:
         yield folder
+
+
+@dataclass(frozen=True, slots=True)
+class SmallDisk:
+    """A disk of its own, which a test can fill to the last byte."""
+
+    folder: Path
+
+    def fill(self) -> None:
+        """Take all room that is left."""
+        with (self.folder / "filling").open("ab", buffering=0) as filling:
+            for size in (1 << 20, 1 << 12, 1):
+                with suppress(OSError):
+                    while True:
+                        filling.write(bytes(size))
+
+    def empty(self) -> None:
+        """Give it back."""
+        (self.folder / "filling").unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of 16 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not (mount := shutil.which("mount")):
+        pytest.skip("there is no command mount: a full disk needs one")
+    made = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"a full disk needs a mount, for which one must be root: {made.stderr.strip()}")
+    try:
+        yield SmallDisk(folder)
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag.admin.console import command, print_json, print_table
-from rag.errors import NotFoundError
+from rag.errors import NotFoundError, StoreError
 from rag.keys import ApiKey, Keys, keys_file, new_secret, read_keys, written
 from rag.settings import MAX_ENTRIES, SEARCH_SCOPE, bare_name
-from rag.store.folder import locked, prepare, write_whole
+from rag.store.folder import locked, prepare, spending_reserve, write_whole
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rag.settings import Settings
@@ -79,9 +80,9 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
     """End a key. Servers that run refuse it from the next request on."""
+    _find(settings.data, id_)
     with _locked(settings.data):
-        _find(settings.data, id_)
-        _write(settings.data, tuple(key for key in _keys(settings.data) if key.id != id_))
+        _revoke(settings.data, [_find(settings.data, id_)])
     if as_json:
         print_json({"revoked": id_})
     else:
@@ -100,6 +101,8 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
     """
     now = datetime.now(UTC)
     secret, digest = new_secret()
+    _find(settings.data, id_)
+    prepare(settings.data)
     with _locked(settings.data):
         old = _find(settings.data, id_)
         lasts = {"created_at": now, "expires_at": now + (old.expires_at - old.created_at)}
@@ -114,9 +117,16 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
 def revoke_keys(data: Path, tenant: str) -> None:
     """End all keys of a tenant, or they would open whatever gets its name next."""
     with _locked(data):
-        before = _keys(data)
-        kept = tuple(key for key in before if key.tenant != tenant)
-        if len(kept) < len(before):
+        if theirs := [key for key in _keys(data) if key.tenant == tenant]:
+            _revoke(data, theirs)
+
+
+def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
+    """End these keys on a full disk, too. Under the lock."""
+    gone = {key.id for key in ended}
+    kept = tuple(key for key in _keys(data) if key.id not in gone)
+    for attempt in spending_reserve(data):
+        with attempt:
             _write(data, kept)
 
 
@@ -140,15 +150,17 @@ def _find(data: Path, id_: str) -> ApiKey:
 
 
 def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_json(key) | {"key": written(key, secret)})
-        return
-    click.echo(written(key, secret))
+    try:
+        if as_json:
+            print_json(_json(key) | {"key": written(key, secret)})
+            return
+        click.echo(written(key, secret))
+    except OSError as error:
+        raise StoreError(
+            f"The key {key.id} was made, and could not be shown: {error.strerror}. Nobody has it; "
+            f"refdesk-admin key revoke {key.id} ends it."
+        ) from error
     click.echo(f"Key {key.id}, valid until {_until(key)}. It is not shown again.", err=True)
-
-
-def _row(key: ApiKey) -> tuple[object, ...]:
-    return key.id, key.tenant, key.user or "-", ", ".join(key.groups) or "-", _until(key)
 
 
 def _until(key: ApiKey) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from io import TextIOWrapper
 from typing import cast
@@ -74,3 +75,16 @@ def main() -> None:
     except RefdeskError as error:
         click.echo(f"refdesk-admin: {error}", err=True)
         sys.exit(FAILED)
+    except OSError as error:
+        click.echo(f"refdesk-admin: {_what_failed(error)}", err=True)
+        sys.exit(FAILED)
+
+
+def _what_failed(error: OSError) -> str:
+    """What the operating system refused, in one line."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # it is the output that fails, and would once more at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    what = f"{str(error.filename)!r}" if error.filename else "Reading or writing failed"
+    return f"{what}: {error.strerror or error or type(error).__name__}."
