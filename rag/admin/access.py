@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.access import entries_of, named, visible
+from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, print_json
 from rag.admin.sources import named_sources, open_collections
 from rag.errors import StoreError
@@ -20,9 +21,12 @@ from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
+    from rag.admin.acts import ActName
     from rag.records import LetterCase
     from rag.settings import Settings
+    from rag.store.access_writer import Pairs
     from rag.store.reader import CollectionReader, StoredSource
 
 ENTRIES = "user:NAME or group:NAME; repeatable."
@@ -92,7 +96,7 @@ async def set_command(
     asked = said(visibility, allow, deny)
     if asked is None or not (visibility or allow):
         raise click.UsageError("Say who may see it: --visibility or --allow; revoke only takes rights away.")
-    await _change(settings, names, lambda _before: asked.record("restricted"), as_json=as_json)
+    await _change(settings, "access set", names, lambda _before: asked.record("restricted"), as_json=as_json)
 
 
 @command("grant")
@@ -111,7 +115,7 @@ async def grant_command(
         denied = before.deny - named(added, before.deny, exact=exact)
         return Access(before.visibility, valid_entries(before.allow | added), denied)
 
-    await _change(settings, names, granted, as_json=as_json)
+    await _change(settings, "access grant", names, granted, as_json=as_json)
 
 
 @command("revoke")
@@ -133,7 +137,7 @@ async def revoke_command(
         allowed = before.allow - named(removed, before.allow, exact=exact)
         return Access(before.visibility, allowed, valid_entries(before.deny | removed))
 
-    await _change(settings, names, revoked, as_json=as_json)
+    await _change(settings, "access revoke", names, revoked, as_json=as_json)
 
 
 @command("explain")
@@ -183,6 +187,7 @@ async def _found(
 
 async def _change(
     settings: Settings,
+    act: ActName,
     names: tuple[str, ...],
     changed: Callable[[Access | None], Access],
     *,
@@ -190,7 +195,12 @@ async def _change(
 ) -> None:
     found = await _found(settings, names)
     ids = [stored.source.id for _, stored in found]
-    records = await change_access(settings.data, tenant_of(settings), ids, changed)
+    tenant = tenant_of(settings)
+
+    def around(pairs: Pairs) -> AbstractContextManager[None]:
+        return recorded(settings.data, access_act(act, tenant, pairs))
+
+    records = await change_access(settings.data, tenant, ids, changed, around=around)
     for _, stored in found:
         _print(stored, records[stored.source.id][1].access, as_json=as_json)
     for table in dict.fromkeys(table for table, _ in found):

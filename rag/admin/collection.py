@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from rag.admin.acts import Act, recorded
 from rag.admin.console import command, counted, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections
@@ -16,14 +17,18 @@ from rag.embed.open import open_embedder
 from rag.errors import ConfigurationError
 from rag.records import Distance, FieldType, Visibility
 from rag.settings import valid_name
+from rag.store.folder import prepare, spending_reserve
 from rag.store.writer import drop_collection, ensure_collection
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
+    from rag.admin.acts import ActName
     from rag.records import Collection, Language
     from rag.settings import Settings
+    from rag.store.reader import CollectionReader
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
 MAX_FIELDS = 32
@@ -89,19 +94,23 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     files and from a file beside a document (report.pdf.meta.toml); title and date also from what a document
     says of itself.
     """
-    if name in {table.collection.name for table in await open_collections(settings, None)}:
+    if valid_name(name) in {table.collection.name for table in await open_collections(settings, None)}:
         raise ConfigurationError(f"There is a collection {name!r} already.")
+    visibility = visibility or first_visibility(settings)
+    tenant, state = tenant_of(settings), {"visibility": visibility, "fields": fields}
     async with open_embedder(settings.embedder, os.environ) as embedder:
-        made = await ensure_collection(
-            settings.data,
-            tenant_of(settings),
-            valid_name(name),
-            embedder.identity,
-            language=language,
-            fields=fields,
-            visibility=visibility or first_visibility(settings),
-            distance=distance,
-        )
+        prepare(settings.data)
+        with recorded(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
+            made = await ensure_collection(
+                settings.data,
+                tenant,
+                name,
+                embedder.identity,
+                language=language,
+                fields=fields,
+                visibility=visibility,
+                distance=distance,
+            )
     if as_json:
         print_json(_json(made))
     else:
@@ -144,11 +153,21 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 click holds it to being there
     """Remove a collection with everything in it."""
     (table,) = await open_collections(settings, name)
-    await drop_collection(settings.data, table.collection)
+    await removed(settings.data, table, "collection remove")
     if as_json:
         print_json({"removed": name})
     else:
         click.echo(f"Removed the collection {name}.")
+
+
+async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()) -> None:
+    """Remove a collection with everything in it, as this act; and these access records with it."""
+    made = table.collection
+    held = {"visibility": made.visibility, "fields": made.fields, "sources": len(await table.listing())}
+    with recorded(data, Act(act, made.tenant, {made.name: (held, None)}, made.name, gives=False)):
+        for attempt in spending_reserve(data):
+            with attempt:
+                await drop_collection(data, made, forget=forget)
 
 
 def _json(collection: Collection) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rag.access import same
 from rag.admin.access import access_options, said
+from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, language_option, print_json
 from rag.admin.progress import shown_progress
 from rag.embed.open import open_embedder
@@ -21,9 +24,12 @@ from rag.store.writer import ensure_collection, open_writer
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from rag.ingest.report import Outcome, Report
     from rag.records import Collection, Language, Visibility
     from rag.settings import Settings
+    from rag.store.access_writer import Pairs
 
 PARTLY_FAILED = 3
 
@@ -109,7 +115,17 @@ async def run_ingest(  # noqa: PLR0913 what a run is told
             visibility=first_visibility(settings),
         )
         rights = replace(rights or rights_of(settings), usual=made.visibility)
-        async with open_writer(settings.data, made) as writer:
+
+        def around(pairs: Pairs) -> AbstractContextManager[None]:
+            changed = {
+                id_: (before, after)
+                for id_, (before, after) in pairs.items()
+                if before is None or not same(before.access, after.access)
+            }
+            act = access_act("ingest", made.tenant, changed)
+            return recorded(settings.data, act) if changed else nullcontext()
+
+        async with open_writer(settings.data, made, around=around) as writer:
             with shown_progress() as progress:
                 instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights, removes)
                 report = await ingest(writer, embedder, paths, instructions, progress)

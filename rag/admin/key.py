@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rag.admin.acts import Act, recorded
 from rag.admin.console import command, print_json, print_table
 from rag.errors import NotFoundError, StoreError
 from rag.keys import ApiKey, Keys, keys_file, new_secret, read_keys, written
@@ -57,7 +58,9 @@ async def create_command(
     )
     prepare(settings.data)
     with _locked(settings.data):
-        _write(settings.data, (*_keys(settings.data), key))
+        keys = _keys(settings.data)
+        with recorded(settings.data, Act("key create", key.tenant, {key.id: (None, _state(key))})):
+            _write(settings.data, (*keys, key))
     _show(key, secret, as_json=as_json)
 
 
@@ -110,7 +113,11 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         ends = min(old.expires_at, now + timedelta(days=keep_days))
         others = [key for key in _keys(settings.data) if key.id != id_]
         kept = [old.model_copy(update={"expires_at": ends})] if keep_days else []
-        _write(settings.data, (*others, *kept, new))
+        ending = _state(old), _state(kept[0]) if kept else None
+        with recorded(
+            settings.data, Act("key rotate", old.tenant, {old.id: ending, new.id: (None, _state(new))})
+        ):
+            _write(settings.data, (*others, *kept, new))
     _show(new, secret, as_json=as_json)
 
 
@@ -122,12 +129,14 @@ def revoke_keys(data: Path, tenant: str) -> None:
 
 
 def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
-    """End these keys on a full disk, too. Under the lock."""
+    """End these keys of one tenant, on a full disk, too. Under the lock."""
     gone = {key.id for key in ended}
     kept = tuple(key for key in _keys(data) if key.id not in gone)
-    for attempt in spending_reserve(data):
-        with attempt:
-            _write(data, kept)
+    changes = {key.id: (_state(key), None) for key in ended}
+    with recorded(data, Act("key revoke", ended[0].tenant, changes, gives=False)):
+        for attempt in spending_reserve(data):
+            with attempt:
+                _write(data, kept)
 
 
 def _locked(data: Path) -> Any:  # noqa: ANN401 a context manager
@@ -165,6 +174,11 @@ def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
 
 def _until(key: ApiKey) -> str:
     return key.expires_at.isoformat(timespec="minutes")
+
+
+def _state(key: ApiKey) -> dict[str, Any]:
+    """A key as the log of acts has it."""
+    return key.model_dump(mode="json", include={"user", "groups", "scopes", "expires_at"})
 
 
 def _json(key: ApiKey) -> dict[str, Any]:

@@ -27,6 +27,7 @@ COMMANDS = {
     "tenant": "tenant",
     "collection": "collection",
     "access": "access",
+    "audit": "audit",
     "key": "key",
     "status": "status",
     "cite": "cite",

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag.admin.acts import Act, access_state, recorded
 from rag.admin.console import collection_option, command, counted, print_json
 from rag.admin.sources import open_collections
 from rag.admin.status import folder_bytes
 from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
+    from rag.admin.acts import State
     from rag.settings import Settings
     from rag.store.reader import CollectionReader
 
@@ -54,12 +56,16 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
 
 
 async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:
-    before, name = folder_bytes(settings.data), table.collection.name
-    async with open_writer(settings.data, table.collection) as writer:
-        if forget:
-            records = (await writer.records()).values()
-            await writer.forget(one.id for one in records if one.collection == name)
-        await writer.purge()
+    before, made = folder_bytes(settings.data), table.collection
+    async with open_writer(settings.data, made) as writer:
+        records = (await writer.records()).values()
+        gone = [one for one in records if forget and one.collection == made.name and not one.present]
+        state = {"visibility": made.visibility}
+        changes: dict[str, tuple[State, State]] = {one.id: (access_state(one.access), None) for one in gone}
+        act = Act("purge", made.tenant, {made.name: (state, state)} | changes, made.name, gives=forget)
+        with recorded(settings.data, act):
+            await writer.forget(one.id for one in gone)
+            await writer.purge()
     kept = await table.statistics()
     freed = before - folder_bytes(settings.data)
-    return Purged(name, kept.sources, kept.chunks, freed)
+    return Purged(made.name, kept.sources, kept.chunks, freed)

@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag.admin.acts import Act, access_state, recorded
+from rag.admin.collection import removed
 from rag.admin.console import collection_option, command, counted, print_json
 from rag.admin.sources import means, open_collections
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.settings import DEFAULT_COLLECTION
-from rag.store.writer import drop_collection, open_writer
+from rag.store.folder import spending_reserve
+from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from rag.admin.acts import State
+    from rag.records import AccessRecord, Collection
     from rag.settings import Settings
 
 
@@ -42,27 +47,38 @@ async def remove_command(
     (table,) = await open_collections(settings, collection)
     async with open_writer(settings.data, table.collection) as writer:
         records = await writer.records()
-        known = (await writer.known(records)).values()
-        there = {one.id: one.uri for one in known}
+        there = {one.id: one.uri for one in (await writer.known(records)).values()}
         past = {id_: one.uri for id_, one in records.items() if forget and one.collection in {"", collection}}
         named = {id_ for name in sources for id_ in _named(name, there | past, collection)}
         if everything:
             named = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
-        removed = [id_ for id_ in there if id_ in named]
-        if removed and not everything:
-            await writer.remove(removed)
-            await writer.finish()
-        forgotten = named if forget else set[str]()
+        gone = [id_ for id_ in there if id_ in named]
         if not everything:
-            await writer.forget(forgotten)
+            with recorded(settings.data, _act(table.collection, records, named, gives=forget)):
+                for attempt in spending_reserve(settings.data):
+                    with attempt:
+                        await writer.remove(gone)
+                await writer.forget(named if forget else ())
+            await writer.finish()
     if everything:
-        await drop_collection(settings.data, table.collection, forget=forgotten)
+        await removed(settings.data, table, "remove", forget=named if forget else ())
     if as_json:
-        print_json({"removed": removed, "forgotten": len(forgotten)})
+        print_json({"removed": gone, "forgotten": len(named) if forget else 0})
         return
-    click.echo(f"{counted(len(removed), 'source')} removed from {collection}.")
+    click.echo(f"{counted(len(gone), 'source')} removed from {collection}.")
     if forget:
-        click.echo(f"Forgot {counted(len(forgotten), 'access record')}.")
+        click.echo(f"Forgot {counted(len(named), 'access record')}.")
+
+
+def _act(
+    collection: Collection, records: Mapping[str, AccessRecord], ids: Iterable[str], *, gives: bool
+) -> Act:
+    """The removal of these sources: what they were called, and who could see them."""
+    changes: dict[str, tuple[State, State]] = {
+        id_: ({"uri": records[id_].uri, **(access_state(records[id_].access) or {})}, None)
+        for id_ in sorted(ids)
+    }
+    return Act("remove", collection.tenant, changes, collection.name, gives=gives)
 
 
 def _named(name: str, known: Mapping[str, str], collection: str) -> list[str]:

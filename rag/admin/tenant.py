@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag.admin.acts import Act, recorded
 from rag.admin.console import command, counted, print_json, print_table
 from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
 from rag.settings import valid_name
+from rag.store.folder import prepare, spending_reserve
 from rag.store.reader import Reader
 from rag.store.writer import create_tenant, drop_tenant
 from rag.tenants import tenants
@@ -34,7 +36,9 @@ async def create_command(settings: Settings, *, name: str, as_json: bool) -> Non
     """Make a tenant, a body of documents that no other tenant sees."""
     if valid_name(name) in tenants(settings.data):
         raise ConfigurationError(f"There is a tenant {name!r} already.")
-    create_tenant(settings.data, name)
+    prepare(settings.data)
+    with recorded(settings.data, Act("tenant create", name, {name: (None, {"collections": []})})):
+        create_tenant(settings.data, name)
     if as_json:
         print_json({"name": name})
     else:
@@ -68,10 +72,15 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         names = ", ".join(known) or "none"
         raise NotFoundError(f"There is no tenant {name!r} in {settings.data}; there are: {names}.")
     collections = await _collections(settings, name)
+    held = [one.name for one in collections]
     revoke_keys(settings.data, name)
-    await drop_tenant(settings.data, name, collections)
+    gone = {name: ({"collections": held}, None)}
+    with recorded(settings.data, Act("tenant remove", name, gone, gives=False)):
+        for attempt in spending_reserve(settings.data):
+            with attempt:
+                await drop_tenant(settings.data, name, collections)
     if as_json:
-        print_json({"removed": name, "collections": [one.name for one in collections]})
+        print_json({"removed": name, "collections": held})
     else:
         click.echo(f"Removed the tenant {name} with {counted(len(collections), 'collection')}.")
 

@@ -8,9 +8,9 @@ labels are behind. `rag.store.writer` brings the copies up to date when it write
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -18,10 +18,11 @@ from rag.access import same
 from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import connect, engine_errors, open_if_there, table_folder
-from rag.store.folder import locked
+from rag.store.folder import locked, spending_reserve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import lancedb
@@ -109,17 +110,37 @@ async def create_access_table(database: lancedb.AsyncConnection, tenant: str) ->
         await database.create_table(name, schema=schema.ACCESS_SCHEMA)
 
 
+Pairs: TypeAlias = "dict[str, tuple[AccessRecord | None, AccessRecord]]"
+"""Records before and after a change, by id; None for one that there was not."""
+Around: TypeAlias = "Callable[[Pairs], AbstractContextManager[None]]"
+"""What a change goes on inside of, under the lock; what it raises stops the change."""
+
+
+def nothing_around(_pairs: Pairs) -> AbstractContextManager[None]:
+    """Change, and do nothing else."""
+    return nullcontext()
+
+
 async def change_access(
-    data: Path, tenant: str, ids: Iterable[str], changed: Callable[[Access | None], Access]
-) -> dict[str, tuple[AccessRecord, AccessRecord]]:
-    """Change who may see these sources; the records before and after, by id.
+    data: Path,
+    tenant: str,
+    ids: Iterable[str],
+    changed: Callable[[Access | None], Access],
+    *,
+    around: Around = nothing_around,
+) -> Pairs:
+    """Change who may see these sources; what was changed goes on inside of `around`.
 
     In force with the one commit. The chunks' copies are brought up to date by `rag.store.writer.copy_labels`.
+    On a full disk the reserve of the data folder is spent.
     """
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
-        pairs = {id_: (one, _changed(one, changed(one.access))) for id_, one in there.items()}
-        await table.put([after for before, after in pairs.values() if after is not before])
+        pairs: Pairs = {id_: (one, _changed(one, changed(one.access))) for id_, one in there.items()}
+        with around(pairs):
+            for attempt in spending_reserve(data):
+                with attempt:
+                    await table.put([after for before, after in pairs.values() if after is not before])
     return pairs
 
 

@@ -29,7 +29,7 @@ from rag.errors import BusyError
 from rag.filters.predicate import literal
 from rag.records import AccessRecord, Collection
 from rag.store import catalog, maintenance, schema
-from rag.store.access_writer import access_table, create_access_table, revised
+from rag.store.access_writer import access_table, create_access_table, nothing_around, revised
 from rag.store.connection import connect, engine_errors, table_folder
 from rag.store.folder import forget_tenant, locked, make_key, note_tenant, prepare, read_key
 from rag.store.runs import drop_runs
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import lancedb
 
     from rag.records import Access, Distance, EmbedderIdentity, FieldType, Language, Visibility
-    from rag.store.access_writer import AccessTable
+    from rag.store.access_writer import AccessTable, Around
     from rag.store.schema import Claim, NewSource
 
 CATALOG_WAIT_SECONDS = 15
@@ -84,12 +84,14 @@ class CollectionWriter:
         *,
         key: bytes,
         data: Path,
+        around: Around = nothing_around,
     ) -> None:
         self.collection = collection
         self.data = data
         self._chunks = chunks
         self._sources = sources
         self._key = key
+        self._around = around
         self._opened_at = time.time()
         self._changed = False
         self._incomplete: frozenset[str] = frozenset()
@@ -152,7 +154,9 @@ class CollectionWriter:
             for uri, access in folders.items()
         ]
         async with self._access() as table:
-            await table.put(records)
+            there = await table.of(one.id for one in records)
+            with self._around({one.id: (there.get(one.id), one) for one in records}):
+                await table.put(records)
 
     async def forget(self, ids: Iterable[str]) -> None:
         """Delete the records of sources that are gone: what comes back has no rights of before."""
@@ -213,7 +217,9 @@ class CollectionWriter:
             for id_, (uri, claim) in claims.items():
                 others = [there[one].access for one in sorted(claim.narrowed_by) if one in there]
                 settled[id_] = settle(there.get(id_), claim, others, self._record(id_, uri, claim))
-            await table.put([one for id_, one in settled.items() if one != there.get(id_)])
+            changed = {id_: one for id_, one in settled.items() if one != there.get(id_)}
+            with self._around({id_: (there.get(id_), one) for id_, one in changed.items()}):
+                await table.put(list(changed.values()))
         behind = [one for id_, one in settled.items() if not one.copied and id_ in there]
         return settled, behind
 
@@ -442,20 +448,26 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
 
 
 @asynccontextmanager
-async def open_writer(data: Path, collection: Collection) -> AsyncIterator[CollectionWriter]:
+async def open_writer(
+    data: Path, collection: Collection, *, around: Around = nothing_around
+) -> AsyncIterator[CollectionWriter]:
     """A collection opened for writing, rid of what a killed writer left behind.
+
+    What it changes of who may see what goes on inside of `around`.
 
     Raises:
         BusyError: another process writes to it.
         ConfigurationError: the data folder's key is gone, or the folder can't be written.
     """
-    async with _opened(data, collection) as writer:
+    async with _opened(data, collection, around) as writer:
         await writer.sweep()
         yield writer
 
 
 @asynccontextmanager
-async def _opened(data: Path, collection: Collection) -> AsyncIterator[CollectionWriter]:
+async def _opened(
+    data: Path, collection: Collection, around: Around = nothing_around
+) -> AsyncIterator[CollectionWriter]:
     names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
     with locked(data, f"{collection.tenant}.{collection.name}", seconds=0):
         for name in names:
@@ -464,7 +476,7 @@ async def _opened(data: Path, collection: Collection) -> AsyncIterator[Collectio
             database = await connect(data)
             chunks, sources = [await database.open_table(name) for name in names]
             await maintenance.create_chunk_indexes(chunks, collection.language)
-        yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data)
+        yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data, around=around)
 
 
 async def copy_labels(data: Path, collection: Collection) -> bool:

@@ -1,0 +1,139 @@
+"""`refdesk-admin audit`: what administrators did."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rag.admin.acts import ActName, log_file, read_log
+from rag.admin.console import command, print_json, print_table
+from rag.admin.trace_wording import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rag.admin.acts import Change, Line
+    from rag.settings import Settings
+
+ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partition(" ")[0])})
+"""Every act, and the first word of each, which means all that begin with it."""
+
+
+@click.group("audit")
+def audit_command() -> None:
+    """Read the log of administrative acts."""
+
+
+def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not like 2026-11-22 or 2026-11-22T15:00.") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@command("show", of_tenant=False)
+@click.option(
+    "--since",
+    callback=_moment,
+    metavar="DATE",
+    help="Only from then on: 2026-11-22 or 2026-11-22T15:00, UTC.",
+)
+@click.option("--act", type=click.Choice(ACTS), metavar="ACT", help="Only these: key, key revoke, …")
+@click.option("--tenant", "whose", metavar="NAME", help="Only of this tenant.")
+@click.option("--id", "id_", metavar="ID", help="Only on this source, key, collection or tenant.")
+async def show_command(
+    settings: Settings,
+    *,
+    since: datetime | None,
+    act: str | None,
+    whose: str | None,
+    id_: str | None,
+    as_json: bool,
+) -> None:
+    """Show who changed what, when, and how it was before and after.
+
+    Changes of rights, keys, tenants and collections, removals and purges, oldest first, times in UTC. What
+    gives rights is written down before it is done: what could not be done then has a second line, FAILED.
+    A line that something else wrote, or that a full disk cut short, is shown as unreadable.
+    """
+    acts, unreadable = [], []
+    for number, line in read_log(settings.data):
+        if line is None:
+            unreadable.append(number)
+        elif _fits(line, since, act, whose) and (id_ is None or id_ in {one.id for one in line.changes}):
+            acts.append((number, line))
+    if as_json:
+        lines = [line.model_dump(mode="json") for _, line in acts]
+        print_json({"acts": lines, "unreadable_lines": unreadable})
+        return
+    rows = [row for _, line in acts for row in _rows(line, id_)]
+    if rows:
+        print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
+    else:
+        click.echo(
+            "There are no such acts in the log."
+            if any((since, act, whose, id_))
+            else "There are no acts yet."
+        )
+    for number in unreadable:
+        click.echo(f"Line {number} of {log_file(settings.data)} is unreadable.", err=True)
+
+
+def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | None) -> bool:
+    return (
+        (since is None or line.at >= since)
+        and (act is None or line.act == act or line.act.startswith(f"{act} "))
+        and tenant in {None, line.tenant}
+    )
+
+
+def _rows(line: Line, id_: str | None) -> Iterator[tuple[str, ...]]:
+    """A row for each thing that changed, for people: a terminal takes nothing in it for a command."""
+    what = f"{line.act} FAILED ({line.failed})" if line.failed else line.act
+    head = [line.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"), _who(line), what, line.tenant]
+    changes = [(one.id, _change(one)) for one in line.changes if id_ in {None, one.id}]
+    for changed, how in changes or [(line.collection or "-", "")]:
+        yield tuple(one_line(cell) for cell in (*head, changed, how))
+
+
+def _who(line: Line) -> str:
+    """Example: root (0) for ann."""
+    name = line.user or "-"
+    user = name if line.uid is None else f"{name} ({line.uid})"
+    return f"{user} for {line.sudo_user}" if line.sudo_user else user
+
+
+def _change(change: Change) -> str:
+    """What differs before and after."""
+    before, after = change.before, change.after
+    if before is not None and after is not None:
+        same = {key for key in before if key in after and before[key] == after[key]}
+        before, after = ({key: one[key] for key in one if key not in same} for one in (before, after))
+        if not before and not after:
+            return "as before"
+    return f"{_state(before)} → {_state(after)}"
+
+
+def _state(state: dict[str, Any] | None) -> str:
+    """Example: visibility restricted, allow group:hr user:ann."""
+    if state is None:
+        return "-"
+    return ", ".join(f"{key} {_value(value)}" for key, value in state.items())
+
+
+def _value(value: object) -> str:
+    match value:
+        case dict():
+            return " ".join(f"{key}={one}" for key, one in value.items()) or "-"
+        case list():
+            return " ".join(map(str, value)) or "-"
+        case _:
+            return str(value) or "-"
+
+
+audit_command.add_command(show_command)

@@ -1,0 +1,320 @@
+"""refdesk-admin audit: each administrative act leaves a line; what can't be written down gives nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.admin.acts import MAX_CHANGES, Act, access_state, log_file, read_log, record, recorded, widens
+from rag.errors import ConfigurationError, StoreError
+from rag.keys import keys_file, read_keys
+from rag.records import Access
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+WORD = "zanzibarite"
+APPENDER = """
+import sys
+from pathlib import Path
+from rag.admin.acts import Act, record
+for number in range(50):
+    changes = {f"{sys.argv[2]}-{number}": (None, {"a": "x" * 999})}
+    record(Path(sys.argv[1]), Act("access set", "default", changes))
+"""
+
+
+def shown(desk: Desk, *filters: str) -> list[dict[str, Any]]:
+    acts: list[dict[str, Any]] = desk.json("audit", "show", *filters)["acts"]
+    return acts
+
+
+def changes(desk: Desk, *filters: str) -> list[tuple[str, str, Any, Any]]:
+    """Each change: the act, the id, the state before and after."""
+    return [
+        (act["act"], one["id"], one["before"], one["after"])
+        for act in shown(desk, *filters)
+        for one in act["changes"]
+    ]
+
+
+def test_each_act_on_keys_and_tenants_leaves_a_line_with_the_state_before_and_after(inside: Desk) -> None:
+    assert "no acts yet" in inside.run("audit", "show").stdout
+    inside.run("tenant", "create", "acme")
+    made = inside.json("key", "create", "--user", "ann", "--group", "hr")
+    turned = inside.json("key", "rotate", made["id"])
+    inside.run("key", "revoke", made["id"])
+    inside.run("tenant", "remove", "acme", "--yes")
+
+    state = {name: made[name] for name in ("user", "groups", "scopes", "expires_at")}
+    ending, new = (state | {"expires_at": key["expires_at"]} for key in (changes(inside)[2][3], turned))
+    assert changes(inside) == [
+        ("tenant create", "acme", None, {"collections": []}),
+        ("key create", made["id"], None, state),
+        ("key rotate", made["id"], state, ending),
+        ("key rotate", turned["id"], None, new),
+        ("key revoke", made["id"], ending, None),
+        ("key revoke", turned["id"], new, None),
+        ("tenant remove", "acme", {"collections": []}, None),
+    ]
+    assert {act["tenant"] for act in shown(inside)} == {"acme"}
+    assert {(act["user"], act["uid"]) for act in shown(inside)} == {
+        (pwd.getpwuid(os.getuid()).pw_name, os.getuid())
+    }
+    times = [act["at"] for act in shown(inside)]
+    assert times == sorted(times)
+    assert all(at.endswith("Z") for at in times)
+
+
+def test_each_act_on_collections_and_documents_leaves_a_line(inside: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "leave.md"
+    file.write_text(f"# Leave\n\n{WORD}\n")
+    inside.run("collection", "create", "handbook", "--field", "year=integer")
+    inside.run("ingest", file, "--collection", "handbook", "--allow", "group:hr", "--deny", "user:bob")
+    (source,) = inside.json("sources")["sources"]
+    inside.run("remove", file, "--collection", "handbook")
+    inside.run("purge")
+    inside.run("ingest", file, "--collection", "handbook")
+    inside.run("remove", "--all", "--collection", "handbook")
+    inside.run("collection", "create", "empty")
+    inside.run("collection", "remove", "empty", "--yes")
+
+    made = {"visibility": "tenant", "fields": {"year": "integer"}}
+    seen = {"visibility": "restricted", "allow": ["group:hr"], "deny": ["user:bob"]}
+    empty = {"visibility": "tenant", "fields": {}}
+    assert [one for one in changes(inside) if one[0] not in {"ingest", "access set"}] == [
+        ("collection create", "handbook", None, made),
+        ("remove", source["id"], {"uri": file.as_uri()} | seen, None),
+        ("purge", "handbook", {"visibility": "tenant"}, {"visibility": "tenant"}),
+        ("remove", "handbook", made | {"sources": 1}, None),
+        ("collection create", "empty", None, empty),
+        ("collection remove", "empty", empty | {"sources": 0}, None),
+    ]
+    assert {act["collection"] for act in shown(inside, "--act", "remove")} == {"handbook"}
+
+
+def test_the_log_is_its_owner_s_is_only_appended_to_and_holds_no_text_query_or_secret(
+    inside: Desk, tmp_path: Path
+) -> None:
+    (tmp_path / "leave.md").write_text(f"# Leave\n\n{WORD}\n")
+    token = inside.json("key", "create", "--user", "ann")["key"]
+    (key,) = read_keys(keys_file(inside.data)).keys
+    before = b""
+    for command in (
+        ["ingest", tmp_path / "leave.md"],
+        ["search", WORD],
+        ["key", "rotate", key.id],
+        ["remove", tmp_path / "leave.md"],
+        ["key", "revoke", key.id],
+        ["audit", "show"],
+    ):
+        inside.run(*command)
+        after = log_file(inside.data).read_bytes()
+        assert after.startswith(before)
+        before = after
+    assert log_file(inside.data).stat().st_mode & 0o777 == 0o600
+    for secret in (WORD, token.rpartition("_")[2], key.digest):
+        assert secret.encode() not in before
+    for line in before.splitlines():
+        json.loads(line)
+
+
+def test_people_read_a_table_of_what_differs_and_who_did_it_for_whom(
+    inside: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside.run("tenant", "create", "acme")
+    monkeypatch.setenv("SUDO_USER", "eve\x1b[31m\u202e")
+    record(
+        inside.data,
+        Act(
+            "access grant",
+            "acme",
+            {
+                "mfzq2k7d": (
+                    access_state(Access("restricted", frozenset({"group:hr"}))),
+                    access_state(Access("restricted", frozenset({"group:hr", "user:ann"}))),
+                )
+            },
+            "documents",
+        ),
+    )
+    head, _, row = inside.run("audit", "show").stdout.splitlines()
+    assert re.split("  +", head) == ["WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"]
+    who = f"{pwd.getpwuid(os.getuid()).pw_name} ({os.getuid()}) for eve [31m"
+    change = "allow group:hr → allow group:hr user:ann"
+    assert re.split("  +", row)[1:] == [who, "access grant", "acme", "mfzq2k7d", change]
+    assert row.isprintable()
+
+
+def test_filters_leave_what_fits_all_of_them(inside: Desk) -> None:
+    inside.run("tenant", "create", "acme")
+    inside.run("tenant", "create", "beta")
+    ann = inside.json("key", "create", "--tenant", "acme")["id"]
+    bob = inside.json("key", "create", "--tenant", "beta")["id"]
+    inside.run("key", "revoke", ann)
+    line = json.loads(log_file(inside.data).read_text().splitlines()[0]) | {"at": "2020-01-02T03:04:05Z"}
+    with log_file(inside.data).open("a") as log:
+        log.write(json.dumps(line) + "\n")
+
+    def names(*filters: str) -> list[str]:
+        return [f"{act} {id_}" for act, id_, _, _ in changes(inside, *filters)]
+
+    assert names("--act", "key revoke") == [f"key revoke {ann}"]
+    assert names("--act", "key", "--tenant", "acme") == [f"key create {ann}", f"key revoke {ann}"]
+    assert names("--id", bob) == [f"key create {bob}"]
+    assert names("--tenant", "beta") == ["tenant create beta", f"key create {bob}"]
+    assert names("--act", "purge") == []
+    assert len(names()) == 6
+    assert len(names("--since", "2020-01-02T03:04:05")) == 6
+    assert len(names("--since", "2020-01-02T03:04:06")) == 5
+    assert len(names("--since", "2020-01-02T04:04:05+01:00")) == 6
+    assert names("--since", "2100-01-01") == []
+    assert "no such acts" in inside.run("audit", "show", "--since", "2100-01-01").stdout
+    assert "is not like 2026-11-22" in inside.run("audit", "show", "--since", "monday", code=2).stderr
+    assert "'keys' is not one of" in inside.run("audit", "show", "--act", "keys", code=2).stderr
+
+
+def test_lines_that_are_torn_or_foreign_are_shown_as_unreadable_and_spoil_no_other(inside: Desk) -> None:
+    inside.run("tenant", "create", "acme")
+    good = log_file(inside.data).read_bytes()
+    foreign = [b"garbage", b"{}", b"[" * 100_000, b"\xff\xfe\x00", json.dumps({"at": "yesterday"}).encode()]
+    with log_file(inside.data).open("ab") as log:
+        log.write(b"\n".join([*foreign, b"", good[:30]]))
+    torn = log_file(inside.data).read_bytes()
+    inside.run("tenant", "create", "beta")
+    assert log_file(inside.data).read_bytes().startswith(torn)
+
+    read = inside.json("audit", "show")
+    assert [act["tenant"] for act in read["acts"]] == ["acme", "beta"]
+    assert read["unreadable_lines"] == [2, 3, 4, 5, 6, 8]
+    run = inside.run("audit", "show", "--tenant", "beta")
+    assert run.stderr.count("is unreadable.\n") == 6
+    assert "garbage" not in run.stdout + run.stderr
+
+
+def test_a_line_of_a_later_version_is_read(inside: Desk) -> None:
+    inside.run("tenant", "create", "acme")
+    line = json.loads(log_file(inside.data).read_text()) | {"host": "desk", "act": "tenant freeze"}
+    with log_file(inside.data).open("a") as log:
+        log.write(json.dumps(line) + "\n")
+    assert [act["act"] for act in shown(inside)] == ["tenant create", "tenant freeze"]
+
+
+def test_what_gives_rights_is_not_done_where_it_can_t_be_written_down(inside: Desk) -> None:
+    inside.run("tenant", "create", "acme")
+    log_file(inside.data).unlink()
+    log_file(inside.data).mkdir()
+    for command in (
+        ["key", "create"],
+        ["tenant", "create", "beta"],
+        ["collection", "create", "handbook"],
+    ):
+        said = inside.run(*command, code=2).stderr
+        assert (
+            said
+            == f"refdesk-admin: The log of acts, {log_file(inside.data)}, can't be written: Is a directory.\n"
+        )
+    assert inside.json("key", "list") == {"keys": []}
+    assert inside.json("tenant", "list") == {"tenants": [{"name": "acme", "collections": []}]}
+    log_file(inside.data).rmdir()
+    inside.run("key", "create")
+
+
+def test_what_only_takes_is_done_all_the_same_and_says_that_the_log_lacks_it(inside: Desk) -> None:
+    inside.run("tenant", "create", "acme")
+    kept, ended, turned = (inside.json("key", "create", "--user", name)["id"] for name in ("a", "b", "c"))
+    log_file(inside.data).unlink()
+    log_file(inside.data).mkdir()
+    run = inside.run("key", "revoke", ended)
+    assert run.stdout == f"Revoked the key {ended}.\n"
+    assert run.stderr == (
+        f"Not in the log of acts: key revoke {ended}. The log of acts, {log_file(inside.data)}, can't be "
+        "written: Is a directory.\n"
+    )
+    inside.run("key", "rotate", turned, code=2)
+    assert {key["id"] for key in inside.json("key", "list")["keys"]} == {kept, turned}
+    assert "Not in the log" in inside.run("tenant", "remove", "acme", "--yes").stderr
+    assert inside.json("key", "list") == {"keys": []}
+
+
+def test_an_act_that_fails_is_written_down_as_failed(tmp_path: Path) -> None:
+    gives = Act("tenant create", "acme", {"acme": (None, {})})
+    takes = Act("remove", "acme", {"a": ({}, None)}, "documents", gives=False)
+    log: list[list[tuple[str, str | None]]] = []
+
+    def lines() -> list[tuple[str, str | None]]:
+        return [(line.act, line.failed) for _, line in read_log(tmp_path) if line]
+
+    for act in (gives, takes):
+        with pytest.raises(StoreError), recorded(tmp_path, act):  # noqa: PT012 what stands there meanwhile counts
+            log.append(lines())
+            raise StoreError(WORD)
+    assert log == [
+        [("tenant create", None)],
+        [("tenant create", None), ("tenant create", "StoreError")],
+    ]
+    assert lines() == [("tenant create", None), ("tenant create", "StoreError"), ("remove", "StoreError")]
+    assert WORD not in log_file(tmp_path).read_text()
+    with recorded(tmp_path, takes):
+        assert len(lines()) == 3
+    assert lines()[3:] == [("remove", None)]
+
+
+def test_an_act_on_many_things_takes_several_lines(tmp_path: Path) -> None:
+    record(
+        tmp_path, Act("remove", "acme", {f"{n}": ({}, None) for n in range(2 * MAX_CHANGES + 1)}, gives=False)
+    )
+    held = [line.changes for _, line in read_log(tmp_path) if line]
+    assert [len(part) for part in held] == [MAX_CHANGES, MAX_CHANGES, 1]
+    assert [one.id for part in held for one in part] == [f"{n}" for n in range(2 * MAX_CHANGES + 1)]
+
+
+def test_administrators_who_write_at_once_lose_no_line(tmp_path: Path) -> None:
+    writers = [subprocess.Popen([sys.executable, "-c", APPENDER, tmp_path, name]) for name in "abcd"]
+    assert [writer.wait(timeout=120) for writer in writers] == [0] * 4
+    ids = [line.changes[0].id for _, line in read_log(tmp_path) if line]
+    assert len(ids) == 200
+    assert set(ids) == {f"{name}-{number}" for name in "abcd" for number in range(50)}
+
+
+def test_a_log_that_can_t_be_read_is_said(tmp_path: Path) -> None:
+    log_file(tmp_path).mkdir()
+    with pytest.raises(ConfigurationError, match="can't be read: Is a directory"):
+        list(read_log(tmp_path))
+
+
+ANN, HR = frozenset({"user:ann"}), frozenset({"group:hr"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gives"),
+    [
+        (None, None, False),
+        (Access("tenant"), None, False),
+        (None, Access("restricted"), True),
+        (Access("restricted"), Access("tenant"), True),
+        (Access("tenant"), Access("restricted", ANN), False),
+        (Access("tenant"), Access("tenant", ANN), False),
+        (Access("tenant", deny=HR), Access("restricted", ANN, HR), False),
+        (Access("tenant", deny=HR), Access("restricted", ANN), True),
+        (Access("restricted", ANN), Access("restricted", ANN | HR), True),
+        (Access("restricted", ANN | HR), Access("restricted", ANN), False),
+        (Access("restricted", ANN), Access("restricted", HR), True),
+        (Access("restricted", ANN), Access("restricted", ANN, HR), False),
+        (Access("restricted", ANN, HR), Access("restricted", ANN), True),
+        (Access("restricted", ANN), Access("restricted", ANN, revision=2), False),
+    ],
+)
+def test_a_change_gives_if_somebody_may_see_more(
+    before: Access | None, after: Access | None, *, gives: bool
+) -> None:
+    assert widens(before, after) is gives

@@ -1,0 +1,198 @@
+"""Keys, tenants and removals on a disk that is full, and in folders that nobody may write."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.keys import holder_of, keys_file, read_keys
+from rag.store.folder import reserve_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.admin.conftest import Desk, Run
+    from tests.conftest import SmallDisk
+
+
+@pytest.fixture
+def full(desk_at: Callable[[Path], Desk], small_disk: SmallDisk) -> Desk:
+    """A desk with three keys and two documents on a full disk."""
+    made = desk_at(small_disk.folder / "data")
+    for user in ("ann", "bob", "eve"):
+        made.run("key", "create", "--user", user)
+    docs = small_disk.folder / "docs"
+    docs.mkdir()
+    for name in ("leave", "travel"):
+        (docs / f"{name}.md").write_text(f"# {name}\n\nAll about {name}.\n")
+    made.run("ingest", docs)
+    small_disk.fill()
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A desk in a folder in which permissions count, worked on in this process with settings of its own."""
+
+    inside: Desk
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def run(self, *arguments: str, code: int = 0) -> Run:
+        config = self.folder / "config.toml"
+        config.touch()
+        return self.inside.run(*arguments, "--config", config, code=code)
+
+
+@pytest.fixture
+def plain(inside: Desk, plain_folder: Path) -> Plain:
+    return Plain(replace(inside, data=plain_folder / "data"), plain_folder)
+
+
+def ids(desk: Desk) -> list[str]:
+    return [key.id for key in read_keys(keys_file(desk.data)).keys]
+
+
+def test_each_key_can_be_revoked_on_a_full_disk_and_the_log_has_it(full: Desk, small_disk: SmallDisk) -> None:
+    for id_ in ids(full):
+        run = full.run("key", "revoke", id_)
+        assert (run.stdout, run.stderr) == (f"Revoked the key {id_}.\n", "")
+        assert id_ not in ids(full)
+        assert reserve_file(full.data).exists()
+        small_disk.fill()
+    assert [one["act"] for one in full.json("audit", "show", "--act", "key revoke")["acts"]] == [
+        "key revoke"
+    ] * 3
+
+
+def test_without_its_reserve_nothing_would_be_revoked(full: Desk, small_disk: SmallDisk) -> None:
+    reserve_file(full.data).unlink()
+    small_disk.fill()
+    run = full.run("key", "revoke", ids(full)[0], code=1)
+    assert "keys.json can't be written: No space left on device. Free some room" in run.stderr
+    assert run.stderr.splitlines()[-1].startswith("refdesk-admin: ")
+    assert len(ids(full)) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["key", "create", "--user", "mia"],
+        ["tenant", "create", "acme"],
+        ["collection", "create", "handbook"],
+        ["ingest", "pyproject.toml"],
+    ],
+    ids=" ".join,
+)
+def test_what_would_bring_in_or_give_rights_on_a_full_disk_ends_in_one_line(
+    full: Desk, small_disk: SmallDisk, arguments: list[str]
+) -> None:
+    keys = ids(full)
+    reserve_file(full.data).unlink()  # as after a revocation, where others took its room
+    small_disk.fill()
+    run = full.run(*arguments, code=1)
+    assert run.stdout == ""
+    assert run.stderr.startswith("refdesk-admin: The data folder's reserve, ")
+    assert run.stderr.count("\n") == 1
+    assert ids(full) == keys
+    assert [one["name"] for one in full.json("tenant", "list")["tenants"]] == ["default"]
+    assert [one["name"] for one in full.json("collection", "list")["collections"]] == ["documents"]
+    small_disk.empty()
+    assert (
+        full.scripts.admin(*arguments[:2], "mia", "--data", full.data).returncode == 2
+        or arguments[0] != "key"
+    )
+
+
+def test_a_key_that_can_t_be_made_leaves_those_there_are_and_the_log_says_so(
+    full: Desk, small_disk: SmallDisk
+) -> None:
+    with full.data.joinpath("audit.jsonl").open("rb") as log:
+        before = log.read()
+    keys = ids(full)
+    run = full.run("key", "create", "--user", "x" * 200, *[f"--group={n:0200}" for n in range(30)], code=1)
+    assert run.stdout == ""
+    assert "No space left on device" in run.stderr
+    assert run.stderr.count("\n") <= 2
+    assert ids(full) == keys
+    assert full.data.joinpath("audit.jsonl").read_bytes().startswith(before)
+    small_disk.empty()
+    full.run("key", "create", "--user", "mia")
+    assert len(ids(full)) == 4
+
+
+def test_documents_and_tenants_are_removed_on_a_full_disk(full: Desk, small_disk: SmallDisk) -> None:
+    titles = {one["title"] for one in full.json("search", "all about leave and travel")["results"]}
+    assert titles == {"leave", "travel"}
+    full.scripts.admin("remove", small_disk.folder / "docs" / "leave.md", "--data", full.data)
+    small_disk.fill()
+    titles = {one["title"] for one in full.json("search", "all about leave and travel")["results"]}
+    assert titles == {"travel"}
+    full.run("tenant", "remove", "default", "--yes")
+    assert ids(full) == []
+    assert full.json("tenant", "list") == {"tenants": []}
+
+
+def test_in_a_folder_that_nobody_may_write_key_commands_end_in_one_line(plain: Plain) -> None:
+    key = json.loads(plain.run("key", "create", "--user", "ann", "--json").stdout)
+    plain.data.chmod(0o500)
+    for command in (["create"], ["revoke", key["id"]], ["rotate", key["id"]]):
+        run = plain.run("key", *command, code=2)
+        assert run.stdout == ""
+        assert run.stderr.splitlines()[-1].startswith(f"refdesk-admin: {plain.data}")
+        assert run.stderr.endswith("Permission denied.\n")
+    assert holder_of(key["key"], read_keys(keys_file(plain.data)).keys)
+    plain.data.chmod(0o700)
+    plain.run("key", "revoke", key["id"])
+    assert not holder_of(key["key"], read_keys(keys_file(plain.data)).keys)
+
+
+def test_what_the_system_refuses_otherwise_ends_in_one_line(plain: Plain) -> None:
+    plain.run("tenant", "create", "acme")
+    (plain.data / "tenants").chmod(0o500)
+    said = plain.run("tenant", "remove", "acme", "--yes", code=1).stderr
+    (plain.data / "tenants").chmod(0o700)
+    assert said == f"refdesk-admin: {str(plain.data / 'tenants' / 'acme')!r}: Permission denied.\n"
+    plain.run("tenant", "remove", "acme", "--yes")
+
+
+def test_a_command_for_a_key_that_is_not_there_makes_no_folder(inside: Desk) -> None:
+    for command in ("revoke", "rotate"):
+        assert "no key 'x'" in inside.run("key", command, "x", code=1).stderr
+        assert not inside.data.exists()
+
+
+@pytest.mark.parametrize("place", ["disk", "device"])
+def test_an_output_that_can_t_be_written_ends_in_one_line_and_a_key_that_was_not_shown_is_named(
+    desk: Desk, small_disk: SmallDisk, place: str
+) -> None:
+    small_disk.fill()
+    output = {"disk": small_disk.folder / "filling", "device": Path("/dev/full")}[place]
+
+    def run(*arguments: str) -> str:
+        with output.open("a") as full:
+            ended = subprocess.run(
+                [desk.scripts.folder / "refdesk-admin", *arguments, "--data", desk.data],
+                env=desk.scripts.environment,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert ended.returncode == 1
+        assert ended.stderr.count("\n") == 1, ended.stderr
+        return ended.stderr
+
+    assert run("status") == "refdesk-admin: Reading or writing failed: No space left on device.\n"
+    said = run("key", "create")
+    (id_,) = ids(desk)
+    assert f"The key {id_} was made, and could not be shown" in said
+    desk.run("key", "revoke", id_)
