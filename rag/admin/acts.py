@@ -246,7 +246,9 @@ def access_act(
     name: ActName, tenant: str, pairs: Mapping[str, tuple[AccessRecord | None, AccessRecord]]
 ) -> Act:
     """A change of access records, given before and after by id."""
-    accesses = {id_: (before and before.access, after.access) for id_, (before, after) in pairs.items()}
+    accesses = {
+        id_: (before.access if before else None, after.access) for id_, (before, after) in pairs.items()
+    }
     changes = {id_: (access_state(before), access_state(after)) for id_, (before, after) in accesses.items()}
     gives = any(widens(before, after) for before, after in accesses.values())
     return Act(name, tenant, changes, gives=gives)
