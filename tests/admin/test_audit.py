@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.admin import acts
 from rag.admin.acts import MAX_CHANGES, Act, access_state, log_file, read_log, record, recorded, widens
 from rag.errors import ConfigurationError, StoreError
 from rag.keys import keys_file, read_keys
 from rag.records import Access
 
 if TYPE_CHECKING:
+    from io import FileIO
     from pathlib import Path
 
     from tests.admin.conftest import Desk
@@ -284,6 +286,24 @@ def test_administrators_who_write_at_once_lose_no_line(tmp_path: Path) -> None:
     ids = [line.changes[0].id for _, line in read_log(tmp_path) if line]
     assert len(ids) == 200
     assert set(ids) == {f"{name}-{number}" for name in "abcd" for number in range(50)}
+
+
+def test_a_line_that_another_writes_in_between_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (Act("tenant create", name, {}) for name in ("a", "b", "c"))
+    record(tmp_path, first)
+    look = acts._last_byte  # noqa: SLF001 where a writer has looked for the end and has not written yet
+
+    def looked(opened: FileIO) -> bytes:
+        monkeypatch.setattr(acts, "_last_byte", look)
+        found = look(opened)
+        record(tmp_path, second)
+        return found
+
+    monkeypatch.setattr(acts, "_last_byte", looked)
+    record(tmp_path, third)
+    assert [line and line.tenant for _, line in read_log(tmp_path)] == ["a", "b", "c"]
 
 
 def test_a_log_that_can_t_be_read_is_said(tmp_path: Path) -> None:
