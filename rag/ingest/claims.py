@@ -121,6 +121,6 @@ class Claims:
         if self._kept:
             wider = sum(1 for access, place in self._kept if is_narrowed(place, access))
             yield (
-                f"{len(self._kept)} sources that are there keep the rights that they have, {wider} of them "
-                "wider than is said now. --set-access changes them."
+                f"Sources that are there keep the rights that they have: {len(self._kept)}, of which {wider} "
+                "are wider than is said now. --set-access changes them."
             )

@@ -155,6 +155,7 @@ class _Run:
         self._claims = Claims(instructions.rights, self._recorded)
         self._known: dict[str, KnownSource] = {}
         self._moved: dict[str, KnownSource] = {}
+        self._could_be: dict[str, frozenset[str]] = {}
         self._first_with: dict[str, Found] = {}
         self._remarks: dict[str, list[str]] = defaultdict(list)
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
@@ -186,7 +187,7 @@ class _Run:
             one = reads[uri]
             del self._known[source.uri]
             self._remarks[uri].append(f"it was {path_of(source.uri)}")
-            self._moved[uri] = source
+            self._moved[uri], self._could_be[uri] = source, candidates
             if source.digest == one.digest and _keeps_title(source, one.found):
                 metadata = {**source.metadata, "path": printable(one.found.name)}
                 light[source.id] = Moved(
@@ -250,6 +251,8 @@ class _Run:
         source = known or self._moved.get(found.uri)
         id_ = source.id if source else self._writer.source_id(found.uri)
         claim = self._claims.of_document(found.path, document.metadata, one.content, id_, source)
+        if moved := self._could_be.get(found.uri):
+            claim = replace(claim, narrowed_by=claim.narrowed_by | (moved - {id_}))
         return Prepared(found, id_, one.digest, document, chunks, claim, self._fields(found, document))
 
     async def _parsed(self, one: Read) -> Document:

@@ -301,6 +301,7 @@ class Desk:
         """The collections of the principal's tenant, by name, whether it may read anything there or not."""
         collections = await self._reader.collections(principal.tenant)
         tables = [await self._reader.open(one) for one in collections]
+        await self._reader.refresh(principal.tenant)
         case = self._reader.letter_case
         return [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]
 

@@ -67,8 +67,10 @@ class AccessReader:
         return sorted(row["id"] for row in await self._rows(f"{theirs} AND {where}", ["id"]))[:limit]
 
     async def pending(self) -> tuple[AccessRecord, ...]:
-        """The records that changed and whose labels the chunks don't hold yet."""
-        await self.refresh()
+        """The records that changed and whose labels the chunks don't hold yet.
+
+        Call `refresh` before: this answers from what is remembered.
+        """
         if self._pending is None:
             rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
             self._pending = tuple(schema.stored_record(row) for row in rows)

@@ -242,7 +242,10 @@ class CollectionReader:
         return await self._access.has_any(self.collection.name, where)
 
     async def pending(self) -> tuple[AccessRecord, ...]:
-        """The records of sources whose chunks have labels of before; few, and for a short time."""
+        """The records of sources whose chunks have labels of before; few, and for a short time.
+
+        As of the tenant's last `Reader.refresh`.
+        """
         name = self.collection.name
         return tuple(one for one in await self._access.pending() if one.collection == name and one.present)
 
@@ -378,6 +381,11 @@ class Reader:
             )
             self._open[key] = reader
         return reader
+
+    async def refresh(self, tenant: str) -> None:
+        """Look for changes of who may see what, once for all collections of a tenant."""
+        if tenant in self._access:
+            await self._access[tenant].refresh()
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether any access record of the tenant names a group, so that a caller's groups must be known."""
