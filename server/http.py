@@ -40,6 +40,7 @@ from server.asgi import (
     Patient,
 )
 from server.identity import Caller
+from server.messages import Answerable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -77,7 +78,7 @@ class Endpoint:
             security_settings=security,
             max_request_body_size=MAX_BODY_BYTES,
         )
-        self._attended = Attended(self._manager.handle_request)
+        self._attended = Attended(Answerable(self._manager.handle_request, MAX_BODY_BYTES))
         self._admission = admission
 
     @asynccontextmanager
@@ -182,7 +183,8 @@ def http_app(
     if http.sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_BODY_BYTES)
         routes.append(Route(SSE_PATH, guarded(Sse(server, transport, admission)), methods=["GET"]))
-        routes.append(Mount(MESSAGES_PATH, guarded(transport.handle_post_message)))
+        messages = Answerable(transport.handle_post_message, MAX_BODY_BYTES)
+        routes.append(Mount(MESSAGES_PATH, guarded(messages)))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import anyio
 from anyio import to_thread
@@ -16,8 +17,10 @@ from mcp import types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from server import FORCED, PARENT, tracing
+from server.messages import error, refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
@@ -73,9 +76,10 @@ async def serve(server: Server[Any], opening: OpeningDesk, admission: Admission)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(opening.warm_up)
         tasks.start_soon(_drain, admission)
-        async with stdio_server(stdin=cast(anyio.AsyncFile[str], Lines())) as (read, write):
+        nothing = anyio.wrap_file(io.StringIO())  # we read ourselves: the SDK drops what is no message
+        async with stdio_server(stdin=nothing) as (_, write):
             readable, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
-            tasks.start_soon(_relay, read, readable, write.send)
+            tasks.start_soon(_relay, Lines(), readable, write.send)
             try:
                 await server.run(messages, write, server.create_initialization_options())
             except anyio.get_cancelled_exc_class():  # nobody reads standard output any more
@@ -106,38 +110,53 @@ async def _drain(admission: Admission) -> None:
     _leave()
 
 
+class NoMessageError(Exception):
+    """A line that is no message, with what its writer is told."""
+
+    def __init__(self, answer: types.JSONRPCError) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 async def _relay(
-    read: AsyncIterable[SessionMessage | Exception],
+    lines: AsyncIterable[str],
     readable: MemoryObjectSendStream[SessionMessage | Exception],
     answer: Callable[[SessionMessage], Awaitable[None]],
 ) -> None:
-    """Hand on what is a message, and answer what is none: the SDK drops it, and the host would wait."""
+    """Hand on what is a message, and answer what is none: the host would wait."""
     async with readable:
-        async for item in read:
-            if not isinstance(item, ValidationError):
-                await readable.send(item)
-            elif refused := refusal(item):
-                await answer(SessionMessage(refused))
+        async for line in lines:
+            if not line.strip():
+                continue
+            try:
+                message = read_message(line)
+            except NoMessageError as no_message:
+                await answer(SessionMessage(no_message.answer))
+            else:
+                await readable.send(SessionMessage(message))
 
 
-def refusal(error: ValidationError) -> types.JSONRPCError | None:
-    """The answer to a line that is no JSON-RPC message; None to a blank one.
+def read_message(line: str) -> types.JSONRPCMessage:
+    """The JSON-RPC message of a line.
 
-    It bears the id of the request where that can be made out, as in a line whose only fault is
-    half a character: JavaScript hosts write lone surrogates, which strict parsers refuse.
+    Raises:
+        NoMessageError: it is none. The answer bears the id of the request where that can be made out, as in
+            a line whose only fault is half a character: JavaScript hosts write lone surrogates, which strict
+            parsers refuse.
     """
-    first = error.errors(include_url=False, include_context=False)[0]
-    if first["type"] != "json_invalid":
-        return _error(None, types.INVALID_REQUEST, "This is JSON, but no JSON-RPC message.")
-    if not first["input"].strip():
-        return None
-    if first["input"] == OVERLONG:
-        return _error(None, types.INVALID_REQUEST, OVERLONG)
-    return _error(_id(first["input"]), types.PARSE_ERROR, first["msg"])
-
-
-def _error(id_: str | int | None, code: int, message: str) -> types.JSONRPCError:
-    return types.JSONRPCError(jsonrpc="2.0", id=id_, error=types.ErrorData(code=code, message=message))
+    if line == OVERLONG:
+        raise NoMessageError(error(None, types.INVALID_REQUEST, OVERLONG))
+    try:
+        given = from_json(line)
+    except ValueError as fault:
+        raise NoMessageError(error(_id(line), types.PARSE_ERROR, f"Invalid JSON: {fault}")) from None
+    if refused := refusal(given):
+        raise NoMessageError(refused)
+    try:
+        return types.jsonrpc_message_adapter.validate_python(given, by_name=False)
+    except ValidationError:
+        told = error(None, types.INVALID_REQUEST, "This is JSON, but no JSON-RPC message.")
+        raise NoMessageError(told) from None
 
 
 def _id(line: str) -> str | int | None:

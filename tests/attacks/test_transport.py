@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tests.server.conftest import Era, Message, Remote
 
 ERAS: tuple[Era, ...] = ("legacy", "modern")
+INVALID_REQUEST, METHOD_NOT_FOUND = -32600, -32601
 REFUSED = {-32601, -32602, -32020}  # no such method or parameters, or not what the headers say
 FETCHED_SECONDS = 7  # by when keys are there, or there will be none
 VISITOR = "cookie-of-a-visitor"
@@ -136,6 +137,48 @@ def test_d1_what_follows_a_body_is_nobodys_credentials(remote: Remote, crowd: Cr
     before = replace(request, headers=headers + key, body=chunk + b"X-More: x\r\n\r\n", framed=False)
     assert finds(asked(remote.port, before), person)
     assert asked(remote.port, behind).status == 401
+
+
+NO_IDS: tuple[object, ...] = (None, 1.5, 1.0, {}, [], True, False)
+LONG = "quokka" * 10_000
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_request_that_cant_be_answered_under_its_id_is_refused_and_not_passed_over_in_silence(
+    remote: Remote, crowd: Crowd, era: Era
+) -> None:
+    person = crowd.people[0]
+    with stream(remote.port, person.key) as (events, path), Channel(remote.port) as channel:
+        doors = [
+            posted(era, person.key, search(person)),
+            posted("legacy", person.key, search(person, 7), path=path),
+        ]
+        for door, id_ in zip(doors, ("1", "7"), strict=True):
+            for other in map(json.dumps, NO_IDS):
+                body = door.body.replace(f'"id": {id_},'.encode(), f'"id": {other},'.encode())
+                assert body != door.body
+                answer = channel.ask(replace(door, body=body))
+                assert answer
+                assert (answer.status, answer.json["id"]) == (400, None), other
+                assert answer.json["error"]["code"] == INVALID_REQUEST
+                assert person.canary.encode() not in answer.body
+        answer = channel.ask(doors[0])
+        assert answer
+        assert finds(answer, person)
+        assert channel.ask(doors[1])
+        assert json.loads(events.event())["id"] == 7  # and nothing before it
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_method_without_an_end_is_not_told_again(remote: Remote, crowd: Crowd, era: Era) -> None:
+    person = crowd.people[0]
+    request = posted(era, person.key, message("tools/call"))
+    long = replace(request, body=request.body.replace(b"tools/call", LONG.encode()))
+    answer = asked(remote.port, long)
+    assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, 1, METHOD_NOT_FOUND)
+    assert b"quokka" not in answer.body
+    assert "quokka" not in remote.noise.read_text()
+    assert finds(asked(remote.port, posted(era, person.key, search(person))), person)
 
 
 @pytest.mark.parametrize("era", ERAS)

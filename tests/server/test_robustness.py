@@ -48,6 +48,9 @@ def expect_alive(wire: Wire) -> None:
         (ping(jsonrpc="1.0"), INVALID_REQUEST),
         (ping(method=5), INVALID_REQUEST),
         (ping(params=[1]), INVALID_REQUEST),
+        *((ping(id=id_), INVALID_REQUEST) for id_ in (None, 1.5, 1.0, {}, [], True, False, [1], {"a": 1})),
+        (ping(id="HERE").replace('"HERE"', "1e400"), INVALID_REQUEST),
+        (ping(id=None, method="notifications/initialized"), INVALID_REQUEST),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -85,6 +88,21 @@ def test_what_asks_for_nothing_is_not_answered(wire: Wire, line: str) -> None:
 def test_an_unknown_method_is_refused(wire: Wire, method: str) -> None:
     assert wire.error(method, {"uri": "x", "level": "debug"})["code"] in {-32601, -32602}
     expect_alive(wire)
+
+
+def test_a_long_method_is_not_told_again(wire: Wire) -> None:
+    assert wire.error("quokka" * 10)["data"] == "quokka" * 10
+    for times in (11, 20_000):
+        wire.write(ping(id=f"{times}", method="quokka" * times))
+        answer = wire.read()
+        assert (answer["id"], answer["error"]["code"]) == (f"{times}", -32601)
+        assert "quokka" not in str(answer)
+    expect_alive(wire)
+
+
+@pytest.mark.parametrize("id_", [0, -1, 2**70, "", "a", "é"], ids=str)
+def test_any_string_or_integer_is_an_id(wire: Wire, id_: int | str) -> None:
+    assert wire.request("tools/list", id_=id_)["result"]["tools"]
 
 
 def test_deep_arguments_are_only_wrong(wire: Wire) -> None:
