@@ -249,6 +249,7 @@ class OAuthSettings(Section):
     tenants: dict[str, Name] = Field(default={})
     user_claim: str = "sub"
     groups_claim: str = "groups"
+    groups_required: Literal["auto", "always", "never"] = "auto"
 
 
 class LimitSettings(Section):

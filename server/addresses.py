@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
 
@@ -39,6 +40,22 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
             "OAuth needs oauth.issuer, oauth.jwks_url (where its keys are) and oauth.tenants (whose documents"
             " each value of the tenant claim opens)."
         )
+    for name, address in (("issuer", oauth.issuer), ("jwks_url", oauth.jwks_url)):
+        if not _is_safe(address):
+            raise ConfigurationError(
+                f"oauth.{name} = {address!r} must be an address with https://: whoever is on the way of "
+                "anything else can sign tokens. Only an issuer on this machine may do with http://127.0.0.1."
+            )
+
+
+def _is_safe(address: str) -> bool:
+    """Whether nobody on the way can read or change what is fetched from an address."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    local = parts.scheme == "http" and parts.hostname in LOOPBACK
+    return bool(parts.hostname) and (local or parts.scheme == "https")
 
 
 def listen(settings: HttpSettings) -> socket.socket:

@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from server.calls import audit
-from server.logs import Trail, trail
+from server.identity import Caller
+from server.logs import Trail, note_refusal, refusal_told, trail
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,7 +63,8 @@ class Followed:
 
     def _record(self, scope: Scope, status: int) -> None:
         client = scope.get("client")
-        audit.info("refused", extra={"fields": {"status": status, "client": client[0] if client else None}})
+        fields = {"status": status, "client": client[0] if client else None, **refusal_told()}
+        audit.info("refused", extra={"fields": fields})
         self._refused(status)
 
 
@@ -78,6 +80,7 @@ class Checked:
         if scope["type"] == "http" and scope["path"] not in PROBES:
             refused = await self._security.validate_request(Request(scope))
             if refused:
+                note_refusal("another host or origin")
                 await refused(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -220,13 +223,15 @@ class Authorized:
         if not isinstance(user, AuthenticatedUser):
             refused = self._refusal(401, "invalid_token", "Authentication required")
         elif self._scope not in user.scopes:
-            refused = self._refusal(403, "insufficient_scope", f"Required scope: {self._scope}")
+            lacks = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
+            refused = self._refusal(403, "insufficient_scope", lacks or f"Required scope: {self._scope}")
         else:
             await self._app(scope, receive, send)
             return
         await refused(scope, receive, send)
 
     def _refusal(self, status: int, error: str, description: str) -> JSONResponse:
+        note_refusal(description)
         told = {"error": error, "error_description": description, "scope": self._scope}
         told |= {"resource_metadata": self._metadata_url} if self._metadata_url else {}
         challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in told.items())

@@ -15,6 +15,7 @@ from rag.settings import SEARCH_SCOPE
 from rag.tenants import local_principal
 from server.addresses import resource_url
 from server.identity import Caller, KeyVerifier
+from server.logs import note_caller, note_refusal
 from server.oauth import JwtVerifier
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from rag.records import Principal
     from rag.settings import Settings
+    from server.oauth import GroupsMatter
+    from server.opening import OpeningDesk
 
 
 class Local(AuthenticationBackend):
@@ -29,7 +32,7 @@ class Local(AuthenticationBackend):
 
     def __init__(self, principal: Principal) -> None:
         scopes = [SEARCH_SCOPE]
-        self._caller = Caller(token="", client_id="local", scopes=scopes, principal=principal)
+        self._caller = Caller(token="", client_id="local", scopes=scopes, principal=principal, kind="local")
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser]:  # noqa: ARG002 as the SDK calls it
         """The same for everybody."""
@@ -39,10 +42,10 @@ class Local(AuthenticationBackend):
 class Bearer(TokenVerifier):
     """API keys and the issuer's tokens, as far as the settings accept them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, groups_matter: GroupsMatter) -> None:
         accepted, resource = settings.http.authentication, resource_url(settings.http)
         self._keys = KeyVerifier(settings.data, resource) if "keys" in accepted else None
-        self._tokens = JwtVerifier(settings.oauth, resource) if "oauth" in accepted else None
+        self._tokens = JwtVerifier(settings.oauth, resource, groups_matter) if "oauth" in accepted else None
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Whose it is; None if it is nobody's.
@@ -51,14 +54,42 @@ class Bearer(TokenVerifier):
             AuthenticationError: that can't be found out just now.
         """
         verifier = self._keys if token.startswith(f"{PREFIX}_") else self._tokens
+        if verifier is None:
+            note_refusal("credentials of this kind are not accepted")
         try:
             return await verifier.verify_token(token) if verifier else None
         except ProviderError as error:
             raise AuthenticationError(str(error)) from error
 
 
-def backend_of(settings: Settings) -> AuthenticationBackend:
+class Told(BearerAuthBackend):
+    """Finds out who asks, and has the audit tell it."""
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
+        """Whose request it is; None if nobody's."""
+        found: tuple[AuthCredentials, AuthenticatedUser] | None = await super().authenticate(conn)
+        caller = found[1].access_token if found else None
+        if isinstance(caller, Caller):
+            note_caller(caller.told)
+        else:
+            note_refusal("no credentials that count")
+        return found
+
+
+def backend_of(settings: Settings, groups_matter: GroupsMatter) -> AuthenticationBackend:
     """Who finds out who asks."""
     if not settings.http.authentication:
         return Local(local_principal(settings))
-    return BearerAuthBackend(Bearer(settings), resource_server_url=AnyHttpUrl(resource_url(settings.http)))
+    bearer = Bearer(settings, groups_matter)
+    return Told(bearer, resource_server_url=AnyHttpUrl(resource_url(settings.http)))
+
+
+def groups_matter_by(settings: Settings, opening: OpeningDesk) -> GroupsMatter:
+    """By the rules, which count for every tenant, and by the records of the tenant's documents."""
+    entries = [entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)]
+    by_rule = any(entry.startswith("group:") for entry in entries)
+
+    async def groups_matter(tenant: str) -> bool:
+        return by_rule or await (await opening.desk()).names_groups(tenant)
+
+    return groups_matter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from mcp.server.auth.routes import build_resource_metadata_url
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import AnyHttpUrl
@@ -40,7 +40,9 @@ from server.asgi import (
     Patient,
 )
 from server.identity import Caller
+from server.logs import note_refusal
 from server.messages import Answerable
+from server.oauth import metadata_route
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -108,6 +110,7 @@ def tenant_in(scope: Scope) -> str:
 
 def busy(error: BusyError, *, close: bool = False) -> Response:
     """The answer to a request for which there is no room; with `close`, not even for its connection."""
+    note_refusal(str(error))
     headers = {"Retry-After": str(error.retry_seconds)} | ({"Connection": "close"} if close else {})
     return JSONResponse({"error": "busy", "error_description": str(error)}, status_code=429, headers=headers)
 
@@ -178,8 +181,7 @@ def http_app(
         *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
     ]
     if metadata:
-        issuers = [AnyHttpUrl(settings.oauth.issuer)]
-        routes += create_protected_resource_routes(resource, issuers, [SEARCH_SCOPE], "refdesk")
+        routes.append(metadata_route(resource_url(http), http.path, settings.oauth.issuer))
     if http.sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_BODY_BYTES)
         routes.append(Route(SSE_PATH, guarded(Sse(server, transport, admission)), methods=["GET"]))
@@ -245,5 +247,6 @@ async def serve(app: Starlette, listener: socket, settings: Settings, admission:
 
 
 def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Response:
+    note_refusal(str(error))
     body = {"error": "temporarily_unavailable", "error_description": str(error)}
     return JSONResponse(body, status_code=503, headers={"Retry-After": "30"})

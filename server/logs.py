@@ -11,10 +11,13 @@ import logging
 import sys
 import traceback
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_MESSAGE_CHARS = 512
 MAX_PLACES = 12  # of an exception's way, the last ones
@@ -22,13 +25,37 @@ MAX_PLACES = 12  # of an exception's way, the last ones
 
 @dataclass(slots=True)
 class Trail:
-    """A request's name in the log, and whether a call has been recorded under it."""
+    """A request's name in the log, and what the audit tells of it beside the call.
+
+    `recorded` is whether a call has left its line, `who` whose request it is, `why` the reason why it was
+    refused, in words of ours.
+    """
 
     id: str
     recorded: bool = False
+    who: Mapping[str, object] = field(default_factory=dict)
+    why: str | None = None
 
 
 trail: ContextVar[Trail | None] = ContextVar("trail", default=None)
+
+
+def note_caller(who: Mapping[str, object]) -> None:
+    """Have the audit tell whose request this is."""
+    if followed := trail.get():
+        followed.who = who
+
+
+def note_refusal(why: str) -> None:
+    """Have the audit tell why this request is refused; of several reasons the first, which is the nearest."""
+    if (followed := trail.get()) and not followed.why:
+        followed.why = why
+
+
+def refusal_told() -> dict[str, object]:
+    """What the audit tells of a request that came to no call: whose it is, as far as known, and why."""
+    followed = trail.get()
+    return {**followed.who, "why": followed.why} if followed else {}
 
 
 class JsonLines(logging.Formatter):

@@ -75,9 +75,9 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     from server import addresses, credentials, http, metrics  # noqa: PLC0415 a local server starts without
 
     addresses.check_exposure(settings.http, settings.oauth)
-    backend = credentials.backend_of(settings)
-    listener = addresses.listen(settings.http)
     opening = OpeningDesk(settings)
+    backend = credentials.backend_of(settings, credentials.groups_matter_by(settings, opening))
+    listener = addresses.listen(settings.http)
     admission = Admission(settings.limits)
     measured = metrics.Metrics(admission, opening)
     if settings.http.metrics_port:

@@ -7,117 +7,102 @@ settings, never from the token; its claims say the tenant, the user and the grou
 from __future__ import annotations
 
 import logging
-import time
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import anyio
 import jwt
-from anyio import to_thread
 from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.routes import cors_middleware
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from rag.errors import ProviderError
+from rag.errors import ProviderError, RefdeskError
 from rag.records import Principal
-from rag.settings import MAX_ENTRIES
+from rag.settings import MAX_ENTRIES, SEARCH_SCOPE
 from server.identity import Caller
+from server.issuer import SigningKeys
+from server.logs import note_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
 
     from rag.settings import OAuthSettings
+
+GroupsMatter: TypeAlias = "Callable[[str], Awaitable[bool]]"
+"""Whether anybody's rights in a tenant hang on the groups that they are in."""
 
 log = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
+TYPES = frozenset({"jwt", "at+jwt"})
+"""Of access tokens; many issuers name no type, or that of any JWT."""
+OF_OTHER_TOKENS = frozenset({"at_hash", "c_hash", "events"})
+"""Claims that only ID tokens have, and logout tokens and other news of events."""
+CLIENT_CLAIMS = ("client_id", "azp", "appid", "cid")  # RFC 9068, OpenID Connect, Entra, Okta
+NOT_IN_HEADERS = re.compile(r"[^ !#-\[\]-~]")  # of RFC 6750's error_description
 MAX_TOKEN_CHARS = 8192
 LEEWAY_SECONDS = 30
 MAX_LIFETIME_SECONDS = 24 * 3600
-FRESH_SECONDS = 300  # keys are fetched anew after this time,
-OUTAGE_SECONDS = 3600  # and used for as long if that fails
-COOLDOWN_SECONDS = 30  # between two attempts to fetch
-FETCH_SECONDS = 5
 
 
-class SigningKeys:
-    """The issuer's public keys by id. Unknown ids, however many, cost one fetch in thirty seconds."""
+class ForeignTokenError(jwt.InvalidTokenError):
+    """A token that is not for us; the message is for the operator."""
 
-    def __init__(self, url: str) -> None:
-        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_SECONDS)
-        self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetched_at = self._tried_at = float("-inf")
-        self._lock, self._thread = anyio.Lock(), anyio.CapacityLimiter(1)
 
-    async def key(self, id_: str) -> jwt.PyJWK | None:
-        """The key of this id; None if the issuer has none.
-
-        Raises:
-            ProviderError: the keys can't be fetched, and those that there are, are too old.
-        """
-        if id_ not in self._keys or self._age() > FRESH_SECONDS:
-            async with self._lock:
-                if id_ not in self._keys or self._age() > FRESH_SECONDS:
-                    await self._fetch()
-        if self._age() > OUTAGE_SECONDS:
-            raise ProviderError("The issuer's keys can't be fetched. Ask again later.")
-        return self._keys.get(id_)
-
-    async def _fetch(self) -> None:
-        if time.monotonic() - self._tried_at < COOLDOWN_SECONDS:
-            return
-        self._tried_at = time.monotonic()
-        try:
-            with anyio.fail_after(FETCH_SECONDS):  # whatever the issuer sends in dribbles
-                keys = await to_thread.run_sync(
-                    self._client.get_signing_keys, abandon_on_cancel=True, limiter=self._thread
-                )
-        except (jwt.PyJWTError, OSError, ValueError) as error:
-            log.warning("The issuer's keys can't be fetched: %s", type(error).__name__)
-            return
-        self._keys = {key.key_id: key for key in keys if key.key_id}
-        self._fetched_at = time.monotonic()
-
-    def _age(self) -> float:
-        return time.monotonic() - self._fetched_at
+class UncertainError(Exception):
+    """A token of ours that doesn't say who asks; the message tells its holder what the issuer must send."""
 
 
 class JwtVerifier(TokenVerifier):
     """Tokens of the issuer that the settings name, for this resource."""
 
-    def __init__(self, settings: OAuthSettings, resource: str) -> None:
+    def __init__(self, settings: OAuthSettings, resource: str, groups_matter: GroupsMatter) -> None:
         self._settings = settings
         self._resource = resource
+        self._groups_matter = groups_matter
         self._keys = SigningKeys(settings.jwks_url)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Whose token this is; None if it is no token of ours, and without a scope if it says no tenant.
+        """Whose token this is; None if it is none of ours, and without a scope if it doesn't say who asks.
 
         Raises:
-            ProviderError: the issuer's keys can't be had.
+            ProviderError: the issuer's keys can't be had, or it can't be told whether groups matter.
         """
         try:
             claims = await self._claims(token)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
-            log.info("A token was refused: %s", type(error).__name__)
+            why = str(error) if isinstance(error, ForeignTokenError) else type(error).__name__
+            note_refusal(f"no token for this server: {why}")
             return None
-        principal = self._principal(claims)
+        principal, refusal = Principal(""), ""
+        try:
+            principal = await self._principal(claims)
+        except UncertainError as error:
+            refusal = NOT_IN_HEADERS.sub("?", str(error))
         return Caller(
             token="",
-            client_id=str(claims.get("client_id") or claims.get("azp") or claims["sub"]),
-            scopes=_scopes(claims) if principal else [],
+            client_id=_client(claims),
+            scopes=[] if refusal else _scopes(claims),
             expires_at=int(claims["exp"]),
             resource=self._resource,
             subject=claims["sub"],
             claims={"iss": claims["iss"]},
-            principal=principal or Principal(""),
+            principal=principal,
+            kind="token",
+            refusal=refusal,
         )
 
     async def _claims(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_TOKEN_CHARS:
-            raise ValueError(token[:0])
+            raise ForeignTokenError("it is too long")
         header = jwt.get_unverified_header(token)
+        _check_type(header)
         id_ = header.get("kid")
         key = await self._keys.key(id_) if isinstance(id_, str) else None
         if key is None or header.get("alg") not in ALGORITHMS:
-            raise jwt.InvalidKeyError
+            raise ForeignTokenError("no key of the issuer has signed it")
         claims: dict[str, Any] = jwt.decode(
             token,
             key,
@@ -128,30 +113,86 @@ class JwtVerifier(TokenVerifier):
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},
         )
         _check_times(claims)
+        if claims.keys() & OF_OTHER_TOKENS:
+            raise ForeignTokenError("it is an ID or logout token")
         return claims
 
-    def _principal(self, claims: Mapping[str, Any]) -> Principal | None:
-        """Who asks; None where the claims don't say it for certain."""
-        named = claims.get(self._settings.tenant_claim)
-        tenant = self._settings.tenants.get(named) if isinstance(named, str) else None
-        user = claims.get(self._settings.user_claim)
-        groups = claims.get(self._settings.groups_claim, [])
-        certain = (
-            tenant is not None
-            and isinstance(user, str)
-            and isinstance(groups, list)
-            and len(groups) <= MAX_ENTRIES
-            and all(isinstance(group, str) for group in groups)
-            # How an issuer says that there are more groups than it could put in.
-            and self._settings.groups_claim not in claims.get("_claim_names", {})
-        )
-        return Principal(tenant, user, frozenset(groups)) if certain and tenant else None
+    async def _principal(self, claims: Mapping[str, Any]) -> Principal:
+        """Who asks.
+
+        Raises:
+            UncertainError: the claims don't say it for certain.
+        """
+        settings = self._settings
+        named, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
+        tenant = settings.tenants.get(named) if isinstance(named, str) else None
+        if tenant is None:
+            raise UncertainError(f"The token's claim {settings.tenant_claim} names no tenant of this server.")
+        if not isinstance(user, str) or not user.strip():
+            raise UncertainError(f"The token's claim {settings.user_claim} names no user.")
+        return Principal(tenant, user, await self._groups(claims, tenant))
+
+    async def _groups(self, claims: Mapping[str, Any], tenant: str) -> frozenset[str]:
+        """The groups of who asks, who may be denied by any that the token doesn't tell.
+
+        Raises:
+            UncertainError: it doesn't tell them, and they matter; or it tells nonsense.
+            ProviderError: it doesn't tell them, and whether they matter can't be told.
+        """
+        name = self._settings.groups_claim
+        groups, elsewhere = claims.get(name), claims.get("_claim_names", {})
+        if not isinstance(elsewhere, dict) or not (groups is None or _are_groups(groups)):
+            raise UncertainError(f"The token's groups can't be read. {_wanted(name)}")
+        # How an issuer says that there are more groups than it could put in.
+        incomplete = groups is None or name in elsewhere or claims.get("hasgroups", False) is not False
+        if incomplete and await self._are_groups_required(tenant):
+            raise UncertainError(f"The token doesn't tell all groups of its user. {_wanted(name)}")
+        return frozenset(groups or ())
+
+    async def _are_groups_required(self, tenant: str) -> bool:
+        if self._settings.groups_required != "auto":
+            return self._settings.groups_required == "always"
+        try:
+            return await self._groups_matter(tenant)
+        except RefdeskError as error:
+            log.warning(
+                "Tokens without groups are refused: whether groups matter can't be told (%s).",
+                type(error).__name__,
+            )
+            raise ProviderError("Whether this token says enough can't be told. Ask again later.") from error
+
+
+def _are_groups(given: object) -> bool:
+    if not isinstance(given, list) or len(given) > MAX_ENTRIES:
+        return False
+    return all(isinstance(one, str) for one in given)
+
+
+def _wanted(claim: str) -> str:
+    return (
+        f"The issuer must send them in the claim {claim}: a list of at most {MAX_ENTRIES} names, "
+        "empty for who is in none."
+    )
+
+
+def _check_type(header: Mapping[str, Any]) -> None:
+    given = header.get("typ", "JWT")
+    if not isinstance(given, str) or given.lower().removeprefix("application/") not in TYPES:
+        raise ForeignTokenError("its type (typ) is not that of an access token")
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:
     exp, iat = claims["exp"], claims["iat"]
-    if type(exp) not in {int, float} or type(iat) not in {int, float} or exp - iat > MAX_LIFETIME_SECONDS:
-        raise jwt.InvalidTokenError
+    if type(exp) not in {int, float} or type(iat) not in {int, float}:
+        raise ForeignTokenError("its times are no numbers")
+    if not exp - iat <= MAX_LIFETIME_SECONDS:  # nor is one that is not a number
+        raise ForeignTokenError("it is valid for too long")
+
+
+def _client(claims: Mapping[str, Any]) -> str:
+    """The program that the token was issued to, as far as the issuer says."""
+    named = (claims.get(name) for name in CLIENT_CLAIMS)
+    return next((name for name in named if isinstance(name, str) and name), claims["sub"])
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
@@ -159,3 +200,25 @@ def _scopes(claims: Mapping[str, Any]) -> list[str]:
     given = claims.get("scope", claims.get("scp", ""))
     scopes = given.split() if isinstance(given, str) else given
     return [one for one in scopes if isinstance(one, str)] if isinstance(scopes, list) else []
+
+
+def metadata_route(resource: str, path: str, issuer: str) -> Route:
+    """Where clients learn who issues tokens for the resource (RFC 9728), each name to the letter.
+
+    The SDK's own route writes addresses its way, with a slash behind a bare host, and an issuer by another
+    name is another issuer.
+    """
+    told = {
+        "resource": resource,
+        "authorization_servers": [issuer],
+        "scopes_supported": [SEARCH_SCOPE],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "refdesk",
+    }
+
+    async def metadata(_request: Request) -> Response:
+        return JSONResponse(told, headers={"Cache-Control": "public, max-age=3600"})
+
+    methods = ["GET", "OPTIONS"]
+    address = f"/.well-known/oauth-protected-resource{path}"
+    return Route(address, cors_middleware(metadata, methods), methods=methods)

@@ -121,6 +121,14 @@ class Desk:
         """The collections in which the principal may read anything, by name."""
         return tuple(view.table.collection for view in await self._views(principal))
 
+    async def names_groups(self, tenant: str) -> bool:
+        """Whether it matters to anybody's rights in the tenant which groups they are in.
+
+        Raises:
+            StoreError: that can't be read.
+        """
+        return await self._reader.names_groups(tenant)
+
     async def search(
         self, principal: Principal, request: SearchRequest | str, *, trace: bool = False
     ) -> Answer:

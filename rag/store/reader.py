@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.query import FullTextOperator, MatchQuery
 
+from rag.access import NAMES_A_GROUP
 from rag.errors import BusyError, NotReadyError
 from rag.filters.predicate import literal
 from rag.records import Chunk
@@ -365,6 +366,13 @@ class Reader:
                 self._collections = tuple(sorted(map(collection_record, rows), key=lambda one: one.name))
                 self._version = version
         return tuple(one for one in self._collections if one.tenant == tenant)
+
+    async def names_groups(self, tenant: str) -> bool:
+        """Whether any access record of the tenant allows or denies a group; remembered until one changes."""
+        for collection in await self.collections(tenant):
+            if await (await self.open(collection)).has_any(NAMES_A_GROUP):
+                return True
+        return False
 
     async def open(self, collection: Collection) -> CollectionReader:
         """The collection's tables; kept open, and opened anew when it was made anew."""

@@ -354,7 +354,9 @@ TOKENS: dict[str, tuple[int, dict[str, Any]]] = {
     "D4-with-the-scope-of-another-tool": (403, {"scope": f"{SEARCH_SCOPE}x openid refdesk:admin"}),
     "D4-of-no-tenant-of-ours": (403, {"tenant": "Cedar Ltd"}),
     "D4-of-a-tenant-by-our-own-name": (403, {"tenant": "acorn"}),
-    "D4-with-more-groups-than-fit": (403, {"_claim_names": {"groups": "src1"}}),
+    "D4-with-nonsense-for-claims-elsewhere": (403, {"_claim_names": 5}),
+    "D4-with-nonsense-for-groups": (403, {"groups": "hr"}),
+    "D4-for-news-of-a-logout": (401, {"events": {}}),
 }
 
 

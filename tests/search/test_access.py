@@ -208,6 +208,24 @@ async def test_a_change_of_access_counts_from_the_next_search_of_the_same_desk(
     assert desk.alarms == 0
 
 
+async def test_a_desk_knows_at_once_whether_a_record_of_the_tenant_names_a_group(shelf: Shelf) -> None:
+    desk = shelf.desk()
+    assert not await desk.names_groups("default")
+    source = await shelf.put("a", "pendulum", access=Access("tenant"))
+    await shelf.put("b", "pendulum", collection="more", access=None)
+    for allow, deny, named in [
+        (frozenset[str](), frozenset({"group:hr"}), True),
+        (frozenset({"user:group:hr", "user:x group:hr"}), frozenset({"user:ann"}), False),
+        (frozenset({"user:ann", "group:hr"}), frozenset[str](), True),
+        (frozenset[str](), frozenset[str](), False),
+    ]:
+        await _set(shelf, source, Access("restricted", allow, deny))
+        assert await desk.names_groups("default") is named
+        assert not await desk.names_groups("elsewhere")
+    await shelf.put("c", "pendulum", collection="more", access=NOT_IT)
+    assert await desk.names_groups("default")
+
+
 async def test_a_source_that_is_ingested_again_keeps_its_access(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum one", access=ONLY_ANN)
     await shelf.put("a", "pendulum two", access=Access("tenant"))

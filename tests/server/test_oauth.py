@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import httpx2
 import jwt
 import pytest
@@ -17,10 +20,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-import server.oauth
-from rag.errors import ProviderError
+import server.issuer
+from rag.errors import ConfigurationError, ProviderError, StoreError
 from rag.records import Principal
-from rag.settings import SEARCH_SCOPE, OAuthSettings
+from rag.settings import SEARCH_SCOPE, HttpSettings, OAuthSettings
+from server.addresses import check_exposure
 from server.identity import Caller
 from server.oauth import JwtVerifier
 
@@ -28,11 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.server.conftest import Remote
+    from server.oauth import GroupsMatter
+    from tests.server.conftest import Remote, World
 
 ISSUER = "https://issuer.example.com/"
 RESOURCE = "https://desk.example.com/mcp"
 RSA, OTHER_RSA = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+WEAK_RSA = rsa.generate_private_key(public_exponent=65537, key_size=2047)  # noqa: S505 which is the point
 EC, ED = ec.generate_private_key(ec.SECP256R1()), ed25519.Ed25519PrivateKey.generate()
 PRIVATE: dict[str, Any] = {"RS256": RSA, "ES256": EC, "EdDSA": ED}
 ANN = Principal("acorn", "ann", frozenset({"hr", "it"}))
@@ -72,16 +78,35 @@ def issuer() -> Iterator[Issuer]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
         made.url = f"http://127.0.0.1:{listening.server_port}/jwks"
         yield made
         listening.shutdown()
 
 
+async def _groups_dont_matter(_tenant: str) -> bool:
+    await anyio.lowlevel.checkpoint()
+    return False
+
+
+async def _groups_matter_to_acorn(tenant: str) -> bool:
+    await anyio.lowlevel.checkpoint()
+    return tenant == "acorn"
+
+
+def _verifier(
+    issuer: Issuer, groups_matter: GroupsMatter = _groups_dont_matter, **settings: str
+) -> JwtVerifier:
+    tenants = {"Acorn Ltd": "acorn", "Birch Ltd": "birch"}
+    known = OAuthSettings.model_validate(
+        {"issuer": ISSUER, "jwks_url": issuer.url, "tenants": tenants, **settings}
+    )
+    return JwtVerifier(known, RESOURCE, groups_matter)
+
+
 @pytest.fixture
 def verifier(issuer: Issuer) -> JwtVerifier:
-    settings = OAuthSettings(issuer=ISSUER, jwks_url=issuer.url, tenants={"Acorn Ltd": "acorn"})
-    return JwtVerifier(settings, RESOURCE)
+    return _verifier(issuer)
 
 
 def _claims(**others: object) -> dict[str, Any]:
@@ -144,6 +169,10 @@ async def test_a_valid_token_says_who_asks(verifier: JwtVerifier, algorithm: str
     assert caller.expires_at > time.time()
 
 
+OTHER_TYPES: tuple[object, ...] = (
+    *("logout+jwt", "secevent+jwt", "dpop+jwt", "id+jwt", "application/logout+jwt", "at+jwt ", "JW"),
+    *("jwt/at+jwt", "application/application/jwt", 5, True, ["JWT"], {"JWT": 1}),
+)
 OTHER_JWK = _jwk(RSAAlgorithm, OTHER_RSA, "RS256")
 WRONG: dict[str, Callable[[], str]] = {
     "empty": lambda: "",
@@ -179,6 +208,11 @@ WRONG: dict[str, Callable[[], str]] = {
     "by nobody": lambda: _token(iss=None),
     "without a subject": lambda: _token(sub=None),
     "with a number for a subject": lambda: _token(sub=5),
+    "valid from no time on": lambda: _token(iat=float("nan")),
+    **{f"of type {typ!r}": partial(_token, headers={"typ": typ}) for typ in OTHER_TYPES},
+    "an ID token": lambda: _token(at_hash="x"),
+    "an ID token of a hybrid flow": lambda: _token(c_hash="x"),
+    "a logout token": lambda: _token(events={"http://schemas.openid.net/event/backchannel-logout": {}}),
     "too long": lambda: _token(more="x" * 9000),
     "cut": lambda: _token()[:-2],
     "changed": lambda: _token().replace(".", ".e", 1),
@@ -196,13 +230,22 @@ async def test_any_other_token_is_nobodys(verifier: JwtVerifier, name: str) -> N
     "claims",
     [
         {"tenant": None},
-        {"tenant": "Birch Ltd"},
+        {"tenant": "Cedar Ltd"},
+        {"tenant": {}},
+        {"sub": ""},
+        {"sub": " "},
         {"tenant": "acorn"},
         {"tenant": ["Acorn Ltd"]},
         {"groups": "hr"},
         {"groups": [5]},
         {"groups": [f"g{number}" for number in range(257)]},
-        {"groups": None, "_claim_names": {"groups": "src1"}},
+        {"groups": {}},
+        {"groups": ""},
+        {"groups": False},
+        {"_claim_names": 5},
+        {"_claim_names": ["groups"]},
+        {"_claim_names": "groups"},
+        {"groups": None, "_claim_names": [["groups"]]},
         {"scope": "openid"},
         {"scope": None},
         {"scope": 5},
@@ -216,6 +259,107 @@ async def test_who_is_not_known_for_certain_may_nothing(
     caller = await verifier.verify_token(_token(**claims))
     assert caller is not None
     assert SEARCH_SCOPE not in caller.scopes
+
+
+@pytest.mark.parametrize(
+    "typ", ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", "application/jwt", None]
+)
+@pytest.mark.anyio
+async def test_a_token_may_name_its_type_or_leave_it_to_be_understood(
+    verifier: JwtVerifier, typ: str | None
+) -> None:
+    given = _token(headers={"typ": typ})
+    assert ("typ" in jwt.get_unverified_header(given)) is (typ is not None)
+    assert await verifier.verify_token(given) is not None
+
+
+@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
+@pytest.mark.anyio
+async def test_a_key_that_can_be_broken_signs_nothing(
+    issuer: Issuer, verifier: JwtVerifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer.keys.append(_jwk(RSAAlgorithm, WEAK_RSA, "weak"))
+    assert await verifier.verify_token(_token()) is not None
+    assert await verifier.verify_token(_token(key=WEAK_RSA, headers={"kid": "weak"})) is None
+    (said,) = caplog.messages
+    assert said == (
+        "The issuer's RSA key 'weak' has 2047 bits. It is not used, since it can be broken: 2048 are needed."
+    )
+
+
+UNTOLD: list[dict[str, Any]] = [
+    {"groups": None},
+    {"groups": None, "hasgroups": True},
+    {"groups": None, "_claim_names": {"groups": "src1"}},
+    {"_claim_names": {"groups": "src1"}},
+    {"hasgroups": True},
+    {"hasgroups": 5},
+    {"hasgroups": "false"},
+]
+TOLD: list[dict[str, Any]] = [
+    {},
+    {"groups": []},
+    {"hasgroups": False},
+    {"_claim_names": {}},
+    {"_claim_names": {"manager": "src1"}},
+]
+
+
+@pytest.mark.parametrize("required", ["auto", "always", "never"])
+@pytest.mark.parametrize("claims", [*UNTOLD, *TOLD], ids=str)
+@pytest.mark.anyio
+async def test_a_token_that_doesnt_tell_all_groups_is_nobodys_where_groups_matter(
+    issuer: Issuer, claims: dict[str, Any], required: str
+) -> None:
+    verifier = _verifier(issuer, _groups_matter_to_acorn, groups_required=required)
+    for tenant, matter in [("Acorn Ltd", True), ("Birch Ltd", False)]:
+        caller = await verifier.verify_token(_token(tenant=tenant, **claims))
+        assert isinstance(caller, Caller)
+        needed = {"auto": matter, "always": True, "never": False}[required]
+        if needed and claims in UNTOLD:
+            assert (caller.principal, caller.scopes) == (Principal(""), [])
+            assert "The issuer must send them in the claim groups" in caller.refusal
+        else:
+            groups = claims.get("groups", ["hr", "it"]) or ()
+            assert caller.principal == Principal(tenant.split()[0].lower(), "ann", frozenset(groups))
+            assert (SEARCH_SCOPE in caller.scopes, caller.refusal) == (True, "")
+
+
+@pytest.mark.anyio
+async def test_whether_groups_matter_is_asked_for_valid_tokens_alone_that_dont_tell_them(
+    issuer: Issuer,
+) -> None:
+    async def unasked(_tenant: str) -> bool:
+        await anyio.lowlevel.checkpoint()
+        pytest.fail("was asked")
+
+    verifier = _verifier(issuer, unasked)
+    for claims in TOLD:
+        assert await verifier.verify_token(_token(**claims)) is not None
+    assert await verifier.verify_token(_token(groups=None, key=OTHER_RSA)) is None
+    assert await verifier.verify_token(_token(groups=None, tenant="Cedar Ltd")) is not None
+    with pytest.raises(pytest.fail.Exception):
+        await verifier.verify_token(_token(groups=None))
+
+
+@pytest.mark.anyio
+async def test_where_it_cant_be_told_whether_groups_matter_they_do(issuer: Issuer) -> None:
+    async def broken(_tenant: str) -> bool:
+        await anyio.lowlevel.checkpoint()
+        raise StoreError("The storage failed.")
+
+    verifier = _verifier(issuer, broken)
+    with pytest.raises(ProviderError, match="Ask again later"):
+        await verifier.verify_token(_token(groups=None))
+    assert await verifier.verify_token(_token(groups=[])) is not None
+
+
+@pytest.mark.anyio
+async def test_a_claim_by_any_name_can_be_asked_for_in_a_header(issuer: Issuer) -> None:
+    verifier = _verifier(issuer, groups_claim='https://acorn.example/"gruppen\\ä', groups_required="always")
+    caller = await verifier.verify_token(_token())
+    assert isinstance(caller, Caller)
+    assert "in the claim https://acorn.example/?gruppen??: a list" in caller.refusal
 
 
 @pytest.mark.anyio
@@ -243,7 +387,7 @@ async def test_a_new_key_of_the_issuer_is_found_and_an_old_one_ends(
     issuer.keys = [_jwk(RSAAlgorithm, OTHER_RSA, "new")]
     new = _token(key=OTHER_RSA, headers={"kid": "new"})
     assert await verifier.verify_token(new) is None  # not within the cooldown
-    monkeypatch.setattr(server.oauth, "COOLDOWN_SECONDS", 0)
+    monkeypatch.setattr(server.issuer, "COOLDOWN_SECONDS", 0)
     assert await verifier.verify_token(new) is not None
     assert await verifier.verify_token(_token()) is None
 
@@ -254,11 +398,11 @@ async def test_an_outage_of_the_issuer_is_bridged_for_a_time(
 ) -> None:
     assert await verifier.verify_token(_token()) is not None
     issuer.status = 500
-    monkeypatch.setattr(server.oauth, "COOLDOWN_SECONDS", 0)
-    monkeypatch.setattr(server.oauth, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(server.issuer, "COOLDOWN_SECONDS", 0)
+    monkeypatch.setattr(server.issuer, "FRESH_SECONDS", 0)
     assert await verifier.verify_token(_token()) is not None
     assert issuer.asked == 2
-    monkeypatch.setattr(server.oauth, "OUTAGE_SECONDS", 0)
+    monkeypatch.setattr(server.issuer, "OUTAGE_SECONDS", 0)
     with pytest.raises(ProviderError):
         await verifier.verify_token(_token())
 
@@ -303,9 +447,122 @@ def test_a_server_whose_issuer_is_away_says_so(issuer: Issuer, signed_in: Remote
 @pytest.mark.anyio
 async def test_an_issuer_that_was_never_reached_is_no_reason_to_refuse(issuer: Issuer) -> None:
     issuer.status = 302
-    settings = OAuthSettings(issuer=ISSUER, jwks_url=issuer.url, tenants={"Acorn Ltd": "acorn"})
-    unreached = JwtVerifier(settings, RESOURCE)
+    unreached = _verifier(issuer)
     for _ in range(5):
         with pytest.raises(ProviderError):
             await unreached.verify_token(_token())
     assert issuer.asked == 1
+
+
+def _signing(issuer: Issuer, folder: Path, *more: str, name: str = ISSUER) -> str:
+    """The path of a settings file by which a server accepts the issuer's tokens."""
+    lines = [
+        '[http]\npublic_url = "https://desk.example.com"\nauthentication = ["keys", "oauth"]\nsse = true',
+        f'[oauth]\nissuer = "{name}"\njwks_url = "{issuer.url}"',
+        'tenants = { "Acorn Ltd" = "acorn", "Birch Ltd" = "birch" }',
+        *more,
+    ]
+    config = folder / "signing.toml"
+    config.write_text("\n".join(lines))
+    return str(config)
+
+
+HOST = {"Host": "desk.example.com"}
+WITHOUT: list[dict[str, Any]] = [
+    {"groups": None},
+    {"groups": None, "hasgroups": True},
+    {"_claim_names": {"groups": "src1"}},
+]
+
+
+def test_a_server_refuses_tokens_that_dont_tell_groups_from_the_moment_that_a_record_names_one(
+    issuer: Issuer,
+    listen: Callable[..., Remote],
+    world: World,
+    tmp_path: Path,
+    admin: Callable[..., Any],
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(world.data, data)
+    remote = listen(data, config=_signing(issuer, tmp_path))
+    for claims in WITHOUT:
+        assert remote.post(_token(tenant="Birch Ltd", **claims), **HOST).status_code == 200
+        refused = remote.post(_token(**claims), **HOST)
+        assert refused.status_code == 403
+        said = refused.json()["error_description"]
+        assert said.endswith("in the claim groups: a list of at most 256 names, empty for who is in none.")
+        assert f'error_description="{said}"' in refused.headers["WWW-Authenticate"]
+    assert remote.post(_token(groups=[]), **HOST).status_code == 200
+    (theirs,) = admin("sources", "--tenant", "birch", "--data", data)["sources"]
+    admin("access", "revoke", theirs["id"], "--from", "group:interns", "--tenant", "birch", "--data", data)
+    for claims in WITHOUT:
+        assert remote.post(_token(tenant="Birch Ltd", **claims), **HOST).status_code == 403
+    assert remote.post(_token(tenant="Birch Ltd"), **HOST).status_code == 200
+
+
+def test_a_rule_that_names_a_group_makes_groups_matter_everywhere(
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    rule = '[[access.rules]]\npath = "hr/*"\nvisibility = "tenant"\ndeny = ["group:interns"]'
+    remote = listen(world.data, config=_signing(issuer, tmp_path, rule))
+    assert remote.post(_token(tenant="Birch Ltd", groups=None), **HOST).status_code == 403
+    assert remote.post(_token(tenant="Birch Ltd"), **HOST).status_code == 200
+
+
+def test_where_the_records_cant_be_read_a_token_that_doesnt_tell_groups_is_refused(
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    shutil.copytree(world.data, tmp_path / "data")
+    remote = listen(tmp_path / "data", config=_signing(issuer, tmp_path))
+    for file in (tmp_path / "data").rglob("sources__tenant_birch*/data/*.lance"):
+        file.write_bytes(b"")
+    unsure = remote.post(_token(tenant="Birch Ltd", groups=None), **HOST)
+    assert (unsure.status_code, unsure.headers["Retry-After"]) == (503, "30")
+    assert "lance" not in unsure.text
+    assert [line for line in remote.log() if "whether groups matter can't be told" in line["message"]]
+    assert remote.post(_token(tenant="Birch Ltd"), **HOST).status_code == 200
+
+
+def test_claims_that_are_nonsense_are_refused_and_no_error_of_ours(
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    remote = listen(world.data, config=_signing(issuer, tmp_path))
+    hostile: list[dict[str, Any]] = [
+        {"_claim_names": 5},
+        {"_claim_names": [[]]},
+        {"groups": {}},
+        {"sub": ""},
+        {"tenant": {}},
+    ]
+    for claims in hostile:
+        assert remote.post(_token(**claims), **HOST).status_code == 403
+    assert remote.post(_token(), **HOST).status_code == 200
+    assert "Traceback" not in remote.noise.read_text()
+
+
+@pytest.mark.parametrize("name", ["https://issuer.example.com", "https://issuer.example.com/"])
+def test_clients_are_told_the_issuers_name_to_the_letter(
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path, name: str
+) -> None:
+    remote = listen(world.data, config=_signing(issuer, tmp_path, name=name))
+    told = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST)
+    assert told.json()["authorization_servers"] == [name]
+    assert remote.post(_token(iss=name), **HOST).status_code == 200
+
+
+FAR = ["http://issuer.example.com", "http://127.0.0.1.evil.example/", "http://localhost@evil.example/"]
+
+
+@pytest.mark.parametrize("name", ["issuer", "jwks_url"])
+@pytest.mark.parametrize("address", [*FAR, "HTTP://issuer.example.com", "https://", "issuer.example.com"])
+def test_an_issuer_whom_others_can_speak_for_is_refused_at_start(address: str, name: str) -> None:
+    http = HttpSettings(public_url="https://desk.example.com", authentication=("oauth",))
+    good: dict[str, Any] = {
+        "issuer": ISSUER,
+        "jwks_url": "https://issuer.example.com/jwks",
+        "tenants": {"a": "acorn"},
+    }
+    for near in ("http://127.0.0.1:9000/x", "http://localhost/x", "http://[::1]:9000/x", "https://[::1]/x"):
+        check_exposure(http, OAuthSettings.model_construct(**good | {name: near}))
+    with pytest.raises(ConfigurationError, match=f"oauth.{name} = .* must be an address with https://"):
+        check_exposure(http, OAuthSettings.model_construct(**good | {name: address}))
