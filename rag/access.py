@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rag.records import LetterCase, Principal, Visibility
 
 EVERYBODY, NOBODY = "*", "-"
-NAMES_A_GROUP = "(regexp_like(array_to_string(labels, '\n'), '(^|\n)[+-]group:'))"
-"""In the engine's SQL, true for a record that allows or denies a group. No entry holds a line break."""
 
 
 def normal(entry: str) -> str:

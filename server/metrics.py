@@ -121,6 +121,6 @@ class _State(Collector):
         )
         yield CounterMetricFamily(
             "refdesk_gate_alarms",
-            "Sources that the gate kept back though the engine had let them through.",
+            "Sources that the gate kept back, which the engine should not have let through.",
             value=self._opening.alarms,
         )

@@ -26,7 +26,7 @@ from rag.records import Answer, SearchRequest, SubQuery, Trace
 from rag.search.context import assemble
 from rag.search.custom import loaded
 from rag.search.extract import extract
-from rag.search.gate import READS
+from rag.search.gate import READS, is_fault
 from rag.search.hit_stages import through_stages
 from rag.search.pipeline import Models, Pipeline
 from rag.search.plan import make_plan
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from rag.search.recall import Query
     from rag.search.why_not import Fate
     from rag.settings import SearchSettings, Settings
-    from rag.store.reader import StoredSource
+    from rag.store.reader import Listed, StoredSource
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ NOTHING_YET = "The desk holds no documents yet; an operator ingests them."
 class Desk:
     """Answers questions from the documents that a principal may read. Safe to share between tasks.
 
-    `alarms` counts how often the gate kept back a source that the engine had let through.
+    `alarms` counts how often the gate kept back a source that the engine should not have let through.
     """
 
     def __init__(
@@ -263,10 +263,10 @@ class Desk:
         page: list[Source] = []
         while wanted := limit - len(page):
             found = await view.table.page(after, wanted, view.by_labels)
-            page += [stored.source for stored in found if self._passes(view, stored)]
+            page += [listed.stored.source for listed in found if self._passes(view, listed)]
             if len(found) < wanted:
                 break
-            after = found[-1].source.id  # the gate kept some back: go on behind them
+            after = found[-1].stored.source.id  # the gate kept some back: go on behind them
         return page
 
     async def _after_nothing(self, asked: Query, search: Pipeline) -> Query | None:
@@ -297,11 +297,11 @@ class Desk:
 
     def _alarm(self, sources: int) -> None:
         self.alarms += sources
-        log.warning("The gate kept back %d sources that the engine had let through.", sources)
+        log.warning("The gate kept back %d sources that the engine should not have let through.", sources)
 
-    def _passes(self, view: View, stored: StoredSource) -> bool:
-        admitted = view.admits(stored)
-        if not admitted:
+    def _passes(self, view: View, listed: Listed) -> bool:
+        admitted = view.admits(listed.stored)
+        if not admitted and is_fault(listed.stored, listed.generation, listed.revision):
             self._alarm(1)
         return admitted
 

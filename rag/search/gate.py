@@ -26,10 +26,17 @@ WIDER = 4  # times as many are checked when these were not enough
 READS = 3  # of a source that is replaced each time
 
 Alarm: TypeAlias = "Callable[[int], None]"
-"""Told how many sources the gate keeps back that the lists' own predicate should have left out.
+"""Told how many sources the gate keeps back that the lists should have left out (see `is_fault`)."""
 
-A change of access between a list and the gate is told, too; anything else is a bug.
-"""
+
+def is_fault(kept_back: StoredSource, generation: str, revision: int) -> bool:
+    """Whether a row of a source that the gate keeps back should not have been found.
+
+    A row of an earlier writing of the source, or by an earlier revision of its access record, was found
+    rightly: the source, or who may see it, has changed since. Anything else is a bug.
+    """
+    record = kept_back.access
+    return (generation, revision) == (kept_back.generation, record.revision if record else 0)
 
 
 async def admit(
@@ -65,8 +72,8 @@ async def _visible(
     for _ in range(READS):
         there = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
         sources = {id_: source for id_, source in there.items() if view.admits(source)}
-        if len(sources) < len(there):
-            alarm(len(there) - len(sources))
+        if faults := _faults({id_: there[id_] for id_ in there.keys() - sources.keys()}, versions):
+            alarm(len(faults))
         visible = {
             id_: (one, source)
             for id_, stored in versions.items()
@@ -80,6 +87,18 @@ async def _visible(
         fresh = {one.id: (one,) for one in await view.table.chunks(stale, view.where)}
         versions |= {id_: fresh.get(id_, ()) for id_ in stale}
     return visible
+
+
+def _faults(kept_back: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]) -> set[str]:
+    """The sources kept back of which chunks should not have been found."""
+    if not kept_back:
+        return set()
+    found = ((split_chunk_id(id_)[0], one) for id_, stored in versions.items() for one in stored)
+    return {
+        id_
+        for id_, one in found
+        if id_ in kept_back and is_fault(kept_back[id_], one.generation, one.revision)
+    }
 
 
 def _has_source(id_: str, sources: Mapping[str, StoredSource]) -> bool:

@@ -61,10 +61,14 @@ class AccessReader:
             self._any[key] = bool(await self._rows(theirs, ["id"], limit=1))
         return self._any[key]
 
-    async def page(self, collection: str, after: str, limit: int, where: str) -> list[str]:
-        """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate."""
+    async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
+        """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.
+
+        In order, each with the revision of its record by which it does.
+        """
         theirs = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND (id > {literal(after)})"
-        return sorted(row["id"] for row in await self._rows(f"{theirs} AND {where}", ["id"]))[:limit]
+        rows = await self._rows(f"{theirs} AND {where}", ["id", "revision"])
+        return dict(sorted((row["id"], row["revision"]) for row in rows)[:limit])
 
     async def pending(self) -> tuple[AccessRecord, ...]:
         """The records that changed and whose labels the chunks don't hold yet.

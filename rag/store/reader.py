@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.query import FullTextOperator, MatchQuery
 
-from rag.access import NAMES_A_GROUP
 from rag.errors import BusyError, NotReadyError
 from rag.filters.predicate import literal
 from rag.records import Chunk
@@ -42,15 +41,30 @@ if TYPE_CHECKING:
 PROBES = 20  # partitions searched at least; with no maximum, a filter can't starve a search
 REFINED = 2  # times as many are ranked by their true distance; with 1, recall@20 is .98 of 100,000
 SOURCES_KEPT = 10_000  # summaries remembered per collection, some 5 MB
-CHUNK_COLUMNS = ["id", "source_id", "generation", "seq", "start", "end", "page", "section", "body"]
+CHUNK_COLUMNS = [
+    "id",
+    "source_id",
+    "generation",
+    "revision",
+    "seq",
+    "start",
+    "end",
+    "page",
+    "section",
+    "body",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk as it stands in its table, visible only while its generation is its source's."""
+    """A chunk as it stands in its table, visible only while its generation is its source's.
+
+    `revision` is that of the access record by which the engine found it.
+    """
 
     id: str
     generation: str
+    revision: int
     vector: npt.NDArray[np.float32]
     columns: Mapping[str, Sequence[Any]]
     place: int
@@ -69,6 +83,15 @@ class StoredSource:
     generation: str
     access: Access | None
     fields: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A source as it is now, and the generation and the revision of its record when the engine listed it."""
+
+    stored: StoredSource
+    generation: str
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +254,16 @@ class CollectionReader:
         stored = (await self._with_access(rows)).values()
         return sorted(stored, key=lambda one: one.source.id)
 
-    async def page(self, after: str, limit: int, where: str) -> list[StoredSource]:
+    async def page(self, after: str, limit: int, where: str) -> list[Listed]:
         """Up to `limit` sources whose ids follow `after` and whose labels satisfy the predicate, in order."""
         await self._access.refresh()
         chosen = await self._access.page(self.collection.name, after, limit, where)
         found = await self.sources(chosen)
-        return [found[id_] for id_ in chosen if id_ in found]
+        return [
+            Listed(source, source.generation, revision)
+            for id_, revision in chosen.items()
+            if (source := found.get(id_))
+        ]
 
     async def has_any(self, where: str) -> bool:
         """Whether any source's labels satisfy the predicate. Remembered until the next change of rights."""
@@ -326,11 +353,8 @@ def _stored_chunks(rows: pa.Table) -> list[StoredChunk]:
     flat = column.flatten().to_numpy(zero_copy_only=False)
     vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
     columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in CHUNK_COLUMNS}
-    pairs = zip(columns["id"], columns["generation"], vectors, strict=True)
-    return [
-        StoredChunk(id_, generation, vector, columns, place)
-        for place, (id_, generation, vector) in enumerate(pairs)
-    ]
+    rows_ = zip(columns["id"], columns["generation"], columns["revision"], vectors, strict=True)
+    return [StoredChunk(*row, columns, place) for place, row in enumerate(rows_)]
 
 
 def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
@@ -366,13 +390,6 @@ class Reader:
                 self._collections = tuple(sorted(map(collection_record, rows), key=lambda one: one.name))
                 self._version = version
         return tuple(one for one in self._collections if one.tenant == tenant)
-
-    async def names_groups(self, tenant: str) -> bool:
-        """Whether any access record of the tenant allows or denies a group; remembered until one changes."""
-        for collection in await self.collections(tenant):
-            if await (await self.open(collection)).has_any(NAMES_A_GROUP):
-                return True
-        return False
 
     async def open(self, collection: Collection) -> CollectionReader:
         """The collection's tables; kept open, and opened anew when it was made anew."""

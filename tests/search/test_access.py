@@ -14,10 +14,11 @@ from rag.store.reader import CollectionReader
 from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from rag.records import FieldType, Source
     from rag.search.desk import Desk
+    from rag.store.reader import StoredSource
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -249,6 +250,33 @@ async def test_the_gate_keeps_back_what_a_stale_copy_lets_through_and_counts_it(
     await _refusal(desk, BOB, source.id)
     assert await _titles(desk, BOB) == ["control"]
     assert desk.alarms == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_a_change_of_rights_or_of_the_document_explains_is_no_alarm(
+    shelf: Shelf, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await shelf.put("a", "pendulum one", "pendulum two")
+    await shelf.put("control", "pendulum too")
+    desk, sources = shelf.desk(), CollectionReader.sources
+    pending: list[Callable[[], Awaitable[object]]] = []
+
+    async def overtaken(table: CollectionReader, ids: Iterable[str]) -> dict[str, StoredSource]:
+        if pending:
+            await pending.pop()()
+        return await sources(table, ids)
+
+    monkeypatch.setattr(CollectionReader, "sources", overtaken)
+    for change in (
+        lambda: shelf.put("a", "pendulum anew", access=Access("restricted"), set_access=True),
+        lambda: _set(shelf, source, NOT_BOB),
+    ):
+        pending.append(change)  # between the lists and the gate
+        assert (await _found(desk, BOB, mode), desk.alarms, pending) == ({"control"}, 0, [])
+        await _set(shelf, source, Access("tenant"))
+        assert await _found(desk, BOB, mode) == {"a", "control"}
+    pending.append(lambda: _set(shelf, source, NOT_BOB))
+    assert (await _titles(desk, BOB), desk.alarms, pending) == (["control"], 0, [])
 
 
 async def test_a_list_goes_on_behind_what_the_gate_keeps_back(shelf: Shelf) -> None:

@@ -150,8 +150,8 @@ async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType
     paged, after = [], ""
     while page := await table.page(after, 5, ALL):
         assert len(page) <= 5
-        paged += [stored.source.id for stored in page]
-        after = page[-1].source.id
+        paged += [listed.stored.source.id for listed in page]
+        after = page[-1].stored.source.id
     assert paged == ids
 
 
