@@ -1,12 +1,13 @@
 """What became of each call: a line for the audit, a span and a measurement, whatever happened.
 
-None of them holds what a caller or a document wrote: methods and tools are named if we know them, and the
-rest is ids, counts and times.
+None of them holds what a caller or a document wrote: methods and tools are named if we know them, ids that
+were asked for if they have the form of one, and the rest is ids, counts and times.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from opentelemetry import propagate, trace
 from pydantic import ValidationError
 
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
+from rag.search.uris import SCHEME
 from server.logs import Trail, trail
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ METHODS = frozenset(
         "completion/complete",
     }
 )
-TOOLS = frozenset({"search", "get_source", "fetch"})
+OPENING = frozenset({"get_source", "fetch"})
+TOOLS = OPENING | {"search"}
 OUTCOMES: dict[type[Exception], Outcome] = {
     NotFoundError: "not found",
     InvalidRequestError: "invalid",
@@ -55,6 +58,8 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     BusyError: "busy",
     TimeoutError: "late",
 }
+ASKED = re.compile(rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}}(?:/[0-9]{{1,9}})?)")
+"""An id, or a URI that ends in one; a collection's name in it could be any word."""
 OTHER = "other"  # a method or tool that there is not
 
 audit = logging.getLogger("refdesk.audit")
@@ -63,12 +68,18 @@ _tracer = trace.get_tracer("refdesk")
 
 @dataclass(slots=True)
 class Call:
-    """A request while it is being answered; who answers it adds what only they know."""
+    """A request while it is being answered; who answers it adds what only they know.
+
+    `asked` is the id that was asked for and not found; `why`, in words of ours, says why there is no answer.
+    """
 
     name: str
     principal: Principal | None = None
+    client: str | None = None
     outcome: Outcome = "answered"
+    why: str | None = None
     ids: tuple[str, ...] = ()
+    asked: str | None = None
     stages: tuple[Stage, ...] = ()
     seconds: float = 0.0
 
@@ -93,24 +104,25 @@ class Recorder:
         """Run the rest of the chain."""
         if ctx.request_id is None:  # a notification
             return await call_next(ctx)
-        call = Call(_name(ctx))
-        with _followed(), _spanned(ctx, call), self._recorded(call):
+        call = Call(_name(ctx), client=_client(ctx))
+        with _followed(), _spanned(ctx, call), self._recorded(ctx, call):
             call.principal = self._principal_of(ctx)
             result = await call_next(ctx)
             call.ids = _ids(ctx, result)
             return result
 
     @contextmanager
-    def _recorded(self, call: Call) -> Iterator[None]:
+    def _recorded(self, ctx: ServerRequestContext[Any, Any], call: Call) -> Iterator[None]:
         began, token = time.perf_counter(), _current.set(call)
         try:
             yield
         except BaseException as error:
-            call.outcome = outcome_of(error)
+            _ended(call, error)
             raise
         finally:
             _current.reset(token)
             call.seconds = time.perf_counter() - began
+            call.asked = _asked(ctx) if call.outcome == "not found" else None
             audit.info("call", extra={"fields": _line(call)})
             if self._measure:
                 self._measure(call)
@@ -127,7 +139,13 @@ def outcome_of(error: BaseException) -> Outcome:
 
 def failed(error: RefdeskError) -> None:
     """Record that a tool answers with an error in words."""
-    current().outcome = outcome_of(error)
+    _ended(current(), error)
+
+
+def _ended(call: Call, error: BaseException) -> None:
+    """What became of a call, and why: of errors whose words may be the caller's, only what kind they are."""
+    call.outcome = outcome_of(error)
+    call.why = str(error) if isinstance(error, AccessError | BusyError) else type(error).__name__
 
 
 def _name(ctx: ServerRequestContext[Any, Any]) -> str:
@@ -149,13 +167,37 @@ def _ids(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> tuple[st
     return tuple(str(one["id"]) for one in handed_out if "id" in one)
 
 
+def _client(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    """The address that a request comes from; on standard input there is none."""
+    address = ctx.request.client if ctx.request is not None else None
+    return address.host if address else None
+
+
+def _asked(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    """The id that was asked for, if it could be one: all else is a caller's words."""
+    params = ctx.params or {}
+    if ctx.method == "resources/read":
+        named = params["uri"]
+    elif _name(ctx) in OPENING:
+        named = params["arguments"]["id"]
+    else:
+        return None
+    match = ASKED.fullmatch(named)
+    return match[1] if match else None
+
+
 def _line(call: Call) -> dict[str, Any]:
-    who = call.principal
+    who, followed = call.principal, trail.get()
     return {
         "call": call.name,
         "outcome": call.outcome,
+        "why": call.why,
+        "client": call.client,
+        **(followed.who if followed else {}),
         "tenant": who.tenant if who else None,
         "user": who.user if who else None,
+        "groups": sorted(who.groups) if who else None,
+        "asked": call.asked,
         "ids": list(call.ids),
         "milliseconds": round(1000 * call.seconds, 1),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import threading
@@ -15,6 +16,8 @@ import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from rag.keys import Keys, keys_file, read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +51,10 @@ def remote(lasting_listen: Callable[..., Remote], world: World) -> Remote:
     return lasting_listen(world.data, http_sse="true", server_log_level="info")
 
 
+def key_id(key: str) -> str:
+    return key.split("_")[1]
+
+
 def audited(remote: Remote) -> list[Message]:
     """The lines of the audit so far."""
     return [line for line in remote.log() if line["logger"] == "refdesk.audit"]
@@ -62,11 +69,19 @@ def test_a_call_leaves_one_line_that_says_who_what_and_which_ids_and_bears_its_n
     (line,) = [line for line in audited(remote) if line["request"] == "from-the-proxy.1"]
     assert line["milliseconds"] > 0
     assert ids
-    assert {key: line[key] for key in ("call", "outcome", "tenant", "user", "ids")} == {
+    told = {key: value for key, value in line.items() if key not in {"time", "milliseconds"}}
+    assert told == {
+        "level": "info",
+        "logger": "refdesk.audit",
+        "request": "from-the-proxy.1",
+        "message": "call",
         "call": "search",
         "outcome": "answered",
+        "client": "127.0.0.1",
+        "key": key_id(world.ann),
         "tenant": "acorn",
         "user": "ann",
+        "groups": ["hr"],
         "ids": ids,
     }
 
@@ -84,6 +99,7 @@ def test_every_outcome_is_told(remote: Remote, world: World) -> None:
     found = remote.post(world.ann, call("search", query="pendulum")).json()["result"]["structuredContent"]
     hit = found["results"][0]
     tries: list[tuple[Message, str, str, list[str]]] = [
+        (call("search", query="x", limit=CANARY), "search", "invalid", []),
         (asked("tools/list"), "tools/list", "answered", []),
         (call("search", query=""), "search", "invalid", []),
         (call("search", query="x", collections=["nowhere"]), "search", "not found", []),
@@ -103,23 +119,82 @@ def test_every_outcome_is_told(remote: Remote, world: World) -> None:
     assert len(listed) == 1
 
 
+def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, world: World) -> None:
+    found = remote.post(world.ann, call("search", query="secret")).json()["result"]["structuredContent"]
+    hit = next(one for one in found["results"] if one["title"] == "secret")
+    source, chunk, unknown = hit["source_id"], hit["id"], "a" * 16
+    for id_, asked_for in [(source, source), (chunk, chunk), (hit["uri"], chunk), (unknown, unknown)]:
+        for body in (call("get_source", id=id_), asked("resources/read", uri=id_)):
+            remote.post(world.bob, body)
+            line = audited(remote)[-1]
+            assert (line["outcome"], line["asked"], line["ids"]) == ("not found", asked_for, []), body
+    for id_ in ("b" * 15, CANARY, "é" * 16, f"refdesk://{CANARY}/x", f"{unknown}/x", "a b"):
+        for body in (call("get_source", id=id_), asked("resources/read", uri=id_)):
+            remote.post(world.bob, body)
+            line = audited(remote)[-1]
+            assert (line["outcome"], "asked" in line) == ("not found", False), body
+    remote.post(world.ann, call("get_source", id=source))
+    assert "asked" not in audited(remote)[-1]
+
+
 @pytest.mark.parametrize(
-    ("key", "headers", "status"),
+    ("key", "headers", "status", "why"),
     [
-        (None, {}, 401),
-        ("rdk_00000000_x", {}, 401),
-        ("", {"Host": "evil.example"}, 421),
-        ("", {"Origin": "http://evil.example"}, 403),
+        (None, {}, 401, "no credentials that count"),
+        ("x", {}, 401, "credentials of this kind are not accepted"),
+        ("rdk_00000000_x", {}, 401, "no key, or no longer: 00000000"),
+        (f"rdk_{CANARY}_x", {}, 401, "no key"),
+        (f"rdk_{CANARY}", {}, 401, "no key"),
+        ("rdk_", {}, 401, "no key"),
+        ("", {"X-API-Key": "x"}, 401, "no credentials that count"),
+        ("", {"Host": "evil.example"}, 421, "another host or origin"),
+        ("", {"Origin": "http://evil.example"}, 403, "another host or origin"),
     ],
 )
 def test_what_is_refused_before_it_is_a_call_leaves_a_line_too(
-    remote: Remote, world: World, key: str | None, headers: dict[str, str], status: int
+    remote: Remote, world: World, key: str | None, headers: dict[str, str], status: int, why: str
 ) -> None:
     reply = remote.post(world.ann if key == "" else key, **headers)
     assert reply.status_code == status
     line = audited(remote)[-1]
     assert (line["message"], line["status"], line["client"]) == ("refused", status, "127.0.0.1")
+    assert line["why"] == why
+    assert not {"key", "user"} & line.keys()
     assert line["request"] == reply.headers["X-Request-ID"]
+
+
+def test_a_key_that_has_expired_and_one_for_something_else_are_told_by_their_ids(
+    listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    shutil.copytree(world.data, tmp_path / "data")
+    file = keys_file(tmp_path / "data")
+    keys = {key.id: key for key in read_keys(file).keys}
+    ann, bob = key_id(world.ann), key_id(world.bob)
+    keys[ann] = keys[ann].model_copy(update={"expires_at": keys[ann].created_at})
+    keys[bob] = keys[bob].model_copy(update={"scopes": ("other",)})
+    file.write_text(Keys(keys=tuple(keys.values())).model_dump_json())
+    remote = listen(tmp_path / "data")
+    assert remote.post(world.ann).status_code == 401
+    assert audited(remote)[-1]["why"] == f"the key {ann} has expired"
+    assert remote.post(world.bob).status_code == 403
+    line = audited(remote)[-1]
+    assert (line["why"], line["key"], line["user"]) == ("Required scope: refdesk:search", bob, "bob")
+    assert remote.post(world.eve).status_code == 200
+
+
+def test_why_there_is_no_answer_is_told_in_no_words_but_ours(
+    listen: Callable[..., Remote], world: World
+) -> None:
+    remote = listen(world.data, limits_requests_per_minute="3")
+    remote.post(world.ann, call("search", query="x", limit=CANARY))
+    line = audited(remote)[-1]
+    assert (line["outcome"], line["why"]) == ("invalid", "InvalidRequestError")
+    replies = [remote.post(world.ann) for _ in range(4)]
+    assert replies[-1].status_code == 429
+    line = audited(remote)[-1]
+    assert (line["message"], line["status"], line["key"]) == ("refused", 429, key_id(world.ann))
+    assert line["why"].startswith("Too many requests. Ask again in ")
+    assert CANARY not in remote.noise.read_text()
 
 
 def test_what_asks_whether_it_is_ready_leaves_none(listen: Callable[..., Remote], world: World) -> None:
@@ -138,6 +213,7 @@ async def test_calls_over_sse_are_told_each_with_its_own_name(remote: Remote, wo
             await client.call_tool("search", {"query": "pendulum"})
     lines = [line for line in audited(remote)[before:] if line["call"] == "search"]
     assert [line["user"] for line in lines] == ["bob"] * 3
+    assert {(line["key"], line["client"]) for line in lines} == {(key_id(world.bob), "127.0.0.1")}
     assert len({line["request"] for line in lines}) == 3
 
 

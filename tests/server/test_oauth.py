@@ -487,12 +487,24 @@ def test_a_server_refuses_tokens_that_dont_tell_groups_from_the_moment_that_a_re
     remote = listen(data, config=_signing(issuer, tmp_path))
     for claims in WITHOUT:
         assert remote.post(_token(tenant="Birch Ltd", **claims), **HOST).status_code == 200
-        refused = remote.post(_token(**claims), **HOST)
+        refused = remote.post(_token(azp="claude", **claims), **HOST)
         assert refused.status_code == 403
         said = refused.json()["error_description"]
+        line = remote.log()[-1]
+        assert (line["why"], line["oauth_client"], line["subject"]) == (said, "claude", "ann")
+        assert "user" not in line
         assert said.endswith("in the claim groups: a list of at most 256 names, empty for who is in none.")
         assert f'error_description="{said}"' in refused.headers["WWW-Authenticate"]
     assert remote.post(_token(groups=[]), **HOST).status_code == 200
+    assert remote.post(_token(azp="claude"), **HOST).status_code == 200
+    line = remote.log()[-1]
+    assert [line[name] for name in ("oauth_client", "subject", "user", "groups")] == [
+        *("claude", "ann", "ann", ["hr", "it"])
+    ]
+    assert remote.post(_token(headers={"typ": "logout+jwt"}), **HOST).status_code == 401
+    assert remote.log()[-1]["why"].endswith("its type (typ) is not that of an access token")
+    assert remote.post(_token(exp=_now() - 60, iat=_now() - 600), **HOST).status_code == 401
+    assert remote.log()[-1]["why"].endswith(": ExpiredSignatureError")
     (theirs,) = admin("sources", "--tenant", "birch", "--data", data)["sources"]
     admin("access", "revoke", theirs["id"], "--from", "group:interns", "--tenant", "birch", "--data", data)
     for claims in WITHOUT:
