@@ -13,6 +13,8 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from pydantic_core import from_json
 from starlette.responses import Response
 
+from server.logs import note_refusal
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -55,6 +57,7 @@ class Answerable:
         first: Message | None = await receive()  # which has the whole body
         refused = _refusal_of(first.get("body", b"")) if first else None
         if refused:
+            note_refusal(refused.error.message)
             body = refused.model_dump_json(by_alias=True, exclude_unset=True)
             await Response(body, 400, media_type="application/json")(scope, receive, send)
             return

@@ -189,6 +189,9 @@ def test_why_there_is_no_answer_is_told_in_no_words_but_ours(
     remote.post(world.ann, call("search", query="x", limit=CANARY))
     line = audited(remote)[-1]
     assert (line["outcome"], line["why"]) == ("invalid", "InvalidRequestError")
+    no_id = {"jsonrpc": "2.0", "id": None, "method": CANARY}
+    assert remote.post(world.ann, no_id).status_code == 400
+    assert audited(remote)[-1]["why"].startswith("The id of a request must be")
     replies = [remote.post(world.ann) for _ in range(4)]
     assert replies[-1].status_code == 429
     line = audited(remote)[-1]
