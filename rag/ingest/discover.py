@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
 from rag.ingest.parse import is_supported
 from rag.ingest.report import Outcome
+from rag.ingest.unlinked import open_file, scanned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,11 +52,11 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
     discovery = Discovery()
     left_out = os.path.realpath(without) if without else None
     for given in paths:
-        path = Path(os.path.realpath(given))
-        if path.is_dir():
+        path = _resolved(given)
+        if path and path.is_dir():
             discovery.folders.append(path)
             _walk(path, settings, discovery, left_out)
-        elif not os.path.lexists(path):
+        elif not path or not os.path.lexists(path):
             discovery.outcomes.append(Outcome(printable(given), "skipped", "there is no such file or folder"))
         elif not is_supported(path.name) or _is_sidecar(path.name):
             discovery.outcomes.append(Outcome(printable(given), "skipped", _unsupported(path)))
@@ -69,20 +71,27 @@ def read(found: Found, max_bytes: int) -> bytes:
     Raises:
         ParseError: it can't be read, is no regular file, or is larger than `max_bytes`.
     """
+    data = read_if_there(found.path, max_bytes)
+    if data is None:
+        raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}")
+    return data
+
+
+def read_if_there(path: Path, max_bytes: int) -> bytes | None:
+    """The bytes of a regular file, None if its folder doesn't hold it; not through a link in any part.
+
+    Raises:
+        ParseError: as in `read`, and where the folder itself is gone.
+    """
     try:
-        # Not through a link that took the file's place, and without waiting for a pipe's other end.
-        descriptor = os.open(found.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise ParseError("no regular file")
-            if status.st_size > max_bytes:
-                raise ParseError(
-                    f"{status.st_size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB "
-                    "(ingest.max_file_bytes)"
-                )
-            return file.read()
+        descriptor = open_file(path)
+        try:
+            return _content(descriptor, max_bytes)
+        finally:
+            os.close(descriptor)
     except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
+            return None
         raise ParseError(f"it can't be read: {error.strerror}") from error
 
 
@@ -92,34 +101,54 @@ def printable(path: Path | str) -> str:
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
+def _content(descriptor: int, max_bytes: int) -> bytes:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise ParseError("no regular file")
+    if status.st_size > max_bytes:
+        raise ParseError(
+            f"{status.st_size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB "
+            "(ingest.max_file_bytes)"
+        )
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        return file.read()
+
+
 def _walk(root: Path, settings: IngestSettings, discovery: Discovery, left_out: str | None) -> None:
     waiting = _entries(root, discovery)
     while waiting:
         entry = waiting.pop()
-        name = Path(entry.path).relative_to(root).as_posix()
-        if _hidden(entry.name) and not settings.hidden:
+        name = entry.path.relative_to(root).as_posix()
+        if _hidden(entry.path.name) and not settings.hidden:
             continue
-        if entry.path == left_out or _matches(name, settings.exclude):
+        if str(entry.path) == left_out or _matches(name, settings.exclude):
             continue
-        if entry.is_symlink():
-            discovery.outcomes.append(_link(Path(entry.path), root))
-        elif entry.is_dir(follow_symlinks=False):
-            waiting += _entries(Path(entry.path), discovery)
+        if entry.is_link:
+            discovery.outcomes.append(_link(entry.path, root))
+        elif entry.is_folder:
+            waiting += _entries(entry.path, discovery)
         elif settings.include and not _matches(name, settings.include):
             continue
-        elif not is_supported(entry.name) or _is_sidecar(entry.name):
-            discovery.outcomes.append(
-                Outcome(printable(entry.path), "ignored", _unsupported(Path(entry.path)))
-            )
+        elif not is_supported(entry.path.name) or _is_sidecar(entry.path.name):
+            discovery.outcomes.append(Outcome(printable(entry.path), "ignored", _unsupported(entry.path)))
         else:
-            _add(Found(Path(entry.path), name), discovery)
+            _add(Found(entry.path, name), discovery)
 
 
-def _entries(folder: Path, discovery: Discovery) -> list[os.DirEntry[str]]:
+class _Entry(NamedTuple):
+    path: Path
+    is_link: bool
+    is_folder: bool
+
+
+def _entries(folder: Path, discovery: Discovery) -> list[_Entry]:
     """What is in a folder, the last name first; nothing where it can't be read, and that is said."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name, reverse=True)
+        with scanned(folder) as entries:
+            return [
+                _Entry(folder / entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
+                for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
+            ]
     except OSError as error:
         reason = f"the folder can't be read: {error.strerror}"
         discovery.outcomes.append(Outcome(printable(folder), "skipped", reason))
@@ -127,9 +156,18 @@ def _entries(folder: Path, discovery: Discovery) -> list[os.DirEntry[str]]:
 
 
 def _link(link: Path, root: Path) -> Outcome:
-    if Path(os.path.realpath(link)).is_relative_to(root):
+    target = _resolved(link)
+    if target and target.is_relative_to(root):
         return Outcome(printable(link), "ignored", "a link to another place in the folder")
     return Outcome(printable(link), "skipped", "a link that leads out of the folder")
+
+
+def _resolved(path: Path) -> Path | None:
+    """Where a path leads, None if it can't be told, as where it changes meanwhile."""
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:
+        return None
 
 
 def _add(found: Found, discovery: Discovery) -> None:

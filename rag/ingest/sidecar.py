@@ -32,10 +32,8 @@ def read_sidecar(found: Found) -> bytes:
         ParseError: there is one that can't be read; it may have meant to hide the document.
     """
     path = Path(f"{found.path}{discover.SIDECAR_SUFFIX}")
-    if not path.is_symlink() and not path.exists():
-        return b""
     try:
-        return discover.read(discover.Found(path, path.name), MAX_BYTES)
+        return discover.read_if_there(path, MAX_BYTES) or b""
     except ParseError as error:
         raise ParseError(f"its {path.name}: {error}") from error
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ParseError
+from rag.ingest import unlinked
 from rag.ingest.discover import Discovery, Found, discover, printable, read
+from rag.ingest.sidecar import read_sidecar
 from rag.settings import IngestSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import Scripts
 
 TREE = ["a.md", "b.txt", "sub/c.md", "sub/deep/d.rst", "drafts/e.md", "notes.draft.md"]
 
@@ -245,3 +252,133 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
                 read(_found(tmp_path / name), 1000)
     with pytest.raises(ParseError, match="No such file"):
         read(_found(tmp_path / "gone.md"), 1000)
+
+
+def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("x")
+    (tmp_path / "folder.md").mkdir()
+    (tmp_path / "link.md").symlink_to(tmp_path / "a.md")
+    before = len(list(Path("/dev/fd").iterdir()))
+    for _ in range(5):
+        assert read(_found(tmp_path / "a.md"), 10) == b"x"
+        for name in ("folder.md", "link.md", "gone.md", "a.md/b.md", "folder.md/gone/b.md"):
+            with pytest.raises(ParseError):
+                read(_found(tmp_path / name), 10)
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_a_folder_that_may_be_entered_but_not_listed_is_passed_through(plain_folder: Path) -> None:
+    inner = plain_folder / "closed" / "open"
+    inner.mkdir(parents=True)
+    (inner / "a.md").write_text("x")
+    (plain_folder / "closed").chmod(0o111)
+    try:
+        assert read(_found(inner / "a.md"), 10) == b"x"
+        (plain_folder / "closed").chmod(0o000)
+        with pytest.raises(ParseError, match="Permission denied"):
+            read(_found(inner / "a.md"), 10)
+    finally:
+        (plain_folder / "closed").chmod(0o700)
+
+
+@pytest.mark.parametrize("stepwise", [True, False])
+@pytest.mark.parametrize("swapped", ["documents", "documents/sub", "documents/sub/deep"])
+def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, *, stepwise: bool
+) -> None:
+    monkeypatch.setattr(unlinked, "_STEPWISE", stepwise and unlinked._STEPWISE)  # noqa: SLF001 no such platform here
+    found = _discovered(tree).found[(tree / "sub/deep/d.rst").as_uri()]
+    assert read(found, 1000) == b"text of sub/deep/d.rst"
+    assert read_sidecar(found) == b""
+    outside = tmp_path / "outside"
+    for above in ("", "deep", "sub/deep"):
+        (outside / above).mkdir(parents=True, exist_ok=True)
+        for name in ("d.rst", "d.rst.meta.toml"):
+            (outside / above / name).write_text("secret")
+    (tmp_path / swapped).rename(tmp_path / "kept")
+    (tmp_path / swapped).symlink_to(outside)
+    with pytest.raises(ParseError, match="a link took its place"):
+        read(found, 1000)
+    with pytest.raises(ParseError, match="a link took its place"):
+        read_sidecar(found)
+    (tmp_path / swapped).unlink()
+    (tmp_path / "kept").rename(tmp_path / swapped)
+    assert read(found, 1000) == b"text of sub/deep/d.rst"
+
+
+SWAPPING = """
+import os, sys
+folder, outside = sys.argv[1:]
+os.symlink(outside, folder + ".link")
+print("ready", flush=True)
+while True:
+    os.rename(folder, folder + ".kept")
+    os.rename(folder + ".link", folder)
+    os.rename(folder, folder + ".link")
+    os.rename(folder + ".kept", folder)
+"""
+
+
+@contextmanager
+def _swapped(folder: Path, outside: Path) -> Iterator[None]:
+    """A process of its own makes the folder a link to the outside and back, as fast as it can."""
+    with subprocess.Popen([sys.executable, "-c", SWAPPING, folder, outside], stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
+        try:
+            yield
+        finally:
+            other.kill()
+
+
+@pytest.mark.parametrize("what", ["document", "sidecar"])
+def test_nothing_outside_is_read_while_a_folder_becomes_a_link_and_back(tmp_path: Path, what: str) -> None:
+    folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
+    for place, word in ((folder, b"inside"), (outside, b"secret")):
+        place.mkdir(parents=True)
+        for name in ("a.md", "a.md.meta.toml"):
+            (place / name).write_bytes(word)
+    found = Found(folder / "a.md", "hr/a.md")
+    reading: Callable[[], bytes] = (
+        (lambda: read(found, 100)) if what == "document" else (lambda: read_sidecar(found))
+    )
+    seen: dict[bytes | str, int] = {}
+    with _swapped(folder, outside):
+        while min(seen.get(b"inside", 0), seen.get("refused", 0)) < 2_000:
+            try:
+                text: bytes | str = reading()
+            except ParseError:
+                text = "refused"
+            seen[text] = seen.get(text, 0) + 1
+            assert set(seen) <= {b"inside", "refused"}
+
+
+def test_nothing_outside_is_listed_while_a_folder_becomes_a_link_and_back(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
+    for place, name in ((folder, "inside.md"), (outside, "secret.md")):
+        (place / "deep").mkdir(parents=True)
+        (place / "deep" / name).touch()
+    listed: list[str] = []
+    with _swapped(folder, outside):
+        while listed.count("hr/deep/inside.md") < 1_000:
+            listed += _names(_discovered(tmp_path / "papers")) or ["not there"]
+    assert set(listed) == {"hr/deep/inside.md", "hr.kept/deep/inside.md", "not there"}
+
+
+def test_a_whole_run_brings_in_nothing_of_the_outside(scripts: Scripts, tmp_path: Path) -> None:
+    folder, outside = tmp_path / "papers" / "hr", tmp_path / "outside"
+    for place, word in ((folder, "pendulum"), (outside, "zanzibar")):
+        place.mkdir(parents=True)
+        for number in range(300):
+            (place / f"{number}.md").write_text(f"# {word} {number}\n\nThe {word} of number {number}.")
+    data = ("--data", tmp_path / "data")
+    with _swapped(folder, outside):
+        run = scripts.admin("ingest", tmp_path / "papers", *data)
+    assert run.returncode in {0, 1, 3}, run.stderr
+    assert "zanzibar" not in scripts.admin("search", "zanzibar", "--limit", "100", *data).stdout
+    if folder.is_symlink():
+        folder.unlink()
+    if folder.with_name("hr.kept").exists():
+        folder.with_name("hr.kept").rename(folder)
+    assert scripts.admin("ingest", folder, *data).returncode == 0
+    assert "pendulum" in scripts.admin("search", "pendulum", *data).stdout
