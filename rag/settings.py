@@ -154,6 +154,8 @@ class RerankerSettings(Section):
     provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
     base_url: str = ""
     model: str = ""
+    revision: Annotated[str, Field(pattern=r"^([0-9a-f]{40})?$")] = ""
+    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
     api_key_env: str = "RERANKER_API_KEY"
     path: AbsolutePath | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
@@ -166,6 +168,13 @@ class RerankerSettings(Section):
             raise ValueError(f'provider = "{self.provider}" needs model, as the endpoint names it')
         if self.provider == "onnx" and (self.path is None) == (not self.model):
             raise ValueError('provider = "onnx" needs either path, a folder, or model, an id on the hub')
+        if self.provider == "onnx" and self.model and not (self.revision and self.sha256):
+            raise ValueError(
+                "a model of the hub needs revision, a commit of it, and sha256, the checksum of its graph: "
+                "else it could be exchanged. For the first: git ls-remote https://huggingface.co/"
+                f"{self.model} HEAD. For the second, see SHA256 on the hub's page of the file "
+                "(model.onnx or onnx/model.onnx)"
+            )
         return self
 
 

@@ -52,6 +52,8 @@ EVERY_SETTING = {
     "reranker.provider": ("tei", "tei"),
     "reranker.base_url": ("http://localhost:1", "http://localhost:1"),
     "reranker.model": ("ranks", "ranks"),
+    "reranker.revision": ("0" * 40, "0" * 40),
+    "reranker.sha256": ("0" * 64, "0" * 64),
     "reranker.api_key_env": ("MY_KEY", "MY_KEY"),
     "reranker.path": ("/srv/reranker", Path("/srv/reranker")),
     "reranker.max_tokens": ("256", 256),
@@ -301,6 +303,16 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
             "line 3: search.stages.weights: semantic, vector and position must add up to 1.",
         ),
         ("[reranker]\nprovider = 'onnx'\n", 'line 1: reranker: provider = "onnx" needs either path'),
+        (
+            f"[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\nrevision = '{'0' * 40}'\n",
+            "line 1: reranker: a model of the hub needs revision, a commit of it, and sha256, the checksum",
+        ),
+        (
+            f"[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\nsha256 = '{'0' * 64}'\n",
+            "line 1: reranker: a model of the hub needs revision, a commit of it, and sha256, the checksum",
+        ),
+        ("[reranker]\nrevision = 'main'\n", "line 2: reranker.revision: String should match pattern"),
+        ("[reranker]\nsha256 = 'abc'\n", "line 2: reranker.sha256: String should match pattern"),
         ("[reranker]\nprovider = 'tei'\n", 'line 1: reranker: provider = "tei" needs base_url'),
         (
             "[reranker]\nprovider = 'voyage'\nbase_url = 'http://x'\n",

@@ -5,6 +5,7 @@ One pair per run, as many runs at once as there are cores.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,10 +89,12 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     """The model in the folder `settings.path`, or `settings.model` of the hub, downloaded if need be.
 
     Raises:
-        ConfigurationError: it can't be downloaded or loaded, or isn't such a model.
+        ConfigurationError: it can't be downloaded or loaded, is no such model, or another than was meant.
     """
-    folder = settings.path or _downloaded(settings.model)
+    folder = settings.path or _downloaded(settings.model, settings.revision)
     graph = _graph(folder)
+    if settings.sha256:
+        _check(graph, settings.sha256)
     model = CrossEncoder(opened_model(graph), opened_tokenizer(folder / TOKENIZER), settings.max_tokens)
     try:
         model.logit("a", "a " * settings.max_tokens)
@@ -113,14 +116,29 @@ def _graph(folder: Path) -> Path:
     )
 
 
-def _downloaded(model: str) -> Path:
-    """The folder that holds `model` of the hub; what was downloaded once is there without network, too."""
+def _check(graph: Path, sha256: str) -> None:
+    """Hold a graph, and weights that lie beside it, against the checksum in the settings."""
+    digest = hashlib.sha256()
+    for file in sorted(graph.parent.glob(f"{graph.name}*")):
+        with file.open("rb") as opened:
+            while part := opened.read(1 << 20):
+                digest.update(part)
+    if digest.hexdigest() != sha256:
+        raise ConfigurationError(
+            f"The model {graph} is not the one that reranker.sha256 names: its checksum is "
+            f"{digest.hexdigest()}, not {sha256}. It is not loaded. If you changed the model or its "
+            "revision, compare with what its publisher says, and set reranker.sha256."
+        )
+
+
+def _downloaded(model: str, revision: str) -> Path:
+    """The folder that holds a commit of `model` of the hub; what was downloaded once needs no network."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415 only this needs it, and it takes 0.4 s
 
     try:
-        return Path(snapshot_download(model, allow_patterns=list(NEEDED)))
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(NEEDED)))
     except Exception as error:  # its errors have no class in common
         raise ConfigurationError(
-            f"The reranker {model} can't be downloaded ({type(error).__name__}). "
+            f"The reranker {model} in its revision {revision} can't be downloaded ({type(error).__name__}). "
             "Download it yourself, and set reranker.path to its folder instead of reranker.model."
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -210,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _found(self) -> tuple[bytes, str]:
         path, files = self.path.partition("?")[0], self.server.folder
         model = f"/api/models/{self.server.model}"
-        if path == f"{model}/revision/main":
+        if path == f"{model}/revision/{COMMIT}":
             return json.dumps({"id": self.server.model, "sha": COMMIT, "siblings": []}).encode(), JSON
         if path == f"{model}/tree/{COMMIT}":
             listed = [
@@ -237,13 +238,13 @@ class _Handler(BaseHTTPRequestHandler):
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 JSON = "application/json"
 PROGRAM = """
-import anyio, sys
+import anyio, json, sys
 from rag.errors import ConfigurationError
 from rag.rank.reranker import open_reranker
 from rag.settings import RerankerSettings
 
 async def main():
-    async with open_reranker(RerankerSettings(provider="onnx", model=sys.argv[1]), {}) as reranker:
+    async with open_reranker(RerankerSettings(provider="onnx", **json.loads(sys.argv[1])), {}) as reranker:
         print(await reranker.scores("clock", ["clock", "clock clock"]))
 
 try:
@@ -265,11 +266,16 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         thread.join()
 
 
-def asking(hub: Hub, home: Path, model: str) -> str:
+def asking(hub: Hub, home: Path, model: str, sha256: str = "", revision: str = "") -> str:
     """What a fresh process prints, as the library reads where the hub is at its import."""
+    graph = hub.folder / "onnx" / "model.onnx"
+    pins = {
+        "revision": revision or COMMIT,
+        "sha256": sha256 or hashlib.sha256(graph.read_bytes()).hexdigest(),
+    }
     there = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(home)}
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, model],
+        [sys.executable, "-W", "error", "-c", PROGRAM, json.dumps({"model": model, **pins})],
         env=os.environ | there,
         capture_output=True,
         text=True,
@@ -290,9 +296,33 @@ def test_a_model_of_the_hub_is_downloaded_once_and_no_more_of_it_than_is_needed(
     assert json.loads(asking(hub, tmp_path / "home", "clocks/tiny")) == expected
 
 
+def test_a_model_of_the_hub_that_is_not_the_one_meant_is_not_loaded(hub: Hub, tmp_path: Path) -> None:
+    assert json.loads(asking(hub, tmp_path / "home", "clocks/tiny"))
+    told = asking(hub, tmp_path / "home", "clocks/tiny", sha256="0" * 64)
+    graph = hub.folder / "onnx" / "model.onnx"
+    actual = hashlib.sha256(graph.read_bytes()).hexdigest()
+    assert f"its checksum is {actual}, not {'0' * 64}. It is not loaded." in told
+    told = asking(hub, tmp_path / "home", "clocks/tiny", revision="f" * 40)
+    assert f"The reranker clocks/tiny in its revision {'f' * 40} can't be downloaded" in told
+
+
+async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder: Path) -> None:
+    async def opened(sha256: str) -> None:
+        async with open_reranker(RerankerSettings(provider="onnx", path=folder, sha256=sha256), {}):
+            pass
+
+    graph, beside = (folder / "model.onnx"), folder / "model.onnx_data"
+    await opened(hashlib.sha256(graph.read_bytes()).hexdigest())
+    beside.write_bytes(b"weights")
+    await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
+    beside.write_bytes(b"others!")
+    with pytest.raises(ConfigurationError, match=r"model\.onnx is not the one that reranker\.sha256 names"):
+        await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
+
+
 def test_a_model_that_cannot_be_downloaded_is_named_with_the_remedy(hub: Hub, tmp_path: Path) -> None:
     told = asking(hub, tmp_path / "home", "clocks/other")
-    assert "The reranker clocks/other can't be downloaded" in told
+    assert f"The reranker clocks/other in its revision {COMMIT} can't be downloaded" in told
     assert "Download it yourself, and set reranker.path" in told
 
 
