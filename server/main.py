@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from functools import partial
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from rag.configuration import asker_flags, load_settings
+from rag.configuration import asker_flags, config_path, load_settings
 from rag.errors import ConfigurationError
+from rag.permissions import loose_permissions
 from rag.tenants import local_principal
 from server import logs, stdio, tracing
 from server.admission import Admission
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from rag.settings import Settings
 
 MISUSE = 2
+
+log = logging.getLogger(__name__)
 
 
 def main() -> None:
@@ -45,6 +49,8 @@ def main() -> None:
         print(error, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
         sys.exit(MISUSE)
     logs.set_up(settings.server.log_level, audit=flags.http)
+    for told in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
+        log.warning(told)
     anyio.run(serve)
 
 

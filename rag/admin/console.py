@@ -12,6 +12,7 @@ import anyio
 import click
 
 from rag.configuration import asker_flags, config_path, load_settings
+from rag.permissions import loose_permissions
 from rag.records import Language
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def command(
         ) -> int:
             flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)
             settings = load_settings(config, os.environ, flags)
+            for told in loose_permissions(settings_file(), settings.data):
+                click.echo(f"refdesk-admin: {told}", err=True)
             return anyio.run(functools.partial(function, settings, **options)) or 0
 
         options = (*_OPTIONS, *(_ASKER if of_asker else ()), *((_TENANT,) if of_tenant else ()))
