@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 1 << 30
 SANDBOXED = (".pdf", ".html", ".htm", ".xhtml")  # their parsers can be made to take quadratic time
 LARGE_BYTES = 1_000_000  # from here on the others, too, can be made to eat memory
+SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond, which is not worth another thread
 START_SECONDS = 60.0
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rag.ingest.confined import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
@@ -56,6 +57,8 @@ async def parse_safely(
         async with _borrowed(memory_bytes) as child:
             with anyio.fail_after(timeout_seconds):
                 answer = await child.answer(data, name, math.ceil(timeout_seconds))
+            if len(answer) < SHORT_ANSWER_BYTES:
+                return document_of(answer)
             return await to_thread.run_sync(document_of, answer)
     except TimeoutError as error:
         raise ParseError(f"parsing took over {timeout_seconds:g} s (ingest.parse_timeout_seconds)") from error
