@@ -1,10 +1,18 @@
-"""What Prometheus can ask a server: how many calls, how long they and their stages took, what was refused."""
+"""What Prometheus can ask a server: how many calls, how long they and their stages took, what was refused.
+
+It listens on a port and in threads of its own, so that it and the probes beside it answer in any flood.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
+from contextlib import suppress
+from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -12,6 +20,7 @@ from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from prometheus_client.core import Metric
 
@@ -21,12 +30,16 @@ if TYPE_CHECKING:
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 LOOPBACK = "127.0.0.1"
+IDLE_SECONDS = 5
+
+log = logging.getLogger(__name__)
 
 
 class Metrics:
     """The measurements of one server. No label holds what a caller can make up."""
 
     def __init__(self, admission: Admission, opening: OpeningDesk) -> None:
+        self._opening = opening
         self.registry = CollectorRegistry()
         self.registry.register(_State(admission, opening))
         ProcessCollector(registry=self.registry)
@@ -91,18 +104,79 @@ class Metrics:
         self._refused.labels(str(status)).inc()
 
     def listen(self, port: int) -> None:
-        """Answer Prometheus at /metrics, on the loopback address alone.
+        """Answer at /metrics, /healthz and /readyz, on the loopback address alone.
 
         Raises:
             ConfigurationError: the port is taken.
         """
         try:
-            start_http_server(port, LOOPBACK, self.registry)
+            server = _Listener((LOOPBACK, port), _Handler)
         except OSError as error:
             raise ConfigurationError(
                 f"http.metrics_port = {port} can't be listened on ({error.strerror}); "
                 "set another, or 0 for no metrics."
             ) from error
+        server.set_app(self._answers({f"{name}:{port}" for name in (LOOPBACK, "localhost")}))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def _answers(self, hosts: set[str]) -> WSGIApplication:
+        """What is answered at each path, to requests that name one of these hosts: no web page's can."""
+        metrics: WSGIApplication = make_wsgi_app(self.registry)
+
+        def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+            if environ.get("HTTP_HOST") not in hosts:
+                return _plain(start, "421 Misdirected Request")
+            match environ["PATH_INFO"]:
+                case "/metrics":
+                    return metrics(environ, _unkept(start))
+                case "/healthz":
+                    return _plain(start, "200 OK", b"ok")
+                case "/readyz" if self._opening.ready:
+                    return _plain(start, "200 OK", b"ready")
+                case "/readyz":
+                    return _plain(start, "503 Service Unavailable", b"not ready")
+            return _plain(start, "404 Not Found")
+
+        return answer
+
+
+def _plain(start: StartResponse, status: str, body: bytes = b"") -> Iterable[bytes]:
+    _unkept(start)(status, [("Content-Type", "text/plain; charset=utf-8")])
+    return [body or status[4:].encode()]
+
+
+def _unkept(start: StartResponse) -> StartResponse:
+    return lambda status, headers, *more: start(status, [*headers, ("Cache-Control", "no-store")], *more)
+
+
+class _Listener(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, none of which keeps the process alive."""
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Listen, without asking anybody for this machine's name."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = LOOPBACK, self.server_address[1]
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 socketserver's signature
+        """A line of the log, where the standard library would print a traceback."""
+        log.exception("A request for metrics crashed")  # noqa: LOG004 it is called in one
+
+
+class _Handler(WSGIRequestHandler):
+    """Waits a few seconds for a request, and says nothing of it."""
+
+    timeout = IDLE_SECONDS
+
+    def handle(self) -> None:
+        """Answer one request; who is gone or dawdles gets no answer."""
+        with suppress(OSError):
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 the library's signature
+        """Say nothing."""
 
 
 class _State(Collector):

@@ -159,6 +159,23 @@ def test_there_is_but_one_method_and_no_session(remote: Remote, world: World, me
     assert "Mcp-Session-Id" not in remote.post(world.ann).headers
 
 
+def test_health_and_metrics_are_answered_on_a_port_of_their_own_to_who_names_it(remote: Remote) -> None:
+    address = f"http://127.0.0.1:{remote.metrics_port}"
+    expected = {"/healthz": "ok", "/readyz": "ready", "/metrics": "refdesk_ready 1.0"}
+    for path, text in expected.items():
+        assert text in httpx2.get(address + path).text
+        assert text in httpx2.get(address + path, headers={"Host": f"localhost:{remote.metrics_port}"}).text
+        for host in ("evil.example", f"evil.example:{remote.metrics_port}", "127.0.0.1", ""):
+            refused = httpx2.get(address + path, headers={"Host": host})
+            assert refused.status_code == 421
+            assert text not in refused.text
+    before = remote.noise.read_text()
+    with socket.create_connection(("127.0.0.1", remote.metrics_port), timeout=10) as one:
+        one.sendall(b"\x00\r\n\r\n")
+    assert httpx2.get(f"{address}/healthz").text == "ok"
+    assert remote.noise.read_text() == before
+
+
 def test_a_body_over_the_limit_is_refused_whatever_its_length_says(remote: Remote, world: World) -> None:
     large = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "' + b"x" * (1 << 20) + b'"}}'
     assert remote.post(world.ann, large).status_code == 413
