@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -78,6 +79,17 @@ def _bare(kind: Literal["user", "group"], name: str) -> str:
 UserName = Annotated[str, AfterValidator(lambda name: _bare("user", name) if name else name)]
 """A user's bare name; empty for nobody."""
 GroupName = Annotated[str, AfterValidator(lambda name: _bare("group", name))]
+
+
+def _network(written: str) -> str:
+    try:
+        ip_network(written)
+    except ValueError as error:
+        raise ValueError(f"{error}; write an address (192.0.2.1) or a network (192.0.2.0/24)") from error
+    return written
+
+
+Network = Annotated[str, AfterValidator(_network)]
 
 
 class PrincipalSettings(Section):
@@ -244,6 +256,7 @@ class HttpSettings(Section):
     public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s]+)?$")] = ""
     allowed_hosts: tuple[Exact, ...] = ()
     allowed_origins: tuple[Exact, ...] = ()
+    trusted_proxies: tuple[Network, ...] = ()
     authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
     sse: bool = False
 
@@ -266,8 +279,12 @@ class LimitSettings(Section):
 
     concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
     concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
+    concurrent_per_user: Annotated[int, Field(ge=0, le=1024)] = 0
     queue_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 1200
+    requests_per_minute_per_user: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    connections_per_address: Annotated[int, Field(ge=1, le=1000)] = 100
+    failures_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 60
     request_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
     receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
 

@@ -1,14 +1,13 @@
-"""How much may run at once and how often: for everybody together, and for each tenant alone.
+"""How much may run at once and how often: for everybody together, for each tenant, and for each of its users.
 
 What is over it waits a moment, and then is told to come again, so that one tenant's flood costs the others
-little and nobody waits for long.
+little, one user's loop their colleagues as little, and nobody waits for long.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,32 +15,46 @@ import anyio
 
 from rag.cores import cores
 from rag.errors import BusyError
+from server.bucket import Bucket
+from server.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from rag.records import Principal
     from rag.settings import LimitSettings
 
 SETTLING_SECONDS = 0.1  # from the wire to a slot, and from a slot to the wire
-WAITING = 8  # times as many of a tenant's requests may wait as may run: clients come in bursts
-IDLE_TENANTS = 1024  # remembered at most, of those that ask nothing just now
+WAITING = 8  # times as many of a user's requests may wait as may run: clients come in bursts
+USERS_SHARE = 4  # a user may ask a quarter as often as the tenant, if the settings don't say otherwise
+REMEMBERED = 1024  # tenants, and users of each; beyond, those that ask nothing just now are forgotten
 
 
 @dataclass(slots=True)
 class _Tenant:
-    """What a tenant uses: slots, and the requests that it may still make at this time."""
+    """What a tenant uses: slots, and the requests that it and its users may still make at this time."""
 
-    slots: anyio.CapacityLimiter
-    budget: float
-    counted_at: float = field(default_factory=time.monotonic)
+    turns: Turns
+    budget: Bucket
+    budgets: dict[str, Bucket] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        return self.turns.idle and self.budget.full
 
 
 class Admission:
-    """Slots for requests. `active` is how many run; with `patience`, what is too much waits its turn."""
+    """Slots for requests. `active` is how many run; with `patience`, what is too much waits its turn.
+
+    Who has no name is one user with all others of the tenant who have none.
+    """
 
     def __init__(self, limits: LimitSettings, *, patience: bool = False) -> None:
         self._limits = limits
-        self._most = limits.concurrent_per_tenant or cores()
+        self._most = limits.concurrent_per_tenant or cores() + 1
+        self._most_of_one = limits.concurrent_per_user or max(1, self._most - 1)
+        self._often = limits.requests_per_minute
+        self._often_of_one = limits.requests_per_minute_per_user or max(1, self._often // USERS_SHARE)
         self._patience = patience
         self._everybody = anyio.CapacityLimiter(limits.concurrent)
         self._tenants: dict[str, _Tenant] = {}
@@ -63,54 +76,68 @@ class Admission:
             await self._left.wait()
         await anyio.sleep(SETTLING_SECONDS)
 
-    def check(self, tenant: str) -> None:
-        """Whether a request of the tenant need not wait for long; transports ask before they read it.
+    def check(self, who: Principal) -> None:
+        """Whether a request of somebody need not wait for long; transports ask before they read it.
 
         Raises:
-            BusyError: eight times as many wait already as may run at once, or the tenant asked too often.
+            BusyError: eight times as many of theirs wait already as may run at once, or they or their tenant
+                asked too often.
         """
         if self._patience:
             return
-        theirs, most = self._of(tenant), self._limits.requests_per_minute
-        now = time.monotonic()
-        theirs.budget = min(most, theirs.budget + (now - theirs.counted_at) * most / 60)
-        theirs.counted_at = now
-        if theirs.budget < 1:
-            self._refuse("Too many requests.", max(1, math.ceil((1 - theirs.budget) * 60 / most)))
-        if theirs.slots.statistics().tasks_waiting >= WAITING * self._most:
+        tenant, user = self._of(who.tenant), who.user or ""
+        for budget in (self._budget_of(tenant, user), tenant.budget):
+            if budget.seconds:
+                self._refuse("Too many requests.", budget.seconds)
+        if tenant.turns.waiting(user) >= WAITING * min(self._most, self._most_of_one):
             self._refuse("The desk is busy.", 1)
 
     @asynccontextmanager
-    async def slot(self, tenant: str) -> AsyncIterator[None]:
-        """A slot for one request of a tenant, free again with the block's end.
+    async def slot(self, who: Principal) -> AsyncIterator[None]:
+        """A slot for one request of somebody, free again with the block's end.
 
         Raises:
             BusyError: none became free in time, or see `check`.
         """
-        self.check(tenant)
-        theirs, borrower = self._of(tenant), object()
-        theirs.budget -= 1
-        taken: list[anyio.CapacityLimiter] = []
-        self._present += 1
+        self.check(who)
+        tenant, user = self._of(who.tenant), who.user or ""
+        tenant.budget.take()
+        self._budget_of(tenant, user).take()
         ends = math.inf if self._patience else anyio.current_time() + self._limits.queue_seconds
+        self._present += 1
         try:
-            for limiter in (theirs.slots, self._everybody):
-                await self._take(limiter, borrower, ends)
-                taken.append(limiter)
-            yield
+            async with self._turn(tenant.turns, user, ends), self._place(ends):
+                yield
         finally:
-            for limiter in taken:
-                limiter.release_on_behalf_of(borrower)
             self._leave()
 
-    async def _take(self, limiter: anyio.CapacityLimiter, borrower: object, ends: float) -> None:
-        with suppress(anyio.WouldBlock):
-            limiter.acquire_on_behalf_of_nowait(borrower)
-            return
+    @asynccontextmanager
+    async def _turn(self, turns: Turns, user: str, ends: float) -> AsyncIterator[None]:
+        """One of the tenant's slots."""
         with anyio.CancelScope(deadline=ends) as waiting:
-            await limiter.acquire_on_behalf_of(borrower)
+            await turns.take(user)
         if waiting.cancelled_caught:
             self._refuse("The desk is busy.", 1)
+        try:
+            yield
+        finally:
+            turns.give_back(user)
+
+    @asynccontextmanager
+    async def _place(self, ends: float) -> AsyncIterator[None]:
+        """One of everybody's slots."""
+        borrower = object()
+        try:
+            self._everybody.acquire_on_behalf_of_nowait(borrower)
+        except anyio.WouldBlock:
+            with anyio.CancelScope(deadline=ends) as waiting:
+                await self._everybody.acquire_on_behalf_of(borrower)
+            if waiting.cancelled_caught:
+                self._refuse("The desk is busy.", 1)
+        try:
+            yield
+        finally:
+            self._everybody.release_on_behalf_of(borrower)
 
     def _leave(self) -> None:
         self._present -= 1
@@ -118,15 +145,20 @@ class Admission:
             self._left.set()
             self._left = anyio.Event()
 
-    def _of(self, tenant: str) -> _Tenant:
-        if tenant not in self._tenants:
-            if len(self._tenants) >= IDLE_TENANTS:
-                self._tenants = {
-                    name: one for name, one in self._tenants.items() if one.slots.borrowed_tokens
-                }
-            slots = anyio.CapacityLimiter(self._most)
-            self._tenants[tenant] = _Tenant(slots, self._limits.requests_per_minute)
-        return self._tenants[tenant]
+    def _of(self, name: str) -> _Tenant:
+        if name not in self._tenants:
+            if len(self._tenants) >= REMEMBERED:
+                self._tenants = {key: one for key, one in self._tenants.items() if not one.idle}
+            turns = Turns(self._most, self._most_of_one)
+            self._tenants[name] = _Tenant(turns, Bucket(self._often))
+        return self._tenants[name]
+
+    def _budget_of(self, tenant: _Tenant, user: str) -> Bucket:
+        if user not in tenant.budgets:
+            if len(tenant.budgets) >= REMEMBERED:
+                tenant.budgets = {key: one for key, one in tenant.budgets.items() if not one.full}
+            tenant.budgets[user] = Bucket(self._often_of_one)
+        return tenant.budgets[user]
 
     def _refuse(self, why: str, seconds: int) -> NoReturn:
         self.rejected += 1

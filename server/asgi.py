@@ -11,22 +11,21 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.transport_security import TransportSecurityMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from server.calls import audit
 from server.identity import Caller
 from server.logs import Trail, note_refusal, refusal_told, trail
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from server.refusals import Refusals
+    from server.senders import Senders
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
 REFUSED = 400  # and every status above it
+UNKEPT = (b"cache-control", b"no-store")
 PROBES = ("/healthz", "/readyz")
 """What an orchestrator asks, by whatever name it reaches the server."""
 
@@ -34,38 +33,37 @@ PROBES = ("/healthz", "/readyz")
 class Followed:
     """Gives each request a name, its proxy's or a new one, in the answer and in every line of the log.
 
-    A request that is refused before it is a call leaves its line in the audit here.
+    It also finds out where the request comes from (`refdesk.sender`, and `client` for what reads that), has
+    no answer kept by anybody on its way, and tells the audit of what is refused before it is a call.
     """
 
-    def __init__(self, app: ASGIApp, refused: Callable[[int], None]) -> None:
+    def __init__(self, app: ASGIApp, senders: Senders, refusals: Refusals) -> None:
         self._app = app
-        self._refused = refused
+        self._senders = senders
+        self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request under its name."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = header(scope, b"x-request-id")
-        followed = Trail(given if REQUEST_ID.fullmatch(given) else uuid4().hex)
+        name = header(scope, b"x-request-id")
+        followed = Trail(name if REQUEST_ID.fullmatch(name) else uuid4().hex)
         trail.set(followed)
+        sender = self._senders.of_request(scope)
+        scope = {**scope, "client": (sender.address, 0), "refdesk.sender": sender}
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), (b"x-request-id", followed.id.encode())]
+                given = [one for one in message.get("headers", ()) if one[0].lower() != UNKEPT[0]]
+                headers = [*given, UNKEPT, (b"x-request-id", followed.id.encode())]
                 message = {**message, "headers": headers}
                 refused = message["status"] >= REFUSED and scope["path"] not in PROBES
                 if refused and not followed.recorded:
-                    self._record(scope, message["status"])
+                    self._refusals.note(message["status"], sender.address, refusal_told())
             await send(message)
 
         await self._app(scope, receive, answer)
-
-    def _record(self, scope: Scope, status: int) -> None:
-        client = scope.get("client")
-        fields = {"status": status, "client": client[0] if client else None, **refusal_told()}
-        audit.info("refused", extra={"fields": fields})
-        self._refused(status)
 
 
 class Checked:
@@ -134,49 +132,6 @@ class Deadline:
             if whole:
                 raise
             await PlainTextResponse("The request took too long to arrive.", 408)(scope, receive, send)
-
-
-class Patient(H11Protocol):
-    """A connection is closed whose request line and headers don't come in time, or whose answer waits."""
-
-    seconds: float
-    _late: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Wait for the first request."""
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a request, or no longer."""
-        if self._late is None and (self.cycle is None or self.cycle.response_complete):
-            self._watch()
-        super().data_received(data)
-        if self._late and self.cycle is not None and not self.cycle.response_complete:
-            self._late.cancel()
-            self._late = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more to wait for."""
-        for timer in (self._late, self._unread):
-            if timer:
-                timer.cancel()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """The client reads less than there is to send: wait no longer than for a request."""
-        super().pause_writing()
-        self._unread = self.loop.call_later(self.seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        if self._unread:
-            self._unread.cancel()
-        super().resume_writing()
-
-    def _watch(self) -> None:
-        self._late = self.loop.call_later(self.seconds, self.transport.close)
 
 
 class Attended:

@@ -86,5 +86,5 @@ class Guard:
         if ctx.method in FREE or ctx.method.startswith("notifications/"):
             yield
             return
-        async with self._admission.slot(self._principal_of(ctx).tenant):
+        async with self._admission.slot(self._principal_of(ctx)):
             yield

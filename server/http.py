@@ -1,11 +1,13 @@
 """Serving remote assistants: streamable HTTP in both protocol eras, and HTTP+SSE for older ones.
 
 There are no sessions: who asks is found out for every request anew. Routes, from the outside in:
-admission of bytes (uvicorn, `Deadline`), host and origin, credentials, a slot, the protocol.
+admission of connections and bytes (`Room`, `Deadline`), who is no stranger, host and origin, credentials, a
+slot, the protocol.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +28,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from rag.errors import BusyError
+from rag.records import Principal
 from rag.settings import SEARCH_SCOPE
 from server import FORCED
 from server.addresses import resource_url, transport_security
@@ -37,15 +40,17 @@ from server.asgi import (
     Checked,
     Deadline,
     Followed,
-    Patient,
 )
+from server.connections import Patient, Room, places
 from server.identity import Caller
 from server.logs import note_refusal
 from server.messages import Answerable
 from server.oauth import metadata_route
+from server.senders import Senders
+from server.strangers import Strangers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from socket import socket
     from types import FrameType
 
@@ -58,12 +63,13 @@ if TYPE_CHECKING:
     from rag.settings import Settings
     from server.admission import Admission
     from server.opening import OpeningDesk
+    from server.refusals import Refusals
 
 MAX_BODY_BYTES = 1 << 20
 DRAIN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
-MAX_CONNECTIONS = 1000
-MAX_STREAMS = 100  # of a tenant, over HTTP+SSE
+BACKLOG = 512  # connections that are let in at once: less than there is room for, so that each gets a hearing
+MAX_STREAMS, MAX_STREAMS_OF_USER = 100, 25  # of a tenant and of each of its users, over HTTP+SSE
 SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
 
 
@@ -95,17 +101,17 @@ class Endpoint:
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
             return
         try:
-            self._admission.check(tenant_in(scope))
+            self._admission.check(asker(scope))
         except BusyError as error:
             await busy(error)(scope, receive, send)
             return
         await self._attended(scope, receive, send)
 
 
-def tenant_in(scope: Scope) -> str:
+def asker(scope: Scope) -> Principal:
     """Whose request this is, as far as slots go."""
     token = getattr(scope.get("user"), "access_token", None)
-    return token.principal.tenant if isinstance(token, Caller) else ""
+    return token.principal if isinstance(token, Caller) else Principal("")
 
 
 def busy(error: BusyError, *, close: bool = False) -> Response:
@@ -122,21 +128,22 @@ class Sse:
         self._server = server
         self._transport = transport
         self._admission = admission
-        self._open: Counter[str] = Counter()
+        self._open: Counter[tuple[str, ...]] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a connection until its client, or this process, leaves; of a tenant, only so many."""
-        tenant = tenant_in(scope)
-        if self._open[tenant] >= MAX_STREAMS:
-            await busy(BusyError(f"{MAX_STREAMS} streams are open already."), close=True)(
-                scope, receive, send
-            )
-            return
-        self._open[tenant] += 1
+        """Serve a connection until its client, or this process, leaves; each has only so many."""
+        who = asker(scope)
+        limits = {(who.tenant,): MAX_STREAMS, (who.tenant, who.user or ""): MAX_STREAMS_OF_USER}
+        for one, most in limits.items():
+            if self._open[one] >= most:
+                await busy(BusyError(f"{most} streams are open already."), close=True)(scope, receive, send)
+                return
+        self._open.update(limits.keys())
         try:
             await self._serve(scope, receive, send)
         finally:
-            self._open[tenant] -= 1
+            self._open.subtract(limits.keys())
+            self._open = +self._open  # forgets who has none
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
@@ -159,7 +166,7 @@ def http_app(
     settings: Settings,
     backend: AuthenticationBackend,
     admission: Admission,
-    refused: Callable[[int], None],
+    refusals: Refusals,
 ) -> Starlette:
     """The routes, and what a request passes before it comes to one."""
     http, security = settings.http, transport_security(settings.http)
@@ -193,22 +200,26 @@ def http_app(
         async with endpoint.running(), anyio.create_task_group() as tasks:
             opening.answered.set()
             tasks.start_soon(opening.warm_up)
+            tasks.start_soon(refusals.summed_up)
             yield
             tasks.cancel_scope.cancel()
         await opening.close()
 
-    return Starlette(
+    app = Starlette(
         routes=routes,
         lifespan=lifespan,
         middleware=[
-            Middleware(Followed, refused),
+            Middleware(Followed, Senders(http.trusted_proxies), refusals),
+            Middleware(ApiKeyHeader),
+            Middleware(Strangers, settings.limits.failures_per_minute),
             Middleware(Checked, security),
             Middleware(Deadline, settings.limits.receive_seconds),
-            Middleware(ApiKeyHeader),
             Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
             Middleware(AuthContextMiddleware),
         ],
     )
+    app.router.redirect_slashes = False  # to http:// behind a proxy; and tokens are for one address
+    return app
 
 
 class HttpServer(uvicorn.Server):
@@ -226,22 +237,29 @@ class HttpServer(uvicorn.Server):
         self._admission.leaving.set()
 
 
-async def serve(app: Starlette, listener: socket, settings: Settings, admission: Admission) -> None:
+async def serve(
+    app: Starlette, listener: socket, settings: Settings, admission: Admission, refusals: Refusals
+) -> None:
     """Serve until a signal comes; what runs then has ten seconds."""
+    # It logs each refusal with what the client wrote; ours are summed up.
+    logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)
+    limits = settings.limits
+    room = Room(places(), limits.connections_per_address, Senders(settings.http.trusted_proxies), refusals)
     # It cuts streams off within half a second of a signal.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (Patient,), {"seconds": settings.limits.receive_seconds}),
+        http=type("Protocol", (Patient,), {"seconds": limits.receive_seconds, "room": room}),
         ws="none",
         lifespan="on",
         log_config=None,
+        log_level="error",  # whoever sends garbage could else fill the log
         access_log=False,
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
-        limit_concurrency=MAX_CONNECTIONS,
+        backlog=BACKLOG,
     )
     await HttpServer(config, admission).serve([listener])
 

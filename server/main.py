@@ -78,7 +78,7 @@ def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     """Any number of clients over HTTP."""
-    from server import addresses, credentials, http, metrics  # noqa: PLC0415 a local server starts without
+    from server import addresses, credentials, http, metrics, refusals  # noqa: PLC0415 a local server starts without
 
     addresses.check_exposure(settings.http, settings.oauth)
     opening = OpeningDesk(settings)
@@ -89,8 +89,9 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     if settings.http.metrics_port:
         measured.listen(settings.http.metrics_port)
     server = create_server(opening, settings, admission, bearer_principal, measured.measure)
-    app = http.http_app(server, opening, settings, backend, admission, measured.refused)
-    return partial(http.serve, app, listener, settings, admission)
+    refused = refusals.Refusals(measured.refused)
+    app = http.http_app(server, opening, settings, backend, admission, refused)
+    return partial(http.serve, app, listener, settings, admission, refused)
 
 
 def _flags() -> argparse.ArgumentParser:

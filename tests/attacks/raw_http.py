@@ -69,9 +69,9 @@ class Request:
 class Connection:
     """A connection to a server, one request after the other or many at once."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, of: str = "127.0.0.1") -> None:
         self.port = port
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
+        self.socket = socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS, (of, 0))
         self._file = self.socket.makefile("rb")
 
     def __enter__(self) -> Self:

@@ -159,6 +159,56 @@ def test_there_is_but_one_method_and_no_session(remote: Remote, world: World, me
     assert "Mcp-Session-Id" not in remote.post(world.ann).headers
 
 
+@pytest.mark.parametrize("path", ["/mcp/", "//mcp", "/sse/", "/messages", "/healthz/"])
+def test_no_other_way_of_writing_an_address_leads_anywhere(remote: Remote, world: World, path: str) -> None:
+    """A redirect would lead to http:// behind a proxy with TLS, and take the key along."""
+    for method in ("GET", "POST"):
+        headers = {"X-API-Key": world.ann} | ACCEPT
+        answer = httpx2.request(method, f"{remote.base}{path}", headers=headers, follow_redirects=False)
+        assert answer.status_code == 404, path
+        assert "Location" not in answer.headers
+    assert remote.post(world.ann).status_code == 200
+
+
+def test_no_answer_may_be_kept_on_its_way(listen: Callable[..., Remote], world: World) -> None:
+    oauth = {"issuer": "https://issuer.example.com", "jwks_url": "https://issuer.example.com/jwks"}
+    more = {f"REFDESK_OAUTH_{name.upper()}": value for name, value in oauth.items()}
+    config = world.data.parent / "oauth.toml"
+    config.write_text('[oauth.tenants]\n"Acorn" = "acorn"\n')
+    remote = listen(
+        world.data,
+        more=more | {"REFDESK_CONFIG": str(config)},
+        http_sse="true",
+        http_authentication="keys,oauth",
+        http_public_url="https://desk.example.com",
+    )
+    metrics = f"http://127.0.0.1:{remote.metrics_port}"
+    metadata = "/.well-known/oauth-protected-resource/mcp"
+    asked = [
+        (200, httpx2.get(f"{remote.base}/healthz")),
+        (200, httpx2.get(f"{remote.base}/readyz")),
+        (200, httpx2.get(f"{remote.base}{metadata}")),
+        (404, httpx2.get(f"{remote.base}/nowhere")),
+        (405, httpx2.get(remote.url, headers={"X-API-Key": world.ann})),
+        (200, remote.post(world.ann)),
+        (400, remote.post(world.ann, b"{")),
+        (413, remote.post(world.ann, b" " * (1 << 21))),
+        (401, remote.post("nobody")),
+        (421, remote.post(world.ann, Host="evil.example")),
+        (403, remote.post(world.ann, Origin="http://evil.example")),
+        *((200, httpx2.get(f"{metrics}{path}")) for path in ("/metrics", "/healthz", "/readyz")),
+        (404, httpx2.get(f"{metrics}/nowhere")),
+    ]
+    with httpx2.stream("GET", f"{remote.base}/sse", headers={"X-API-Key": world.ann}) as stream:
+        asked.append((200, stream))
+    for status, answer in asked:
+        assert answer.status_code == status, answer.url
+        assert answer.headers.get_list("Cache-Control") == ["no-store"], answer.url
+    with socket.create_connection(("127.0.0.1", remote.port), timeout=10) as one:
+        one.sendall(b"no HTTP\r\n\r\n")
+        assert b"\r\nCache-Control: no-store\r\n" in one.recv(4096)
+
+
 def test_health_and_metrics_are_answered_on_a_port_of_their_own_to_who_names_it(remote: Remote) -> None:
     address = f"http://127.0.0.1:{remote.metrics_port}"
     expected = {"/healthz": "ok", "/readyz": "ready", "/metrics": "refdesk_ready 1.0"}
@@ -197,17 +247,17 @@ def test_clients_that_dribble_are_let_go(listen: Callable[..., Remote], world: W
 
 
 def test_what_is_too_much_is_told_to_come_again(listen: Callable[..., Remote], world: World) -> None:
-    remote = listen(world.data, limits_requests_per_minute="3")
-    for _ in range(3):
-        assert remote.post(world.ann).status_code == 200
-    refused = remote.post(world.bob)
+    remote = listen(world.data, limits_requests_per_minute="3", limits_requests_per_minute_per_user="2")
+    statuses = [remote.post(key).status_code for key in (world.ann, world.ann, world.ann, world.bob)]
+    assert statuses == [200, 200, 429, 200]
+    refused = remote.post(world.bob)  # whose tenant has asked three times
     assert refused.status_code == 429
     assert 1 <= int(refused.headers["Retry-After"]) <= 20
     assert remote.post(world.eve).status_code == 200
 
 
 def test_a_call_of_the_modern_era_counts_as_one(listen: Callable[..., Remote], world: World) -> None:
-    remote = listen(world.data, limits_requests_per_minute="3")
+    remote = listen(world.data, limits_requests_per_minute_per_user="3")
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": GREETING["clientInfo"],
@@ -327,6 +377,7 @@ def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: W
     ("settings", "words"),
     [
         ({"HTTP_HOST": "0.0.0.0", "HTTP_AUTHENTICATION": ""}, "anybody could ask"),  # noqa: S104 it is refused
+        ({"HTTP_TRUSTED_PROXIES": "proxy.example.com"}, "write an address (192.0.2.1)"),
         ({"HTTP_PATH": "mcp"}, "http.path"),
         ({"HTTP_PUBLIC_URL": "desk.example.com"}, "http.public_url"),
     ],

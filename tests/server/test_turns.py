@@ -1,0 +1,114 @@
+"""Slots that users share: whose turn it is."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from rag.errors import BusyError
+from rag.records import Principal
+from rag.settings import LimitSettings
+from server.admission import Admission
+from server.turns import Turns
+
+pytestmark = pytest.mark.anyio
+
+
+async def served(turns: Turns, waiting: str) -> str:
+    """In which order users get the only slot who asked for it in this order, while somebody had it."""
+    order = ""
+    await turns.take("x")
+
+    async def ask(user: str) -> None:
+        nonlocal order
+        await turns.take(user)
+        order += user
+        turns.give_back(user)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for user in waiting:
+                tasks.start_soon(ask, user)
+            await anyio.wait_all_tasks_blocked()
+            turns.give_back("x")
+    assert turns.idle
+    return order
+
+
+@pytest.mark.parametrize(
+    ("waiting", "order"), [("aaaab", "abaaa"), ("aabbc", "abcab"), ("aaa", "aaa"), ("aaabbb", "ababab")]
+)
+async def test_users_take_turns_however_much_one_of_them_asks(waiting: str, order: str) -> None:
+    assert await served(Turns(1, 1), waiting) == order
+
+
+async def test_one_user_never_has_the_last_slot_and_another_gets_it_at_once() -> None:
+    turns = Turns(3, 2)
+    with anyio.fail_after(5):
+        await turns.take("a")
+        await turns.take("a")
+        with anyio.move_on_after(0.01) as waiting:
+            await turns.take("a")
+        assert waiting.cancelled_caught
+        await turns.take("b")
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_whoever_is_cancelled_leaves_no_slot_taken_even_if_it_was_just_given(given: bool) -> None:  # noqa: FBT001 a parameter
+    turns = Turns(1, 1)
+
+    async def ask() -> None:
+        await turns.take("b")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            turns.give_back("b")
+
+    with anyio.fail_after(5):
+        await turns.take("a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            if given:
+                turns.give_back("a")
+            tasks.cancel_scope.cancel()
+    if not given:
+        turns.give_back("a")
+    assert turns.idle
+
+
+async def test_a_user_who_asks_too_often_is_told_so_and_a_colleague_is_not() -> None:
+    admission = Admission(LimitSettings(requests_per_minute=8))  # two of one user
+    ann, bob = Principal("acorn", "ann"), Principal("acorn", "bob")
+    for _ in range(2):
+        async with admission.slot(ann):
+            pass
+    with pytest.raises(BusyError, match="Too many"):
+        admission.check(ann)
+    async with admission.slot(bob):
+        pass
+    with pytest.raises(BusyError, match="Too many"):
+        async with admission.slot(ann):
+            pass
+
+
+async def test_a_tenant_s_limit_holds_for_all_its_users_together() -> None:
+    admission = Admission(LimitSettings(requests_per_minute=4))
+    for name in "abcd":
+        async with admission.slot(Principal("acorn", name)):
+            pass
+    with pytest.raises(BusyError, match="Too many"):
+        admission.check(Principal("acorn", "e"))
+    admission.check(Principal("birch", "e"))
+
+
+async def test_a_colleague_is_served_while_a_user_has_all_slots_that_one_can_have() -> None:
+    admission = Admission(LimitSettings(concurrent_per_tenant=3, queue_seconds=0))
+    ann = Principal("acorn", "ann")
+    async with admission.slot(ann), admission.slot(ann):
+        with pytest.raises(BusyError, match="busy"):
+            async with admission.slot(ann):
+                pass
+        async with admission.slot(Principal("acorn", "bob")):
+            assert admission.active == 3
+    assert admission.active == 0
