@@ -28,6 +28,12 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
             f"http.host = {settings.host!r} is reachable from other machines, and http.authentication is "
             'empty: anybody could ask. Set authentication = ["keys"], or host = "127.0.0.1".'
         )
+    named = [name for name in ("public_url", "allowed_hosts", "trusted_proxies") if getattr(settings, name)]
+    if named and not settings.authentication:
+        raise ConfigurationError(
+            f"http.{named[0]} says that others come in, and http.authentication is empty: anybody could ask. "
+            f'Set authentication = ["keys"], or leave {" and ".join(named)} out.'
+        )
     if "oauth" not in settings.authentication:
         return
     if not settings.public_url.startswith("https://"):
@@ -82,8 +88,13 @@ def listen(settings: HttpSettings) -> socket.socket:
 
 def base_url(settings: HttpSettings) -> str:
     """Where clients reach the server: the public URL, or its own address."""
+    return settings.public_url or own_url(settings)
+
+
+def own_url(settings: HttpSettings) -> str:
+    """Where the server listens."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return settings.public_url or f"http://{host}:{settings.port}"
+    return f"http://{host}:{settings.port}"
 
 
 def resource_url(settings: HttpSettings) -> str:

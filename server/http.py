@@ -32,6 +32,7 @@ from rag.records import Principal
 from rag.settings import SEARCH_SCOPE
 from server import FORCED
 from server.addresses import resource_url, transport_security
+from server.announcement import announce
 from server.asgi import (
     PROBES,
     ApiKeyHeader,
@@ -241,6 +242,7 @@ async def serve(
     app: Starlette, listener: socket, settings: Settings, admission: Admission, refusals: Refusals
 ) -> None:
     """Serve until a signal comes; what runs then has ten seconds."""
+    announce(settings)
     # It logs each refusal with what the client wrote; ours are summed up.
     logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)
     limits = settings.limits

@@ -89,9 +89,9 @@ def _told(error: BaseException) -> dict[str, Any]:
 
 
 def set_up(level: str, *, audit: bool) -> None:
-    """Log from `level` on; with `audit`, the line of each call in any case."""
+    """Log from `level` on; with `audit`, in any case the line of each call and what is said at the start."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    if audit:
-        logging.getLogger("refdesk.audit").setLevel(logging.INFO)
+    for name in ("refdesk.audit", "refdesk.start") if audit else ():
+        logging.getLogger(name).setLevel(logging.INFO)

@@ -213,8 +213,9 @@ class Remote:
     noise: Path
 
     def log(self) -> list[Message]:
-        """What it has said on standard error so far: one JSON object a line."""
-        return [json.loads(line) for line in self.noise.read_text().splitlines()]
+        """What it has said on standard error since it listens: one JSON object a line."""
+        said = [json.loads(line) for line in self.noise.read_text().splitlines()]
+        return [line for line in said if line["logger"] != "refdesk.start"]
 
     @property
     def base(self) -> str:

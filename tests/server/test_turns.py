@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import pytest
 
@@ -74,6 +76,19 @@ async def test_whoever_is_cancelled_leaves_no_slot_taken_even_if_it_was_just_giv
             tasks.cancel_scope.cancel()
     if not given:
         turns.give_back("a")
+    assert turns.idle
+
+
+async def test_a_task_that_the_loop_itself_cancels_gives_back_what_it_was_just_given() -> None:
+    """As uvicorn does with what runs for too long after a signal."""
+    turns = Turns(1, 1)
+    await turns.take("a")
+    waiting = asyncio.get_running_loop().create_task(turns.take("b"))
+    await anyio.wait_all_tasks_blocked()
+    turns.give_back("a")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
     assert turns.idle
 
 

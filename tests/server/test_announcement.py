@@ -1,0 +1,57 @@
+"""What refdesk --http says at the start: where it listens, and who may come in from where."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.settings import Settings
+from server.announcement import announce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.server.conftest import Remote, World
+
+
+def said(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN401 any settings
+    caplog.set_level(logging.INFO, "refdesk.start")
+    announce(Settings.model_validate(sections))
+    return "\n".join(f"{record.levelname} {record.getMessage()}" for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("http", "words"),
+    [
+        ({}, "INFO refdesk listens at http://127.0.0.1:8300/mcp, which only programs on this machine"),
+        ({"host": "0.0.0.0"}, "at http://0.0.0.0:8300/mcp, at every address of this machine"),  # noqa: S104 it is told
+        ({"host": "192.0.2.1", "port": 80}, "at http://192.0.2.1:80/mcp, which other machines can reach"),
+        ({}, "INFO Only those may ask who have an API key"),
+        ({"authentication": ("keys", "oauth")}, "an API key (refdesk-admin key create) or a token of"),
+        ({"authentication": ()}, "Everybody who reaches it may ask as the user 'ann'"),
+        ({}, "one of these hosts: 127.0.0.1:8300, localhost:8300, [::1]:8300."),
+        ({"host": "0.0.0.0"}, "WARNING Every request will be refused with status 421"),  # noqa: S104 it is told
+        ({"host": "192.0.2.1"}, "WARNING Every request will be refused with status 421"),
+        ({"public_url": "https://desk.example.com"}, "WARNING http.public_url means that a proxy"),
+        ({"trusted_proxies": ("10.0.0.7",)}, "believed of the proxies 10.0.0.7."),
+    ],
+)
+def test_it_says_where_and_who(caplog: pytest.LogCaptureFixture, http: dict[str, Any], words: str) -> None:
+    assert words in said(caplog, http=http, principal={"user": "ann"}, oauth={"issuer": "https://i.example"})
+
+
+def test_it_warns_of_nothing_that_is_as_it_should_be(caplog: pytest.LogCaptureFixture) -> None:
+    right = {"public_url": "https://desk.example.com", "trusted_proxies": ("127.0.0.1",)}
+    assert "WARNING" not in said(caplog, http=right)
+    assert "WARNING" not in said(caplog, http={"host": "0.0.0.0"} | right)  # noqa: S104 it is told
+
+
+def test_it_is_said_on_standard_error_whatever_the_level(listen: Callable[..., Remote], world: World) -> None:
+    remote = listen(world.data, server_log_level="error", http_public_url="https://desk.example.com")
+    lines = [json.loads(line) for line in remote.noise.read_text().splitlines()]
+    assert {line["logger"] for line in lines} == {"refdesk.start"}
+    assert lines[0]["message"].startswith(f"refdesk listens at {remote.url}, ")
+    assert "warning" in {line["level"] for line in lines}
