@@ -13,6 +13,7 @@ from lancedb.index import FTS, BTree, IvfSq, LabelList
 
 from rag.errors import StoreError
 from rag.store.schema import field_column
+from rag.store.terms import TOKENIZER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,7 @@ def _indexes(language: Language) -> dict[str, FTS | BTree]:
 def _full_text(language: Language) -> FTS:
     stem = language != "none"
     return FTS(
-        base_tokenizer="icu/split",  # segments Chinese, Japanese and Korean too
+        base_tokenizer=TOKENIZER,
         with_position=True,
         language=language if stem else "English",  # the engine wants one that it knows in any case
         stem=stem,

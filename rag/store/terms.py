@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lancedb import tokenize
+
 if TYPE_CHECKING:
+    from lancedb import FtsToken
+
     from rag.records import Language
+
+TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean too
 
 MAX_TERMS = 64
 """A full-text query costs in proportion to its words (about 0.3 ms each)."""
@@ -55,3 +62,43 @@ def query_terms(query: str, language: Language) -> list[str]:
     words = query.split()
     stop_words = _BY_LANGUAGE.get(language, frozenset())
     return [word for word in words if word.strip(_PUNCTUATION).casefold() not in stop_words] or words
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word of a query: as it is written there, and as the full-text index holds it."""
+
+    word: str
+    stem: str
+
+
+def index_terms(query: str, language: Language) -> list[Term]:
+    """The words of `query` that count, cut and stemmed as the index does it, each stem once.
+
+    Example: "Which user_ids were running?" -> user, ids (id), were, running (run).
+    """
+    text = " ".join(query_terms(query, language))
+    written = {token.position: token.text for token in _tokens(text, language, as_written=True)}
+    words: dict[str, str] = {}
+    for token in _tokens(text, language):
+        words.setdefault(token.text, written.get(token.position, token.text))
+    return [Term(word, stem) for stem, word in words.items()]
+
+
+def stems(text: str, language: Language) -> list[str]:
+    """The words of a text as the full-text index holds them, with repetitions."""
+    return [token.text for token in _tokens(text, language)]
+
+
+def _tokens(text: str, language: Language, *, as_written: bool = False) -> list[FtsToken]:
+    stem = language != "none" and not as_written
+    return list(
+        tokenize(
+            text,
+            base_tokenizer=TOKENIZER,
+            language="English" if language == "none" else language,  # it wants one that it knows
+            stem=stem,
+            remove_stop_words=False,
+            ascii_folding=not as_written,
+        )
+    )

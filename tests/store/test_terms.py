@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from rag.store.terms import query_terms
+from rag.store.terms import Term, index_terms, query_terms, stems
+
+if TYPE_CHECKING:
+    from rag.records import Language
 
 
 @pytest.mark.parametrize(
@@ -24,3 +29,26 @@ def test_each_language_has_its_own_stop_words_and_some_have_none() -> None:
     assert query_terms("was ist die Uhr in", "German") == ["Uhr"]
     assert query_terms("was ist die Uhr in", "English") == ["ist", "die", "Uhr"]
     assert query_terms("was ist die Uhr in", "none") == ["was", "ist", "die", "Uhr", "in"]
+
+
+@pytest.mark.parametrize(
+    ("query", "language", "expected"),
+    [
+        ("Which user_ids were running?", "English", "user=user ids=id were=were running=run"),
+        ("run, running runs", "English", "run=run"),
+        ("Größere Häuser", "German", "größere=gross häuser=haus"),
+        ("Häuser", "none", "häuser=hauser"),
+        ("v1.0 GPT-4", "English", "v1=v1 0=0 gpt=gpt 4=4"),
+        ("机器学习", "none", "机器=机器 学习=学习"),
+        ("", "English", ""),
+    ],
+)
+def test_terms_are_words_as_the_index_cuts_and_stems_them(
+    query: str, language: Language, expected: str
+) -> None:
+    pairs = [pair.split("=") for pair in expected.split()]
+    assert index_terms(query, language) == [Term(word, stem) for word, stem in pairs]
+
+
+def test_stems_are_all_words_of_a_text_in_their_order() -> None:
+    assert stems("The clocks, the Clock!", "English") == ["the", "clock", "the", "clock"]
