@@ -215,6 +215,7 @@ class SearchSettings(Section):
     mode: Mode = "hybrid"
     limit: Limit = 8
     candidates: Annotated[int, Field(ge=10, le=1000)] = 50
+    statistics: Literal["collection", "strict"] = "collection"
     relax: bool = False
     context_tokens: ContextTokens = 2000
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0

@@ -68,6 +68,7 @@ EVERY_SETTING = {
     "search.mode": ("dense", "dense"),
     "search.limit": ("3", 3),
     "search.candidates": ("77", 77),
+    "search.statistics": ("strict", "strict"),
     "search.relax": ("true", True),
     "search.timeout_seconds": ("2", 2.0),
     "server.max_chars": ("4000", 4000),

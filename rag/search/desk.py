@@ -40,7 +40,7 @@ from rag.search.view import View, narrowed
 from rag.search.why_not import fate
 from rag.store.catalog import check_embedder
 from rag.store.reader import Reader
-from rag.store.terms import MAX_TERMS, query_terms
+from rag.store.terms import MAX_TERMS, index_terms, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -339,7 +339,8 @@ class Desk:
 
     def _notes(self, views: Sequence[View], plan: Plan) -> list[str]:
         notes = []
-        terms = max(len(query_terms(plan.query, view.table.collection.language)) for view in views)
+        words = index_terms if plan.strict else query_terms
+        terms = max(len(words(plan.query, view.table.collection.language)) for view in views)
         if plan.mode != "dense" and terms > MAX_TERMS:
             notes.append(f"Only the first {MAX_TERMS} words of the query were searched for as words.")
         if (

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Plan:
     """A search with nothing left open.
 
-    `candidates` is how many chunks each list brings. `relax` is whether conditions of a filter that leaves
+    `candidates` is how many chunks each list brings. `strict` is whether scores and order depend on no row
+    that the principal may not read. `relax` is whether conditions of a filter that leaves
     nothing may be dropped. `context_tokens` is the budget of a context, 0 for none.
     """
 
@@ -38,6 +39,7 @@ class Plan:
     thresholds: ThresholdSettings
     limit: int
     candidates: int
+    strict: bool
     collections: tuple[str, ...]
     sources: tuple[str, ...] | None
     exclude_sources: tuple[str, ...]
@@ -73,6 +75,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> 
         thresholds=settings.thresholds,
         limit=limit,
         candidates=max(settings.candidates, limit),
+        strict=settings.statistics == "strict",
         collections=settings.collections if request.collections is None else request.collections,
         sources=request.sources,
         exclude_sources=request.exclude_sources,

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from rag.search.plan import Plan
     from rag.search.view import View
-    from rag.store.reader import Ranking, StoredChunk
+    from rag.store.reader import CollectionReader, Ranking, StoredChunk
+    from rag.store.strict import StrictReader
 
 T = TypeVar("T")
 
@@ -88,9 +89,10 @@ class Lists:
 
 async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
     """What the mode's lists find for each query, from every table at once."""
+    readers = await _readers([view for query in queries for view in query.views], plan)
     calls: list[Callable[[], Awaitable[Ranking]]] = []
     for query in queries:
-        tables = [(view.table, view.where) for view in query.views]
+        tables = [(readers[view.table], view.where) for view in query.views]
         if plan.mode != "sparse":
             calls += [partial(table.dense, query.vector, plan.candidates, where) for table, where in tables]
         if plan.mode != "dense":
@@ -103,6 +105,17 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
         )
         for query in queries
     ]
+
+
+async def _readers(
+    views: Sequence[View], plan: Plan
+) -> Mapping[CollectionReader, CollectionReader | StrictReader]:
+    """What makes the lists of each table: the table itself, or what knows of readable rows alone."""
+    by_table = {view.table: view for view in views}
+    if not plan.strict:
+        return {table: table for table in by_table}
+    strict = await concurrently([view.strict for view in by_table.values()])
+    return dict(zip(by_table, strict, strict=True))
 
 
 def fuse(queries: Sequence[Query], found: Sequence[Lists], plan: Plan) -> list[Candidate]:

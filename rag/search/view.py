@@ -11,6 +11,7 @@ from rag.filters.matches import matches
 from rag.filters.parse import parse
 from rag.filters.predicate import predicate
 from rag.store.schema import field_column, one_of
+from rag.store.strict import readable_only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rag.records import Access, AccessRecord, LetterCase, Principal
     from rag.search.plan import Plan
     from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.strict import StrictReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class View:
 
     def _sees(self, record: Access | None) -> bool:
         return access.visible(self.principal, record, self.letter_case)
+
+    async def strict(self) -> StrictReader:
+        """The collection as if it held only what the principal may read, whatever the request says."""
+        readable = replace(self, filter=None, sources=None, exclude_sources=())
+        return await readable_only(self.table, readable.where, readable.admits)
 
     def admits(self, source: StoredSource) -> bool:
         """Whether chunks of this source may leave."""

@@ -19,7 +19,7 @@ from rag.store.connection import connect, database_folder, engine_errors, open_i
 from rag.store.terms import MAX_TERMS, query_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import lancedb
@@ -73,6 +73,11 @@ class StoredChunk:
     def chunk(self) -> Chunk:
         """The record; made when asked for, as most of what the lists bring is never shown."""
         return _chunk({name: column[self.place] for name, column in self.columns.items()})
+
+    @property
+    def body(self) -> str:
+        """What of it is embedded and indexed."""
+        return cast("str", self.columns["body"][self.place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ class CollectionReader:
         Raises:
             NotReadyError: the collection has no full-text index.
         """
-        await self._check_full_text()
+        await self.check_full_text()
         terms = query_terms(text, self.collection.language)[:MAX_TERMS]
         match = MatchQuery(" ".join(terms), "body", operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
         query = self._chunks.query().nearest_to_text(match)
@@ -178,10 +183,17 @@ class CollectionReader:
         """The chunks of these ids that there are, of whatever generation, in no order."""
         if not ids:
             return []
+        rows = await self.chunk_rows(
+            lambda query: query.where(f"{schema.one_of('id', ids)} AND {where}").select(
+                [*CHUNK_COLUMNS, "vector"]
+            )
+        )
+        return stored_chunks(rows)
+
+    async def chunk_rows(self, asked: Callable[[lancedb.AsyncQuery], object]) -> pa.Table:
+        """What a query of the chunk table brings, which `asked` makes of a blank one."""
         with engine_errors("reading chunks"):
-            query = self._chunks.query().where(f"{schema.one_of('id', ids)} AND {where}")
-            rows = await self._table(query.select([*CHUNK_COLUMNS, "vector"]))
-        return _stored_chunks(rows)
+            return await self._table(asked(self._chunks.query()))
 
     async def touching(self, source: StoredSource, start: int, end: int, where: str) -> tuple[Chunk, ...]:
         """The visible chunks of a source that touch its text[start:end], in order.
@@ -321,8 +333,14 @@ class CollectionReader:
                 await table.checkout_latest()  # type: ignore[no-untyped-call]
             return cast("pa.Table", await query.to_arrow(timeout=self._timeout))
 
-    async def _check_full_text(self) -> None:
-        """Without its index the engine would scan the texts, with other rules for words and no word of it."""
+    async def check_full_text(self) -> None:
+        """See that there is a full-text index.
+
+        Without it the engine would scan the texts, with other rules for words and no word of it.
+
+        Raises:
+            NotReadyError: there is none.
+        """
         if self._full_text:
             return
         with engine_errors("listing indexes"):
@@ -348,7 +366,8 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
     )
 
 
-def _stored_chunks(rows: pa.Table) -> list[StoredChunk]:
+def stored_chunks(rows: pa.Table) -> list[StoredChunk]:
+    """Rows with `CHUNK_COLUMNS` and the vector as records, in their order."""
     column = cast(Any, rows["vector"].combine_chunks())
     flat = column.flatten().to_numpy(zero_copy_only=False)
     vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
@@ -358,7 +377,7 @@ def _stored_chunks(rows: pa.Table) -> list[StoredChunk]:
 
 
 def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
-    return zip(_stored_chunks(rows), cast("list[float]", rows[column].to_pylist()), strict=True)
+    return zip(stored_chunks(rows), cast("list[float]", rows[column].to_pylist()), strict=True)
 
 
 class Reader:

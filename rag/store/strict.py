@@ -1,0 +1,129 @@
+"""A collection's lists, made as if it held only what one principal may read.
+
+The engine's counts of words take in every row, whoever may see it, and where it cuts a list depends on them,
+on the structure of an index, and on the order of rows. Here a search by words asks the engine only which
+readable rows hold a word, in which no other row has a say, and scores them by counts over readable rows. A
+search by meaning measures every readable row. Equals are ordered by id, also where a list is cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lancedb.query import FullTextOperator, MatchQuery
+
+from rag.store.matches import Matches, Rows
+from rag.store.reader import CHUNK_COLUMNS, Scored, stored_chunks
+from rag.store.schema import one_of
+from rag.store.terms import MAX_TERMS, index_terms, stems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from rag.store.reader import CollectionReader, Ranking, StoredSource
+
+ALL = 2**31 - 1  # rows; where the engine cuts, it does so by its own counts
+COUNTED = 4  # times as many as are wanted are scored by how often they hold each word
+TIED = 4  # times as many are fetched where equals stand on both sides of a cut
+
+
+@dataclass(frozen=True, slots=True)
+class StrictReader:
+    """The lists of a collection for one principal, made for one search.
+
+    `readable` is the predicate of what the principal may read. `hidden` goes behind every predicate; it
+    leaves out sources whose record no longer agrees with the copies of it that the engine goes by. `rows`
+    are what is left.
+    """
+
+    reader: CollectionReader
+    readable: str
+    hidden: str
+    rows: Rows
+
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
+        """As `CollectionReader.dense`, by the true distances of all readable rows."""
+        taken = limit + 1
+        rows = await self._nearest(vector, taken, where)
+        while rows.num_rows == taken and rows["_distance"][limit - 1] == rows["_distance"][-1]:
+            taken *= TIED
+            rows = await self._nearest(vector, taken, where)
+        first = rows.slice(0, limit)
+        distances = cast("list[float]", first["_distance"].to_pylist())
+        pairs = zip(stored_chunks(first), distances, strict=True)
+        return [Scored(stored, 1.0 - distance) for stored, distance in pairs]
+
+    async def _nearest(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> pa.Table:
+        rows = await self.reader.chunk_rows(
+            lambda query: (
+                query.nearest_to(vector)
+                .distance_type("cosine")
+                .bypass_vector_index()
+                .where(where + self.hidden)
+                .select([*CHUNK_COLUMNS, "vector", "_distance"])
+                .limit(limit)
+            )
+        )
+        return rows.sort_by([("_distance", "ascending"), ("id", "ascending")])
+
+    async def sparse(self, text: str, limit: int, where: str) -> Ranking:
+        """As `CollectionReader.sparse`, with the scores that there would be if there were no other rows.
+
+        `COUNTED` times as many rows get one as are wanted: the first by what it would be if each word counted
+        once a row, and by their length in the embedder's tokens.
+
+        Raises:
+            NotReadyError: the collection has no full-text index.
+        """
+        await self.reader.check_full_text()
+        language = self.reader.collection.language
+        terms = index_terms(text, language)[:MAX_TERMS]
+        holds = [await self._holding(term.word, self.readable) for term in terms]
+        known = Matches(self.rows, [term.stem for term in terms], holds)
+        among = None
+        if terms and where != self.readable:
+            words = " ".join(term.word for term in terms)
+            among = await self._holding(words, where, FullTextOperator.OR)
+        places = known.first(COUNTED * limit, among)
+        rows = await self.reader.chunks(list(places), where + self.hidden)
+        scores = known.scores([(places[row.id], stems(row.body, language)) for row in rows])
+        rarest = log(max(len(self.rows), 2))
+        scored = [Scored(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
+        return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
+
+    async def _holding(
+        self, words: str, where: str, operator: FullTextOperator = FullTextOperator.AND
+    ) -> npt.NDArray[np.bool_]:
+        """Which of the rows hold the words."""
+        match = MatchQuery(words, "body", operator=operator)  # type: ignore[call-arg]  # they default
+        found = await self.reader.chunk_rows(
+            lambda query: (
+                query.nearest_to_text(match).where(where + self.hidden).select(["id", "_score"]).limit(ALL)
+            )
+        )
+        return self.rows.marked(found["id"])
+
+
+async def readable_only(
+    reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool]
+) -> StrictReader:
+    """A collection by what satisfies the predicate `readable` and whose source's own record admits it."""
+    columns = ["id", "source_id", "tokens"]
+    rows = await reader.chunk_rows(lambda query: query.where(readable).select(columns))
+    ids = cast("list[str]", rows["source_id"].unique().to_pylist())
+    sources = await reader.sources(ids)
+    refused = sorted(id_ for id_ in ids if id_ not in sources or not admits(sources[id_]))
+    hidden = ""
+    if refused:
+        hidden = f" AND (NOT {one_of('source_id', refused)})"
+        rows = rows.filter(pc.invert(pc.is_in(rows["source_id"], value_set=pa.array(refused))))
+    tokens = rows["tokens"].to_numpy()
+    lengths = tokens * (len(tokens) / max(int(tokens.sum()), 1))
+    return StrictReader(reader, readable, hidden, Rows(rows["id"].combine_chunks(), lengths))

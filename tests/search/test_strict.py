@@ -1,0 +1,284 @@
+"""With strict statistics, an answer doesn't tell whether there are documents that one may not read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import anyio
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from rag.access import visible
+from rag.errors import RefdeskError
+from rag.records import Access, Mode, Principal, SearchRequest
+from rag.search.desk import Desk
+from rag.search.reply import search_reply
+from rag.search.trace_reply import with_trace
+from rag.settings import SearchSettings
+from rag.store import maintenance, schema
+from rag.store.connection import connect
+from rag.store.reader import Reader
+from rag.store.terms import MAX_TERMS
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import ModuleType
+
+    from tests.search.conftest import Shelf
+
+Counted = Literal["collection", "strict"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+ANN = Principal("default", "ann", frozenset({"hr"}))
+BOB = Principal("default", "bob", frozenset({"it"}))
+GUEST = Principal("default")
+RECORDS = (
+    Access("tenant"),
+    Access("tenant", deny=frozenset({"user:ann", "group:it"})),
+    Access("restricted", frozenset({"group:hr"})),
+    Access("restricted", frozenset({"user:bob"})),
+    Access("restricted", frozenset({"group:board"})),
+    Access("restricted"),
+    None,
+)
+WORDS = "pendulum pendulums clock clocks watch drift of the Uhr café 1761 user_id 时钟 机器学习".split()  # noqa: SIM905 as they stand in a text
+LARGE = 24  # chunks from which on tables have all their indexes here
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A document: its paragraphs, all of them so many times."""
+
+    collection: str
+    name: str
+    paragraphs: tuple[str, ...]
+    times: int
+    year: int
+    access: Access | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is there, what the asker may not read besides, and what is asked of which desk."""
+
+    there: tuple[Paper, ...]
+    besides: tuple[Paper, ...]
+    indexed: bool
+    asker: Principal
+    request: SearchRequest
+    plan: dict[str, Any]
+
+
+def _papers(
+    prefix: str, collections: Sequence[str], records: Sequence[Access | None], times: st.SearchStrategy[int]
+) -> st.SearchStrategy[tuple[Paper, ...]]:
+    text = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
+    paper = st.builds(
+        Paper,
+        st.sampled_from(collections),
+        st.sampled_from([f"{prefix}{number}" for number in range(6)]),
+        st.lists(text, min_size=1, max_size=6).map(tuple),
+        times,
+        st.sampled_from([2001, 2002]),
+        st.sampled_from(records),
+    )
+    key = lambda one: (one.collection, one.name)  # noqa: E731
+    return st.lists(paper, min_size=1, max_size=5, unique_by=key).map(tuple)
+
+
+@st.composite
+def cases(draw: st.DrawFn, modes: Sequence[Mode] = MODES, *, indexed: bool | None = None) -> Case:
+    asker = draw(st.sampled_from([ANN, BOB, GUEST]))
+    foreign = [record for record in RECORDS if not visible(asker, record)]
+    request = SearchRequest(
+        draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)),
+        mode=draw(st.sampled_from(modes)),
+        limit=draw(st.sampled_from([1, 3, 10])),
+        filter=draw(st.sampled_from([None, None, {"year": 2001}, {"year": 1999}])),
+        context=draw(st.booleans()),
+    )
+    plan = {
+        "candidates": 10,
+        "fusion": {"method": draw(st.sampled_from(["calibrated", "rrf", "dbsf", "convex"]))},
+        "thresholds": draw(st.sampled_from([{}, {"min_similarity": 0.5}, {"min_evidence": 0.9}])),
+        "relax": draw(st.booleans()),
+        "stages": draw(st.sampled_from([[], [{"stage": "diversify"}], [{"stage": "neighbors"}]])),
+    }
+    return Case(
+        draw(_papers("paper", ["documents", "handbook"], RECORDS, st.sampled_from([1, 5]))),
+        draw(_papers("secret", ["documents", "handbook", "vault"], foreign, st.sampled_from([1, 1, 20]))),
+        draw(st.booleans()) if indexed is None else indexed,
+        asker,
+        request,
+        plan,
+    )
+
+
+async def _store(small: ModuleType, data: Path, papers: Sequence[Paper], *, indexed: bool) -> None:
+    for name in sorted({paper.collection for paper in papers}):
+        identity = small.BagOfWords().identity
+        made = await ensure_collection(data, "default", name, identity, fields={"year": "integer"})
+        async with open_writer(data, made) as writer:
+            for paper in (one for one in papers if one.collection == name):
+                paragraphs = paper.paragraphs * paper.times
+                item = small.new_source(
+                    writer, paper.name, *paragraphs, access=paper.access, fields={"year": paper.year}
+                )
+                await writer.replace([item])
+            if indexed:
+                await writer.finish()
+
+
+async def _reply(small: ModuleType, data: Path, case: Case, counted: Counted) -> str:
+    """All that there is to read of an answer but the times that its stages took."""
+    plan = SearchSettings.model_validate({**case.plan, "statistics": counted})
+    desk = Desk(Reader(data, timeout_seconds=15), small.BagOfWords(), plan)
+    try:
+        answer = await desk.search(case.asker, case.request, trace=True)
+    except RefdeskError as error:
+        return f"{type(error).__name__}: {error}"
+    reply = json.loads(with_trace(search_reply(answer, None, vectors=True), answer, None).compact())
+    for stage in reply["trace"]["stages"]:
+        stage.pop("ms")
+    return json.dumps(reply) + repr([hit.score for hit in answer.hits])
+
+
+async def _replies(small: ModuleType, case: Case, counted: Counted) -> tuple[str, str]:
+    """What a desk answers, and what a copy of it that has more in it answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone, crowded = Path(folder, "alone"), Path(folder, "crowded")
+        await _store(small, alone, case.there, indexed=case.indexed)
+        shutil.copytree(alone, crowded)
+        await _store(small, crowded, case.besides, indexed=case.indexed)
+        return await _reply(small, alone, case, counted), await _reply(small, crowded, case, counted)
+
+
+@pytest.fixture(scope="module")
+def small(small_desk: ModuleType) -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        patch.setattr(maintenance, "LARGE_ROWS", LARGE)
+        yield small_desk
+
+
+@settings(max_examples=20, deadline=None)
+@given(case=cases())
+def test_an_answer_is_the_same_whether_or_not_there_is_what_the_asker_may_not_read(
+    small: ModuleType, case: Case
+) -> None:
+    alone, crowded = anyio.run(_replies, small, case, "strict")
+    assert alone == crowded
+
+
+def test_counted_over_the_collection_some_answers_do_tell(small: ModuleType) -> None:
+    def tells(case: Case) -> bool:
+        alone, crowded = anyio.run(_replies, small, case, "collection")
+        return alone != crowded
+
+    fixed = settings(max_examples=100, deadline=None, derandomize=True, phases=[Phase.generate])
+    find(cases(["sparse"], indexed=True), tells, settings=fixed)
+
+
+async def _best(shelf: Shelf, query: str, mode: Mode, **plan: Any) -> list[tuple[str, float]]:  # noqa: ANN401 as settings are
+    """The texts that a search finds, with their scores."""
+    answer = await shelf.desk(**plan).search(GUEST, SearchRequest(query, mode=mode))
+    return [(hit.chunk.text, hit.score) for hit in answer.hits]
+
+
+@pytest.mark.anyio
+async def test_a_hidden_document_moves_visible_scores_unless_statistics_are_strict(shelf: Shelf) -> None:
+    await shelf.put("one", "pendulum swings")
+    await shelf.put("two", "escapement clicks")
+    asked = "pendulum escapement"
+
+    async def found(statistics: Counted) -> list[list[tuple[str, float]]]:
+        return [await _best(shelf, asked, mode, statistics=statistics) for mode in MODES]
+
+    before = {statistics: await found(statistics) for statistics in get_args(Counted)}
+    await shelf.put("three", *["pendulum"] * 9, access=Access("restricted"))
+    async with await shelf.small.writing(shelf.data) as writer:
+        await writer.finish()
+    assert await found("strict") == before["strict"]
+    assert await found("collection") != before["collection"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_its_own_record_hides_counts_for_nothing_though_the_engine_still_lets_it_through(
+    shelf: Shelf, mode: Mode
+) -> None:
+    for name in ("one", "two"):
+        await shelf.put(name, f"pendulum {name}", "clock and watch")
+    asked = "pendulum two"
+    alone = await _best(shelf, asked, mode, statistics="strict", candidates=10)
+    hidden = await shelf.put("three", *["pendulum two"] * 30, access=Access("restricted"))
+    chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
+    await chunks.update({"labels": ["*"]}, where=schema.one_of("source_id", [hidden.id]))
+    assert await _best(shelf, asked, mode, statistics="strict", candidates=10) == alone
+    assert await _best(shelf, asked, mode, statistics="collection", candidates=10) != alone
+
+
+@pytest.mark.anyio
+async def test_an_index_of_vectors_that_others_have_shaped_changes_no_bit(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", LARGE)
+    await shelf.put("seen", *(f"pendulum {number}" for number in range(20)))
+    alone = await _best(shelf, "pendulum watch", "dense", statistics="strict", limit=20)
+    assert len(alone) == 20
+    others = (f"watch {number} of {number % 7}" for number in range(400))
+    await shelf.put("hidden", *others, access=Access("restricted"))
+    async with await shelf.small.writing(shelf.data) as writer:
+        await writer.finish()
+    chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
+    assert "vector" in {column for index in await chunks.list_indices() for column in index.columns}
+    assert await _best(shelf, "pendulum watch", "dense", statistics="strict", limit=20) == alone
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", MODES)
+async def test_of_equals_those_with_the_first_ids_are_listed(shelf: Shelf, mode: Mode) -> None:
+    papers = [await shelf.put(f"paper {number}", "pendulum", "clock") for number in range(30)]
+    desk = shelf.desk(statistics="strict", candidates=10)
+    answer = await desk.search(GUEST, SearchRequest("pendulum", mode=mode, limit=10))
+    first = sorted(f"{paper.id}/0" for paper in papers)[:10]
+    assert [hit.chunk.id for hit in answer.hits] == first
+
+
+@pytest.mark.anyio
+async def test_strict_statistics_find_words_as_the_index_has_them(shelf: Shelf) -> None:
+    texts = ["two pendulums swing", "机器学习改变世界", "the user_id of café guests", "nothing of it"]
+    await shelf.put("words", *texts)
+    asked = {"pendulum": 0, "swinging": 0, "机器学习": 1, "user": 2, "cafe": 2, "guest": 2}
+    for query, place in asked.items():
+        assert [text for text, _ in await _best(shelf, query, "sparse", statistics="strict")] == [
+            texts[place]
+        ]
+    assert await _best(shelf, "quartz", "sparse", statistics="strict") == []
+
+
+@pytest.mark.anyio
+async def test_a_word_counts_the_more_the_rarer_it_is_and_the_more_often_it_stands_there(
+    shelf: Shelf,
+) -> None:
+    await shelf.put("clocks", *["clock and watch"] * 5, "clock and pendulum", "pendulum pendulum clock")
+    found = await _best(shelf, "pendulum clock", "sparse", statistics="strict", limit=3)
+    assert [text for text, _ in found] == ["pendulum pendulum clock", "clock and pendulum", "clock and watch"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("statistics", get_args(Counted))
+async def test_words_of_a_query_beyond_those_that_count_are_told(shelf: Shelf, statistics: Counted) -> None:
+    await shelf.put("words", "word0 word70")
+    desk = shelf.desk(statistics=statistics)
+    for count, told in ((MAX_TERMS, False), (MAX_TERMS + 1, True)):
+        query = " ".join(f"word{number}" for number in range(count))
+        answer = await desk.search(GUEST, SearchRequest(query, mode="sparse"))
+        assert any(f"first {MAX_TERMS} words" in note for note in answer.notes) is told
