@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcp import MCPError, types
 
-from rag.search.untrusted import label, without_images
+from rag.search.untrusted import ALTERED, disarmed, label
 from rag.search.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, parse_id, resource_uri
 
 if TYPE_CHECKING:
@@ -43,9 +43,11 @@ def resource(source: Source) -> types.Resource:
 
 
 def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceResult:
-    """As much of the window's text as `max_chars`; where it or the source goes on, how to read that."""
+    """As much of the window's text as `max_chars`; where it isn't to the letter or goes on, that is said."""
     end = extract.start + min(max_chars, len(extract.text))
-    text = without_images(extract.text[:max_chars])
+    text = disarmed(extract.text[:max_chars])
+    if text != extract.text[:max_chars]:
+        text += f"\n\n[{ALTERED}]"
     if rest := max(extract.end, 0 if "/" in parse_id(uri) else extract.source.length) - end:
         text += f"\n\n[{rest} more characters: call get_source with start={end}]"
     shown = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)

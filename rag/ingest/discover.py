@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
+from rag.hidden import without_hidden
 from rag.ingest.parse import is_supported
 from rag.ingest.report import Outcome
 from rag.ingest.unlinked import open_file, scanned
@@ -98,7 +99,7 @@ def read_if_there(path: Path, max_bytes: int) -> bytes | None:
 def printable(path: Path | str) -> str:
     """A path as valid text on one line, whatever bytes its name holds."""
     text = os.fsencode(path).decode("utf-8", "replace")
-    return "".join(character if character.isprintable() else "�" for character in text)
+    return without_hidden("".join(character if character.isprintable() else "�" for character in text))
 
 
 def _content(descriptor: int, max_bytes: int) -> bytes:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rag.store.schema import Claim
     from rag.store.writer import CollectionWriter, KnownSource
 
-RECIPE = 1
+RECIPE = 2
 """Part of every digest: raise it when parsers or the chunker change, and sources are made anew."""
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
 EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that progress shows on large files

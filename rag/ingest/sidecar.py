@@ -62,9 +62,13 @@ def described(document: Document, sidecar: bytes) -> Document:
 
 def _entries(sidecar: bytes) -> Mapping[str, str]:
     try:
-        return {key: _written(key, value) for key, value in tomllib.loads(sidecar.decode()).items()}
+        said = tomllib.loads(sidecar.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ParseError(f"its {discover.SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
+    entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in said.items()}
+    if len(entries) < len(said):
+        raise ParseError(f"its {discover.SIDECAR_SUFFIX} file: two of its keys look the same")
+    return entries
 
 
 def _written(key: str, value: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from rag.chat import Form
+from rag.hidden import without_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +51,9 @@ async def chat_scores(
     """
     if not texts:
         return []
-    numbered = [{"index": index, "text": text[:SHOWN_CHARS]} for index, text in enumerate(texts)]
+    numbered = [
+        {"index": index, "text": without_hidden(text[:SHOWN_CHARS])} for index, text in enumerate(texts)
+    ]
     content = json.dumps({"question": query, "texts": numbered}, ensure_ascii=False)
     scores = (await chat.reply(SCORING, content, TextScores, used)).scores
     times = Counter(one.index for one in scores)

@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rag.errors import NotFoundError
+from rag.hidden import bare
 from rag.search.uris import parse_id
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _MARKS = ' \t\n"“”„«»「」—–-'
 _BLOCK = re.compile(r"[ \t]*>")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•][ \t]|\d+[.)][ \t]|[#|])")
 _ELLIPSIS = re.compile(r"\[\s*(?:…|\.{3,})\s*\]|…|\.{3,}")
-_SPOILED = re.compile(r"!\\(?=\[)|&lt;(?=im(?:g|age)\b)", re.IGNORECASE)
+_SPOILED = re.compile(r"(?<=<) (?=[A-Za-z/!?])|(?<=!)[ \\](?=\[)|(?<=\]) (?=:)")
+"""What the tools put into markup (`rag.search.untrusted`), or put there once: answers outlive versions."""
 _WORD = re.compile(r"\w")
 
 
@@ -94,9 +96,9 @@ def parse_answer(text: str) -> ParsedAnswer:
 
 
 def holds(passage: str, quote: str) -> bool:
-    r"""Whether the quote stands in the passage, to the letter but for white space.
+    r"""Whether the quote stands in the passage, to the letter but for white space and what nobody sees.
 
-    An ellipsis stands for anything; an image may be spoiled, as the tools show it.
+    An ellipsis stands for anything; markup may have blanks in it, as the tools show it.
     Example: "It swings,\nslowly, to and fro." holds "It swings, […] to and fro".
     """
     text, at = _plain(passage), 0
@@ -109,8 +111,8 @@ def holds(passage: str, quote: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The words with a blank between two of them, and images as the document has them."""
-    return " ".join(_SPOILED.sub(lambda match: "!" if match[0][0] == "!" else "<", text).split())
+    """What can be seen, with a blank between two words, and markup as the document has it."""
+    return _SPOILED.sub("", " ".join(bare(text).replace("&lt;", "<").split()))
 
 
 def _paragraph_lines(text: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rag.rank.sentences import Span, sentences
 from rag.records import Context
-from rag.search.untrusted import without_images
+from rag.search.untrusted import disarmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,12 +46,10 @@ def assemble(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpans) -> Co
 
 def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[str, list[Span]]:
     """Passages under their citations, and where they are; none after the one that reaches over `room`."""
-    # what defines an image's address can stand in another passage than the image
-    defined = any("]:" in hit.text for hit in hits)
     text, passages = "", []
     for hit in hits:
         head = f"{BETWEEN if text else ''}[{hit.chunk.id}]\n"
-        passage = _harmless(hit.text, defined=defined)
+        passage = _harmless(hit.text)
         text += head + passage
         passages.append(Span(len(text) - len(passage), len(text)))
         room -= len(token_spans(head + passage))
@@ -60,12 +58,9 @@ def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[st
     return text, passages
 
 
-def _harmless(text: str, *, defined: bool) -> str:
-    """A passage without images, and with no citation in it: it could pass for one of another source."""
-    text = without_images(text.strip())
-    if defined:
-        text = text.replace("![", r"!\[")
-    return _CITATION.sub(r"\\[", text)
+def _harmless(text: str) -> str:
+    """A passage as it is shown, and with no citation in it: it could pass for one of another source."""
+    return _CITATION.sub(r"\\[", disarmed(text).strip())
 
 
 def _sentence_ends(text: str, passages: Sequence[Span], reach: int) -> Iterator[int]:

@@ -16,7 +16,7 @@ from rag.profiles import CustomStage, MultiQueryStage, PlannerStage
 from rag.records import MAX_QUERY_CHARS, SubQuery
 from rag.search.custom import CustomError, custom_queries
 from rag.search.planning import planned
-from rag.search.untrusted import label, without_images
+from rag.search.untrusted import disarmed, label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -125,7 +125,7 @@ def _with(
                 kept.setdefault(_sense(one), one)
             except InvalidRequestError as error:
                 warnings.append(str(error))
-    said = [f"The stage {_called(stage)} left out a query: {without_images(why)}" for why in warnings]
+    said = [f"The stage {_called(stage)} left out a query: {disarmed(why)}" for why in warnings]
     return QueriesMade(tuple(kept.values()), tuple(dict.fromkeys(said)))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
 from rag.search.context import assemble
-from rag.search.untrusted import label, without_images
+from rag.search.untrusted import ALTERED, disarmed, label
 from rag.search.uris import resource_uri
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ MAX_OUTLINE = 100  # headings of a source that a reply names at most
 MAX_METADATA_CHARS = 500  # a document can bring as much as it likes, and it comes with every hit
 MAX_URL_CHARS = 500
 TEXT_SHARE = 0.75  # of a source's reply; the rest is for the outline and what names the source
+_NOT_IN_URLS = re.compile(r"[^\w!#-;=?@\[\]~]|!(?=\[)", re.ASCII)
+SPARE_SHARE = 200  # a window that is cut gives up so small a part beyond what it must
 SCORE_DIGITS = 2  # more would tell how common words are in passages that the reader may not see
 
 
@@ -130,14 +134,26 @@ def search_reply(
     if answer.context:
         return _in_context(answer, answer.context, hits, max_chars)
     shown = len(hits)
-    reply = SearchReply(results=hits, notes=list(answer.notes))
+    reply = _of_first(shown, answer, hits)
     if max_chars is None:
         return reply
     while shown > 1 and len(reply.compact()) > max_chars:
         shown -= 1
-        more = f"{len(hits) - shown} more hits; raise max_chars or narrow the query."
-        reply = SearchReply(results=hits[:shown], notes=[*answer.notes, more])
+        reply = _of_first(shown, answer, hits)
     return reply if len(reply.compact()) <= max_chars else _cut(reply, max_chars)
+
+
+def _of_first(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
+    more = len(hits) - count
+    left_out = [f"{more} more hits; raise max_chars or narrow the query."] if more else []
+    results = list(hits[:count])
+    return SearchReply(results=results, notes=[*answer.notes, *_altered(answer, results), *left_out])
+
+
+def _altered(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
+    """What to say if the text of a hit that is shown isn't the document's to the letter."""
+    texts = {hit.chunk.id: hit.text for hit in answer.hits}
+    return [ALTERED] if any(one.text != texts[one.id] for one in shown) else []
 
 
 def _in_context(
@@ -145,8 +161,9 @@ def _in_context(
 ) -> SearchReply:
     """The context and what its passages are; cut like the context itself where that is too long."""
     while True:
-        notes = [*answer.notes, *_missing(context)]
-        results = [hit.model_copy(update={"text": None}) for hit in hits if hit.id in context.chunk_ids]
+        shown = [hit for hit in hits if hit.id in context.chunk_ids]
+        notes = [*answer.notes, *_altered(answer, shown), *_missing(context)]
+        results = [hit.model_copy(update={"text": None}) for hit in shown]
         reply = SearchReply(results=results, notes=notes, context=context.text)
         size = len(reply.compact())
         if max_chars is None or size <= max_chars or not context.text:
@@ -192,7 +209,7 @@ def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
         page=chunk.page,
         date=_moment(source.date),
         indexed_at=source.ingested_at.isoformat(timespec="seconds"),
-        text=without_images(hit.text),
+        text=disarmed(hit.text),
         excerpts=[[one.start, one.end] for one in hit.excerpts] or None,
         score=round(hit.score, SCORE_DIGITS),
         similarity=round(hit.similarity, 4),
@@ -203,7 +220,9 @@ def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
 
 
 def _url(source: Source) -> str | None:
-    return source.url if source.url and len(source.url) <= MAX_URL_CHARS else None
+    """The URL with what would not be seen, or be markup, in its percent form."""
+    shown = _NOT_IN_URLS.sub(lambda match: quote(match[0], safe="", errors="replace"), source.url or "")
+    return shown if 0 < len(shown) <= MAX_URL_CHARS else None
 
 
 def _metadata(source: Source) -> dict[str, str]:
@@ -232,7 +251,8 @@ def source_reply(extract: Extract, max_chars: int) -> SourceReply:
         reply = _source_reply(extract, extract.end, headings)
     end = extract.end
     while (length := end - extract.start) > 1 and (size := len(reply.compact())) > max_chars:
-        cut = (size - max_chars) * length // size  # less than enough: a character can take six in JSON
+        cut = (size - max_chars) * length // size  # less than enough: a character can take six in JSON,
+        cut += length // SPARE_SHARE  # and each try takes its time
         end -= min(length - 1, max(1, cut))
         reply = _source_reply(extract, end, headings)
     return reply
@@ -240,25 +260,29 @@ def source_reply(extract: Extract, max_chars: int) -> SourceReply:
 
 def fetch_reply(extract: Extract, id_: str, max_chars: int) -> FetchReply:
     """The window within `max_chars` of JSON, from its beginning; `metadata` says which part it is."""
-    reply = _fetch_reply(extract, id_, len(extract.text))
-    while (size := len(reply.compact())) > max_chars and reply.text:
-        reply = _fetch_reply(extract, id_, len(reply.text) * max_chars // (size + 1))
+    length = len(extract.text)
+    reply = _fetch_reply(extract, id_, length)
+    while length and (size := len(reply.compact())) > max_chars:
+        length = length * max_chars // (size + 1)
+        reply = _fetch_reply(extract, id_, length)
     return reply
 
 
 def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
-    source = extract.source
+    source, written = extract.source, extract.text[:length]
+    text = disarmed(written)
     shown = {
         "collection": source.collection,
         "date": _moment(source.date),
         "indexed_at": source.ingested_at.isoformat(timespec="seconds"),
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
+        "altered": "" if text == written else ALTERED,
         "trust": "untrusted",
     }
     return FetchReply(
         id=id_,
         title=label(source.title),
-        text=without_images(extract.text[:length]),
+        text=text,
         url=_url(source) or resource_uri(source.collection, id_),
         metadata=_metadata(source) | {key: value for key, value in shown.items() if value},
     )
@@ -266,7 +290,8 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
 
 def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
     source = extract.source
-    text = extract.text[: end - extract.start]
+    written = extract.text[: end - extract.start]
+    text = disarmed(written)
     return SourceReply(
         id=source.id,
         uri=resource_uri(source.collection, source.id),
@@ -281,13 +306,13 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
         start=extract.start,
         end=end,
         next_start=end if end < source.length else None,
-        text=without_images(text),
+        text=text,
         outline=[
             HeadingRecord(title=label(heading.title), level=heading.level, start=heading.start)
             for heading in extract.outline[:headings]
         ],
         chunks=[_chunk_record(source, chunk) for chunk in extract.chunks if chunk.start < end],
-        notes=_source_notes(extract, end, headings),
+        notes=[*_source_notes(extract, end, headings), *([] if text == written else [ALTERED])],
     )
 
 

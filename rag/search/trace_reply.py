@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Literal
 
 from rag.search.reply import SCORE_DIGITS, Reply
-from rag.search.untrusted import label, without_images
+from rag.search.untrusted import disarmed, label
 
 if TYPE_CHECKING:
     from rag.records import Answer, Listing, Preview, Stage, SubQuery, Usage
@@ -144,7 +144,7 @@ def _usage(usage: Usage) -> UsageRecord:
 
 
 def _preview(preview: Preview) -> PreviewRecord:
-    text = without_images(preview.text)
+    text = disarmed(preview.text)
     return PreviewRecord(id=preview.id, score=round(preview.score, SCORE_DIGITS), text=text)
 
 

@@ -1,46 +1,48 @@
-"""Document text made safe to hand to a model: still data, but nothing hidden and nothing fetched.
+"""Document text made safe to hand to a model: still data, but nothing hidden, and nothing that is fetched.
 
-Invisible characters never get this far: parsers leave them out of a source's text.
+Parsers leave out what is hidden; a desk can hold texts from before they did, so here it is left out again.
 """
 
 from __future__ import annotations
 
 import re
 
+from rag.hidden import JOINERS, with_line_ends, without_hidden
+
 MAX_LABEL_CHARS = 200  # of a title, heading or metadata value
+ALTERED = (
+    "Not shown to the letter: a blank keeps markup from loading anything (< img, ! [, ] :), and hidden "
+    "characters are left out. Quotes hold either way."
+)
 
-_PARAGRAPH_END = re.compile(r"(\n[ \t]*\n)")  # no image reaches over one
-_HTML_IMAGE = re.compile(r"<(?=im(?:g|age)\b)", re.IGNORECASE)
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_REFERENCE = re.compile(  # [name]: at the start of a line, whose name some renderers let have brackets
+    r"^(?:[ \t>*+-]|\d+[.)])*\[(?:[^\n]*|(?:[^\[\]\\]|\\.)*)\]:", re.MULTILINE | re.DOTALL
+)
 
 
-def without_images(text: str) -> str:
-    r"""`text` with every image spoiled, so that a renderer shows its source and fetches nothing.
+def disarmed(text: str) -> str:
+    """`text` without anything hidden, and with a blank in all markup that could make a renderer fetch.
 
-    A hostile document can put what a model read into an image's address. Code is treated like the
-    rest, as nobody can tell where a fence begins in a part of a document; brackets after ! that no
-    image can be made of, as in Rust's vec![1], stay.
-    Example: "![a map](http://x/y.png) <img src=z>" -> "!\[a map](http://x/y.png) &lt;img src=z>".
+    A hostile document can put what a model read into the address of an image, a frame or a style, and a
+    renderer asks for it. So no < begins a tag or a comment, no ! an image, and no line says what a reference
+    means, in this text or in another one beside it. Code is treated like the rest, as nobody can tell where
+    a fence begins in a part of a document; most of it means the same with a blank there.
+    `rag.search.citations` takes the blanks out again.
+    Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
-    text = _HTML_IMAGE.sub("&lt;", text)
-    if "![" not in text:
-        return text
-    if "]:" in text:  # it may define what ![alt] alone refers to
-        return _spoiled(text)
-    return "".join(map(_spoiled_to_last_target, _PARAGRAPH_END.split(text)))
+    text = without_hidden(with_line_ends(text))
+    text = _TAG.sub("< ", text.replace("![", "! ["))
+    return _REFERENCE.sub(_without_meaning, text) if "]:" in text else text
 
 
 def label(text: str) -> str:
-    """A title or the like on one line, without images, cut to `MAX_LABEL_CHARS`."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 2 * MAX_LABEL_CHARS]).split())
-    line = without_images(line)
+    """A title or the like on one line, shown safely, cut to `MAX_LABEL_CHARS`."""
+    seen = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))
+    line = " ".join("".join(c if c.isprintable() or c in JOINERS else " " for c in seen).split())
+    line = disarmed(line)
     return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
 
 
-def _spoiled(text: str) -> str:
-    return text.replace("![", r"!\[")
-
-
-def _spoiled_to_last_target(paragraph: str) -> str:
-    """An image's brackets are followed by (address) or [reference]: after the last such, nothing is one."""
-    end = max(0, paragraph.rfind("]("), paragraph.rfind("]["))
-    return _spoiled(paragraph[:end]) + paragraph[end:]
+def _without_meaning(line: re.Match[str]) -> str:
+    return line[0].replace("]:", "] :")

@@ -50,6 +50,15 @@ def test_its_title_and_date_are_the_documents() -> None:
     assert described(DOCUMENT, b"") is DOCUMENT
 
 
+def test_nothing_is_hidden_in_it() -> None:
+    toml = r"""title = "\u001b]0;Pl\u200bans\u202e"
+"k\ufe01" = "v\U000e0041"
+tags = ["a\u3164", "می‌خواهم"]"""
+    document = described(DOCUMENT, toml.encode())
+    assert document.title == "]0;Plans"
+    assert {"k": "v", "tags": "a, می‌خواهم"}.items() <= document.metadata.items()
+
+
 def test_who_may_see_it_is_said_in_one_place() -> None:
     rights = Rights("tenant", of_documents=True)
 
@@ -69,6 +78,7 @@ def test_who_may_see_it_is_said_in_one_place() -> None:
     ("toml", "words"),
     [
         (b"year = ", "is not valid TOML"),
+        (b'"allow\\u200b" = "group:all"\nallow = "group:hr"', "two of its keys look the same"),
         (b"\xff", "is not valid TOML"),
         (b"[allow]\ngroup = 1\n", "allow is no plain value"),
         (b'tags = ["a, b"]', "tags is no plain value"),

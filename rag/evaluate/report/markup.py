@@ -1,9 +1,11 @@
-"""HTML from values: what is not markup already is text, and escaped on its way in."""
+"""HTML from values: what is not markup already is text, and escaped on its way in, with nothing hidden."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING
+
+from rag.hidden import without_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +24,7 @@ def tag(name: str, *content: str, **attributes: str | float | None) -> Html:
     Example: tag("p", "a < b", class_="note") -> <p class="note">a &lt; b</p>
     """
     shown = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(without_hidden(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -31,7 +33,7 @@ def tag(name: str, *content: str, **attributes: str | float | None) -> Html:
 
 def joined(parts: Iterable[str]) -> Html:
     """The parts after each other, their text escaped."""
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
+    return Html("".join(part if isinstance(part, Html) else escape(without_hidden(part)) for part in parts))
 
 
 def note(text: str) -> Html:

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
+from rag.hidden import with_line_ends
 from rag.ingest.parse import (
     csv_table,
     html_page,
@@ -68,7 +69,8 @@ def parse(data: bytes, name: str) -> Document:
         raise ParseError("nested too deeply") from error
     if not document.blocks:
         raise ParseError("empty")
-    return dataclasses.replace(document, title=one_line(document.title) or name)
+    title = one_line(document.title) or one_line(name)
+    return dataclasses.replace(document, title=title, text=with_line_ends(document.text))
 
 
 def _document(data: bytes, name: str, suffix: str) -> Document:

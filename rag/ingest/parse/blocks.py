@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.hidden import without_hidden
 from rag.records import Block, BlockKind
 
 if TYPE_CHECKING:
@@ -18,13 +19,6 @@ TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile o
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # as terminals take them
-_INVISIBLE = re.compile(
-    r"[\x01-\x08\x0e-\x1f\x7f-\x9f"  # control characters
-    r"\u00ad\u200b\u2060-\u2064\ufeff"  # of no width
-    r"\u202a-\u202e\u2066-\u2069"  # changes of direction
-    r"\U000e0000-\U000e007f\U000e0100-\U000e01ef]"  # tags, selectors of variants
-)
-"""A reader doesn't see these and a model does: orders can hide in them. Joiners stay: scripts need them."""
 
 
 class Lines(NamedTuple):
@@ -74,16 +68,19 @@ def first_heading(blocks: tuple[Block, ...]) -> str:
 
 
 def one_line(words: str) -> str:
-    """A title as it is shown: in one line, with single spaces, not endless."""
-    return " ".join(words[: 2 * TITLE_LENGTH].split())[:TITLE_LENGTH].rstrip()
+    """A title as it is shown: in one line, with single spaces, nothing hidden, not endless."""
+    return " ".join(clean(words[: 2 * TITLE_LENGTH]).split())[:TITLE_LENGTH].rstrip()
 
 
 def clean(text: str) -> str:
-    """What can be seen of a text: NUL and lone surrogates become U+FFFD, line ends LF; nothing invisible."""
+    """What can be seen of a text: NUL and lone surrogates become U+FFFD, line ends LF; nothing hidden.
+
+    The line ends that only Unicode knows stay until a text is parsed: JSON's strings may hold them.
+    """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text:
         text = _COLORS.sub("", text)
-    return _INVISIBLE.sub("", _UNFIT.sub("\ufffd", text))
+    return without_hidden(_UNFIT.sub("\ufffd", text))
 
 
 def date(written: str) -> datetime | None:

@@ -43,13 +43,14 @@ def parse(text: str, name: str) -> Document:
     head = page.metadata.document
     content = _content(_main(text)) or _content(text)
     blocks = tuple(markdown_blocks(content))
+    url = clean(head.canonical_url or "")
     return Document(
         text=content,
         title=head.title or first_heading(blocks) or name,
         mime_type="text/html",
         blocks=blocks,
         date=_published(head.meta_tags, text),
-        url=head.canonical_url if _LINK.match(head.canonical_url or "") else None,
+        url=url if _LINK.match(url) else None,
         metadata={"language": one_line(head.language)} if head.language else {},
     )
 

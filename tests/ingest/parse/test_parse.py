@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag.errors import ParseError
+from rag.hidden import with_line_ends, without_hidden
 from rag.ingest.parse import SUFFIXES, is_supported, parse
 from rag.ingest.parse.blocks import TITLE_LENGTH, date, one_line
 
@@ -149,3 +150,39 @@ JOINED = "👩\u200d🔬 می\u200cخواهم ❤\ufe0f"
 )
 def test_what_a_reader_can_not_see_is_left_out_and_joiners_stay(name: str, data: bytes) -> None:
     assert f"{SHOWN} {JOINED}" in parse(data, name).text.replace("visible soft", "visible  soft")
+
+
+HIDDEN = "\u200b\u3164\ufe01\u202e\U000e0041"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "text"),
+    [
+        ("# A{}b\u2028c", "a.md", "# Ab\nc"),
+        ("A{}b\u2029c\x85d", "a.txt", "Ab\nc\nd"),
+        ('{{"k{0}": "A{0}b\u2028c"}}', "a.jsonl", "k: Ab\nc"),
+        ('[{{"k": "A\\u200b\\u202eb\\u2028c"}}]', "a.json", "k: Ab\nc"),
+        ("k{0},l\nA{0}b\u2028c,d", "a.csv", "k: Ab\nc\nl: d"),
+        ("<title>T&#x200b;&#xE0041;</title><p>A&#8238;b{0}</p>", "a.html", "Ab"),
+    ],
+)
+def test_nothing_is_hidden_in_any_format_and_lines_end_as_they_are_seen_to(
+    content: str, name: str, text: str
+) -> None:
+    document = parse(content.format(HIDDEN).encode(), name)
+    assert document.text == text
+    assert document.title in {"Ab", "Ab c", "T", name}
+    assert all(document.text[one.start : one.end].strip() for one in document.blocks)
+
+
+def test_a_page_hides_nothing_in_its_url() -> None:
+    page = "<link rel=canonical href='https://a.example/&#x200b;b{}'><p>A"
+    assert parse(page.format(HIDDEN).encode(), "a.html").url == "https://a.example/b"
+
+
+@given(ANY_TEXT, TEXT_NAMES)
+def test_what_is_parsed_holds_only_what_is_seen(text: str, name: str) -> None:
+    with suppress(ParseError):
+        document = parse(text.encode(), name)
+        for part in (document.text, document.title, *(block.title for block in document.blocks)):
+            assert without_hidden(with_line_ends(part)) == part

@@ -1,0 +1,89 @@
+"""Characters that a reader doesn't see, and that a model or a terminal reads all the same.
+
+Orders can hide in them: selectors of variants spell a byte each. All of Unicode's default ignorable code
+points count, and the marks of annotations. Left are those that change what is seen: a joiner where a script
+or an emoji is joined, and one selector behind a character that has variants.
+"""
+
+from __future__ import annotations
+
+import re
+from json import dumps
+
+JOINERS = "\u200c\u200d"
+
+_CONTROL = r"\x01-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
+_IGNORABLE = (
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_JOINED = (  # scripts whose letters join: Arabic and its kin, those of India and around, Mongolian
+    r"\u0620-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18aa\u1900-\u1cff"
+    r"\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc"
+    r"\U00010a00-\U00010fff\U00011000-\U00011fff\U0001e900-\U0001e95f"
+)
+_EMOJI = (
+    r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2934\u2935\u2b00-\u2bff"
+    r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+_HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_STANDARD = (
+    r"\u1000-\u109f\u2200-\u22ff\u2a00-\u2aff\u3001\u3002\ua840-\ua877\uff01-\uff1f\U00013000-\U0001342f"
+)
+"""What has variants by Unicode's own list; the selectors are the first few."""
+
+_HIDDEN = re.compile(
+    rf"[{_CONTROL}{_IGNORABLE}]"
+    rf"(?<![{_JOINED}][{JOINERS}])"
+    rf"(?<![{_EMOJI}][\ufe0e\ufe0f])"
+    rf"(?!(?<=[{_EMOJI}]\u200d)[{_EMOJI}])(?!(?<=[{_EMOJI}]\ufe0f\u200d)[{_EMOJI}])"
+    r"(?!(?<=[#*0-9]\ufe0f)\u20e3)"  # on a key
+    rf"(?<![{_HAN}][\ufe00-\ufe02\U000e0100-\U000e01ef])"
+    rf"(?<![{_STANDARD}][\ufe00-\ufe06])"
+    r"(?<![\u1820-\u18aa][\u180b-\u180d\u180f])"  # Mongolian letters
+)
+_CONTROLS = re.compile(r"[\x01-\x08\x0e-\x1f\x7f]")
+_BARE = re.compile(rf"[{_CONTROL}{_IGNORABLE}]")
+_LINE_ENDS = ("\r\n", "\r", "\x85", "\u2028", "\u2029")
+_UNSAFE = re.compile(rf"{_HIDDEN.pattern}|[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_COMMANDS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def without_hidden(text: str) -> str:
+    r"""`text` without controls, but for white space, and without what nobody sees.
+
+    Example: "pass\u200bword" -> "password"; a family that joiners make one stays one.
+    """
+    return (_CONTROLS if text.isascii() else _HIDDEN).sub("", text)  # four times as fast
+
+
+def bare(text: str) -> str:
+    """`text` without joiners and selectors, too: alike for texts that look alike but for these."""
+    return _BARE.sub("", text)
+
+
+def with_line_ends(text: str) -> str:
+    """`text` with LF for all that ends a line or paragraph, whoever wrote it."""
+    for end in _LINE_ENDS:
+        text = text.replace(end, "\n")
+    return text
+
+
+def for_people(text: str) -> str:
+    """`text` as a terminal may have it: it obeys nothing in it, and shows what a reader of it expects.
+
+    Controls, but for tabs and line ends, and halves of characters are shown as U+FFFD.
+    """
+    lines = with_line_ends(text).replace("\x0b", "\n").replace("\x0c", "\n")
+    return without_hidden(_COMMANDS.sub("\ufffd", lines))
+
+
+def in_one_line(text: str) -> str:
+    """The same on one line, so that no document adds a line to a list."""
+    return for_people(text).replace("\n", " ").replace("\t", " ")
+
+
+def escape_hidden(json: str) -> str:
+    """JSON with escapes for what nobody sees, and for halves of characters, which are no UTF-8."""
+    return _UNSAFE.sub(lambda match: dumps(match[0])[1:-1], json)
