@@ -15,6 +15,7 @@ import anyio
 
 from rag.configuration import asker_flags, config_path, load_settings
 from rag.errors import ConfigurationError
+from rag.hidden import for_people
 from rag.permissions import loose_permissions
 from rag.tenants import local_principal
 from server import logs, stdio, tracing
@@ -46,7 +47,7 @@ def main() -> None:
             tracing.export_spans()
         serve = _remote(settings) if flags.http else _local(settings)
     except ConfigurationError as error:
-        print(error, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
+        print(for_people(str(error)), file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
         sys.exit(MISUSE)
     logs.set_up(settings.server.log_level, audit=flags.http)
     for told in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):

@@ -9,9 +9,10 @@ import click
 
 from rag.access import entries_of, named, visible
 from rag.admin.acts import access_act, recorded
-from rag.admin.console import command, print_json
+from rag.admin.console import command, echo, print_json
 from rag.admin.sources import named_sources, open_collections
 from rag.errors import StoreError
+from rag.hidden import in_one_line
 from rag.ingest.rights import Said
 from rag.records import Access, Principal, Visibility
 from rag.settings import check_access, valid_entries
@@ -155,7 +156,7 @@ async def explain_command(
     if as_json:
         print_json({"visible": seen, "why": why})
     else:
-        click.echo(f"{'Visible' if seen else 'Not visible'}: {why}")
+        echo(f"{'Visible' if seen else 'Not visible'}: {why}")
 
 
 def _why(asker: Principal, access: Access | None, case: LetterCase) -> str:
@@ -207,7 +208,7 @@ async def _change(
         try:
             await copy_labels(settings.data, table.collection)
         except StoreError as error:
-            click.echo(
+            echo(
                 f"The change is in force. Searches of {table.collection.name} take longer until the next "
                 f"ingestion: {error}",
                 err=True,
@@ -220,10 +221,10 @@ def _print(stored: StoredSource, access: Access | None, *, as_json: bool) -> Non
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
         print_json({"id": stored.source.id, "access": record})
         return
-    click.echo(f"{stored.source.id}  {stored.source.title}")
-    click.echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
+    echo(in_one_line(f"{stored.source.id}  {stored.source.title}"))
+    echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
     for name, entries in lists.items():
-        click.echo(f"  {name:10} {', '.join(entries) or '-'}")
+        echo(f"  {name:10} {', '.join(entries) or '-'}")
 
 
 for one in (show_command, set_command, grant_command, revoke_command, explain_command):

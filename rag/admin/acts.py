@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import click
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
+from rag.admin.console import echo
 from rag.errors import ConfigurationError, RefdeskError
 from rag.store.folder import cannot, flush_folder, spending_reserve
 
@@ -137,7 +137,7 @@ def _record_or_say(data: Path, act: Act, failed: str | None = None) -> None:
             with attempt:
                 _append(log_file(data), _lines(act, failed))
     except RefdeskError as error:
-        click.echo(f"Not in the log of acts: {act.name} {' '.join(act.changes)}. {error}", err=True)
+        echo(f"Not in the log of acts: {act.name} {' '.join(act.changes)}. {error}", err=True)
 
 
 def _lines(act: Act, failed: str | None = None) -> bytes:

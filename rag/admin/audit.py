@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.admin.acts import ActName, log_file, read_log
-from rag.admin.console import command, print_json, print_table
+from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.trace_wording import one_line
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ async def show_command(
     if rows:
         print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
     else:
-        click.echo(
+        echo(
             "There are no such acts in the log."
             if any((since, act, whose, id_))
             else "There are no acts yet."
         )
     for number in unreadable:
-        click.echo(f"Line {number} of {log_file(settings.data)} is unreadable.", err=True)
+        echo(f"Line {number} of {log_file(settings.data)} is unreadable.", err=True)
 
 
 def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | None) -> bool:

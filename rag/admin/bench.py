@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rag.admin.console import command, print_json
+from rag.admin.console import command, echo, print_json
 from rag.evaluate.bench.earlier import as_json as run_as_json
 from rag.evaluate.bench.earlier import changes, read_run
 from rag.evaluate.bench.run import PARTS, run_bench
@@ -77,10 +77,10 @@ async def bench_command(
     if as_json:
         print_json(run_as_json(measures))
     else:
-        click.echo(measures_table(measures))
-        click.echo(f"\n{textwrap.fill(MEANING, WIDTH)}")
+        echo(measures_table(measures))
+        echo(f"\n{textwrap.fill(MEANING, WIDTH)}")
     if earlier:
-        click.echo(f"\n{changes_table(measures, before)}", err=as_json)
+        echo(f"\n{changes_table(measures, before)}", err=as_json)
 
 
 def chosen(parts: Sequence[str], soak: float) -> list[str]:
@@ -99,7 +99,7 @@ def _interrupt(*_: object) -> None:
 def _clock() -> Callable[[str], None]:
     """What prints a line of progress, with the seconds since now."""
     began = time.monotonic()
-    return lambda line: click.echo(f"{time.monotonic() - began:4.0f} s  {line}", err=True)
+    return lambda line: echo(f"{time.monotonic() - began:4.0f} s  {line}", err=True)
 
 
 def measures_table(measures: Sequence[Measure]) -> str:

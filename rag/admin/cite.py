@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rag.admin.console import command, counted, print_json
+from rag.admin.console import command, counted, echo, print_json
 from rag.admin.sources import open_collections
 from rag.search.check import check_answer
 from rag.search.desk import Desk
@@ -36,8 +36,8 @@ async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool)
 
     FILE holds the answer, as text; - or none is standard input. A citation reads [source_id/seq]. A quote
     stands in quotation marks or is a block quote, and rests on the next citation in its paragraph: it must
-    stand there to the letter, but for white space and what an ellipsis leaves out. Quotes without a
-    citation behind them are not checked.
+    stand there to the letter, but for white space, what nobody sees, the blanks that the tools put into
+    markup, and what an ellipsis leaves out. Quotes without a citation behind them are not checked.
 
     Exits with 1 if who asked can't read a citation, or a quote is not where it should be.
     """
@@ -88,12 +88,12 @@ def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
 
 def _print(checked: CheckedAnswer, hidden: set[str]) -> None:
     for citation in checked.citations:
-        click.echo(_citation_line(citation, exists=citation.id in hidden))
+        echo(_citation_line(citation, exists=citation.id in hidden))
     for quote in checked.quotes:
-        click.echo(_quote_line(quote))
+        echo(_quote_line(quote))
     readable = sum(one.readable for one in checked.citations)
     verbatim = sum(one.verdict == "verbatim" for one in checked.quotes)
-    click.echo(
+    echo(
         f"{counted(len(checked.citations), 'citation')}, {readable} readable; "
         f"{counted(len(checked.quotes), 'quote')}, {verbatim} verbatim."
     )

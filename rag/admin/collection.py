@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.admin.acts import Act, recorded
-from rag.admin.console import command, counted, language_option, print_json, print_table
+from rag.admin.console import command, counted, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections
 from rag.embed.open import open_embedder
@@ -114,7 +114,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     if as_json:
         print_json(_json(made))
     else:
-        click.echo(
+        echo(
             f"Made the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
             f"{'open to the tenant' if made.visibility == 'tenant' else 'restricted'}."
         )
@@ -130,7 +130,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         rows = [(one.name, one.language, one.visibility, ", ".join(one.fields) or "-") for one in found]
         print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "FIELDS"), *rows])
     else:
-        click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+        echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
 
 
 @command("show")
@@ -144,7 +144,7 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
         return
     for key, value in details.items():
         for part, one in value.items() if isinstance(value, dict) else [("", value)]:
-            click.echo(f"{f'{key} {part}'.strip():24} {one}")
+            echo(f"{f'{key} {part}'.strip():24} {one}")
 
 
 @command("remove")
@@ -157,7 +157,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
     if as_json:
         print_json({"removed": name})
     else:
-        click.echo(f"Removed the collection {name}.")
+        echo(f"Removed the collection {name}.")
 
 
 async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()) -> None:

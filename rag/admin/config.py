@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rag.admin.console import command, print_json, settings_file
+from rag.admin.console import command, echo, print_json, settings_file
 from rag.configuration import environment_name, setting_keys
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ async def check_command(settings: Settings, *, as_json: bool) -> None:
         print_json(values)
         return
     path = settings_file()
-    click.echo(f"Settings file: {path}{'' if path.exists() else ' (not there)'}")
+    echo(f"Settings file: {path}{'' if path.exists() else ' (not there)'}")
     for keys in setting_keys():
         value = functools.reduce(operator.getitem, keys, values)
         shown = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
-        click.echo(f"{'.'.join(keys)} = {shown}{_origin(keys)}")
-    click.echo("The settings are right.")
+        echo(f"{'.'.join(keys)} = {shown}{_origin(keys)}")
+    echo("The settings are right.")
 
 
 def _origin(keys: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ import anyio
 import click
 
 from rag.configuration import asker_flags, config_path, load_settings
+from rag.hidden import escape_hidden, for_people, in_one_line
 from rag.permissions import loose_permissions
 from rag.records import Language
 
@@ -74,7 +75,7 @@ def command(
             flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)
             settings = load_settings(config, os.environ, flags)
             for told in loose_permissions(settings_file(), settings.data):
-                click.echo(f"refdesk-admin: {told}", err=True)
+                echo(f"refdesk-admin: {told}", err=True)
             return anyio.run(functools.partial(function, settings, **options)) or 0
 
         options = (*_OPTIONS, *(_ASKER if of_asker else ()), *((_TENANT,) if of_tenant else ()))
@@ -116,14 +117,23 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa: ANN401 click's
+    """Print for people, on standard error if `err`, in this style. Whatever documents say, it is only read.
+
+    All commands print with this, and nothing else.
+    """
+    shown = for_people(str(text))
+    click.echo(click.style(shown, **style) if style else shown, err=err)
+
+
 def print_json(value: object) -> None:
-    """One JSON object on standard output, in UTF-8 on every platform."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str).encode())
+    """One JSON object on standard output, in UTF-8 on every platform; what nobody sees is escaped."""
+    click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
 
 
 def print_table(rows: list[tuple[object, ...]]) -> None:
     """Rows in columns, the first row their headings."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[in_one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
     for row in cells:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

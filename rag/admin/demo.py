@@ -13,11 +13,12 @@ import click
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
-from rag.admin.console import command, print_json, settings_file
+from rag.admin.console import command, echo, print_json, settings_file
 from rag.admin.ingest import run_ingest
 from rag.admin.search import print_results
 from rag.admin.sources import open_collections
 from rag.errors import ConfigurationError, RefdeskError
+from rag.hidden import escape_hidden
 from rag.search.reply import SearchReply
 from rag.settings import DEFAULT_COLLECTION, DEFAULT_DATA
 from rag.store.writer import open_writer
@@ -56,7 +57,7 @@ async def demo_command(
     own_folder = not paths and settings.data == DEFAULT_DATA
     if own_folder:
         settings = settings.model_copy(update={"data": DEFAULT_DATA.with_name("refdesk-demo")})
-    click.echo(f"Ingesting into {settings.data}", err=True)
+    echo(f"Ingesting into {settings.data}", err=True)
     report = await run_ingest(settings, paths or (CORPUS,), DEFAULT_COLLECTION, quiet=True)
     if report.fruitless:
         return 1
@@ -71,7 +72,7 @@ async def demo_command(
         print_json({"counts": report.counts, "answers": replies, "configuration": snippets(server)})
         return 0
     for question, reply in answers:
-        click.secho(f"\n? {question}\n", fg="cyan", bold=True)
+        echo(f"\n? {question}\n", fg="cyan", bold=True)
         print_results(reply)
     _print_snippets(server, settings)
     return 0
@@ -91,7 +92,7 @@ async def _keep_only(settings: Settings, report: Report) -> None:
 async def _ask(server: StdioServerParameters, questions: tuple[str, ...]) -> list[tuple[str, SearchReply]]:
     """Each question's reply from a server process of its own, spoken to over stdio."""
     async with Client(server) as client:
-        click.echo(f"Started {server.command}, which speaks MCP {client.protocol_version}", err=True)
+        echo(f"Started {server.command}, which speaks MCP {client.protocol_version}", err=True)
         usual = {"limit": RESULTS, "collections": [DEFAULT_COLLECTION]}
         results = [await client.call_tool("search", {"query": question} | usual) for question in questions]
     return [(question, _reply(question, result)) for question, result in zip(questions, results, strict=True)]
@@ -142,12 +143,13 @@ def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
 
 
 def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:
-    click.secho("\nTo use this desk from an assistant, put this into its configuration.", bold=True)
+    echo("\nTo use this desk from an assistant, put this into its configuration.", bold=True)
     hosts = {
         "claude_desktop_config.json": "Claude Desktop (Settings, Developer, Edit Config)",
         ".vscode/mcp.json": "VS Code",
     }
     for file, content in snippets(server).items():
-        click.echo(f"\n{hosts[file]}: {file}\n{json.dumps(content, indent=2, ensure_ascii=False)}")
+        entry = escape_hidden(json.dumps(content, indent=2, ensure_ascii=False))
+        echo(f"\n{hosts[file]}: {file}\n{entry}")
     if settings.embedder.provider == "openai":
-        click.echo(f"\nThe host must also set {settings.embedder.api_key_env} for the server.")
+        echo(f"\nThe host must also set {settings.embedder.api_key_env} for the server.")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from rag.admin.console import print_table
+from rag.admin.console import echo, print_table
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import FAITHFUL
 from rag.evaluate.report import report_page
@@ -68,7 +66,7 @@ def _number(value: float | None) -> str:
 def print_comparison(one: Run, other: Run, comparison: Comparison, *, listed: bool) -> None:
     """The other run against the one in a line; if `listed`, with the questions won and lost."""
     won, lost = comparison.won, comparison.lost
-    click.echo(
+    echo(
         f"{_name(other)} against {_name(one)}: {comparison.metric} {comparison.difference:+.4f} "
         f"(p = {comparison.p_value:.4f}); "
         f"{len(won)} questions won, {len(lost)} lost, {comparison.alike} alike."
@@ -78,7 +76,7 @@ def print_comparison(one: Run, other: Run, comparison: Comparison, *, listed: bo
             _print_pairs(what, pairs, comparison.metric)
         if one.id and (won or lost):
             example = shlex.quote((won or lost)[0].one.id)
-            click.echo(f"To see one: refdesk-admin eval compare {one.id} {other.id} --question {example}")
+            echo(f"To see one: refdesk-admin eval compare {one.id} {other.id} --question {example}")
 
 
 def _name(run: Run) -> str:
@@ -88,10 +86,10 @@ def _name(run: Run) -> str:
 def _print_pairs(what: str, pairs: Sequence[Pair], metric: str) -> None:
     for pair in pairs[:LISTED]:
         before, after = pair.one.metrics[metric], pair.other.metrics[metric]
-        click.echo(f"  {what:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {_line(pair.one.text)}")
+        echo(f"  {what:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {_line(pair.one.text)}")
     more = len(pairs) - LISTED
     if more > 0:
-        click.echo(f"  {what:4}  … and {more} more (--json has all)")
+        echo(f"  {what:4}  … and {more} more (--json has all)")
 
 
 def _line(text: str) -> str:
@@ -101,16 +99,16 @@ def _line(text: str) -> str:
 
 def print_question(run: Run, question: QuestionResult) -> None:
     """What became of a question in a run: its hits in order, and which of them were expected."""
-    click.echo(click.style(f"{_name(run)}: {question.id}  {_line(question.text)}", bold=True))
+    echo(f"{_name(run)}: {question.id}  {_line(question.text)}", bold=True)
     grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
-    click.echo(f"  expected: {grades}")
+    echo(f"  expected: {grades}")
     scores = ", ".join(f"{name} {value:.3f}" for name, value in question.metrics.items())
-    click.echo(f"  {scores}, {question.latency_ms:.1f} ms")
+    echo(f"  {scores}, {question.latency_ms:.1f} ms")
     for rank, hit in enumerate(question.hits, 1):
         mark = f"  finds {', '.join(hit.finds)}" if hit.finds else ""
         leak = "  LEAK" if hit.id in question.leaks else ""
         scored = f"score {hit.score:.3f}  similarity {hit.similarity:.3f}"
-        click.echo(f"  {rank:2}. {scored}  [{hit.id}]  {_line(hit.title)}{mark}{leak}")
+        echo(f"  {rank:2}. {scored}  [{hit.id}]  {_line(hit.title)}{mark}{leak}")
 
 
 def write_report(path: Path, runs: Sequence[Run], metric: str) -> None:
@@ -123,4 +121,4 @@ def write_report(path: Path, runs: Sequence[Run], metric: str) -> None:
         path.write_text(report_page(runs, metric), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"The report {path} can't be written: {error.strerror}.") from error
-    click.echo(f"The report is in {path}", err=True)
+    echo(f"The report is in {path}", err=True)

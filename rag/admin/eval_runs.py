@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rag.admin.console import command, counted, print_json
+from rag.admin.console import command, counted, echo, print_json
 from rag.admin.eval_output import (
     comparison_json,
     print_comparison,
@@ -53,9 +53,9 @@ async def runs_command(settings: Settings, *, as_json: bool) -> None:
     elif readable:
         print_runs(readable)
     elif not summaries:
-        click.echo("There are no runs yet; refdesk-admin eval PATH makes one.")
+        echo("There are no runs yet; refdesk-admin eval PATH makes one.")
     if others := len(summaries) - len(readable):
-        click.echo(f"Left out: {counted(others, 'run')} of another version of refdesk.", err=True)
+        echo(f"Left out: {counted(others, 'run')} of another version of refdesk.", err=True)
 
 
 @command("show")
@@ -136,9 +136,9 @@ def _question(run: Run, id_: str) -> QuestionResult:
 
 def _print_run(run: Run) -> None:
     summary = run.summary
-    click.echo(f"Run {run.id}: {summary.set}, profile {summary.profile}, mode {summary.mode}")
+    echo(f"Run {run.id}: {summary.set}, profile {summary.profile}, mode {summary.mode}")
     for name, value in summary.model_dump(mode="json", exclude={"set", "profile", "mode", "metrics"}).items():
         for key, one in value.items() if isinstance(value, dict) else [("", value)]:
-            click.echo(f"  {f'{name} {key}'.strip():24} {one}")
+            echo(f"  {f'{name} {key}'.strip():24} {one}")
     for name, value in summary.metrics.items():
-        click.echo(f"  {name:24} {value:.4f}")
+        echo(f"  {name:24} {value:.4f}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
-from rag.admin.console import asker_named, collection_option, command, language_option, print_json
+from rag.admin.console import asker_named, collection_option, command, echo, language_option, print_json
 from rag.admin.eval_output import (
     comparison_json,
     print_comparison,
@@ -158,7 +158,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     _say_what_was_left_out(judged, room)
     complaints += [complaint for run in runs for complaint in complaints_about(run, floors)]
     for complaint in complaints:
-        click.echo(complaint, err=True)
+        echo(complaint, err=True)
     return FAILED if complaints else 0
 
 
@@ -182,10 +182,10 @@ def _print(
 
 def _say_what_was_left_out(judged: JudgedSet, room: Room) -> None:
     if judged.left_out:
-        click.echo(f"Left out: {judged.left_out} without a question or a judgement.", err=True)
+        echo(f"Left out: {judged.left_out} without a question or a judgement.", err=True)
     if room.absent:
         names = ", ".join(sorted(room.absent)[:NAMED]) + (", …" if len(room.absent) > NAMED else "")
-        click.echo(f"Documents that could not be ingested, and that nothing finds: {names}", err=True)
+        echo(f"Documents that could not be ingested, and that nothing finds: {names}", err=True)
 
 
 def complaints_about(run: Run, floors: Mapping[str, float]) -> list[str]:

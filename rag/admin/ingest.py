@@ -13,7 +13,7 @@ import click
 from rag.access import same
 from rag.admin.access import access_options, said
 from rag.admin.acts import access_act, recorded
-from rag.admin.console import collection_option, command, language_option, print_json
+from rag.admin.console import collection_option, command, echo, language_option, print_json
 from rag.admin.progress import shown_progress
 from rag.embed.open import open_embedder
 from rag.ingest.rights import Rights, Said
@@ -158,11 +158,11 @@ def rights_of(settings: Settings, asked: Said | None = None, *, set_access: bool
 
 
 def _summarise(report: Report, collection: Collection, *, quiet: bool) -> None:
-    click.echo(", ".join(f"{count} {kind}" for kind, count in report.counts.items()), err=quiet)
+    echo(", ".join(f"{count} {kind}" for kind, count in report.counts.items()), err=quiet)
     if report.visibility:
-        click.echo(report.visibility, err=quiet)
+        echo(report.visibility, err=quiet)
     if report.for_nobody:
-        click.echo(
+        echo(
             f"Nobody sees {report.for_nobody} of them yet: new sources of {collection.name} are "
             f"{collection.visibility} unless --visibility says otherwise. Let a group see them with "
             "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
@@ -170,7 +170,7 @@ def _summarise(report: Report, collection: Collection, *, quiet: bool) -> None:
             err=quiet,
         )
     for note in report.notes:
-        click.echo(f"Note: {note}", err=True)
+        echo(f"Note: {note}", err=True)
 
 
 def _json(outcome: Outcome) -> dict[str, Any]:

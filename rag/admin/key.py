@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag.admin.acts import Act, recorded
-from rag.admin.console import command, print_json, print_table
+from rag.admin.console import command, echo, print_json, print_table
 from rag.errors import NotFoundError, StoreError
 from rag.keys import ApiKey, Keys, keys_file, new_secret, read_keys, written
 from rag.settings import MAX_ENTRIES, SEARCH_SCOPE, bare_name
@@ -76,7 +76,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         ]
         print_table([("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL"), *rows])
     else:
-        click.echo("There are no keys yet; refdesk-admin key create makes one.")
+        echo("There are no keys yet; refdesk-admin key create makes one.")
 
 
 @command("revoke", of_tenant=False)
@@ -89,7 +89,7 @@ async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None
     if as_json:
         print_json({"revoked": id_})
     else:
-        click.echo(f"Revoked the key {id_}.")
+        echo(f"Revoked the key {id_}.")
 
 
 @command("rotate", of_tenant=False)
@@ -163,13 +163,13 @@ def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
         if as_json:
             print_json(_json(key) | {"key": written(key, secret)})
             return
-        click.echo(written(key, secret))
+        echo(written(key, secret))
     except OSError as error:
         raise StoreError(
             f"The key {key.id} was made, and could not be shown: {error.strerror}. Nobody has it; "
             f"refdesk-admin key revoke {key.id} ends it."
         ) from error
-    click.echo(f"Key {key.id}, valid until {_until(key)}. It is not shown again.", err=True)
+    echo(f"Key {key.id}, valid until {_until(key)}. It is not shown again.", err=True)
 
 
 def _until(key: ApiKey) -> str:

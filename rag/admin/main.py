@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from typing import cast
 
 import click
 
+from rag.admin.console import echo
 from rag.errors import ConfigurationError, InvalidRequestError, RefdeskError
 
 FAILED = 1
@@ -65,19 +66,21 @@ def main() -> None:
     try:
         sys.exit(commands(standalone_mode=False))
     except click.ClickException as error:
-        error.show()
+        said = StringIO()
+        error.show(said)
+        echo(said.getvalue().removesuffix("\n"), err=True)
         sys.exit(error.exit_code)
     except click.Abort:
-        click.echo("Interrupted. What was written stays; run the same command again to go on.", err=True)
+        echo("Interrupted. What was written stays; run the same command again to go on.", err=True)
         sys.exit(INTERRUPTED)
     except (ConfigurationError, InvalidRequestError) as error:
-        click.echo(f"refdesk-admin: {error}", err=True)
+        echo(f"refdesk-admin: {error}", err=True)
         sys.exit(MISUSE)
     except RefdeskError as error:
-        click.echo(f"refdesk-admin: {error}", err=True)
+        echo(f"refdesk-admin: {error}", err=True)
         sys.exit(FAILED)
     except OSError as error:
-        click.echo(f"refdesk-admin: {_what_failed(error)}", err=True)
+        echo(f"refdesk-admin: {_what_failed(error)}", err=True)
         sys.exit(FAILED)
 
 

@@ -6,10 +6,10 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-import click
 from tqdm import tqdm
 
-from rag.admin.console import counted
+from rag.admin.console import counted, echo
+from rag.hidden import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Lines:
 
     def started(self, files: int) -> None:
         """Say how many files there are."""
-        click.echo(counted(files, "file"), err=True)
+        echo(counted(files, "file"), err=True)
 
     def embedded(self, chunks: int) -> None:
         """Say nothing: the file's own line follows."""
@@ -45,7 +45,7 @@ class Lines:
     def finished(self, outcome: Outcome) -> None:
         """Say what became of a file."""
         if outcome.outcome != "unchanged":
-            click.echo(outcome_line(outcome), err=True)
+            echo(outcome_line(outcome), err=True)
 
 
 class Bar:
@@ -72,7 +72,7 @@ class Bar:
     def finished(self, outcome: Outcome) -> None:
         """Move on by a file."""
         if outcome.outcome not in {"added", "replaced", "unchanged"}:
-            self._bar.write(outcome_line(outcome), file=sys.stderr)
+            _write_above(outcome_line(outcome))
         if outcome.outcome != "removed":  # not counted at the start either
             self._bar.update()
 
@@ -102,7 +102,7 @@ class EvaluationProgress:
     def finished(self, outcome: Outcome) -> None:
         """Say what became of a document that was not ingested."""
         if outcome.outcome == "skipped":
-            tqdm.write(outcome_line(outcome), file=sys.stderr)
+            _write_above(outcome_line(outcome))
         self._step()
 
     def began(self, contender: Contender, questions: int) -> None:
@@ -121,7 +121,7 @@ class EvaluationProgress:
 
     def _begin(self, what: str, total: int, things: str) -> None:
         self.close()
-        click.echo(what, err=True)
+        echo(what, err=True)
         self._bar = _bar(total, things)
 
     def _step(self) -> None:
@@ -145,9 +145,15 @@ def _bar(total: int, things: str) -> tqdm[NoReturn]:
     return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
 
 
+def _write_above(line: str) -> None:
+    """A line on standard error, where bars that are there go on below it."""
+    with tqdm.external_write_mode(file=sys.stderr):
+        echo(line, err=True)
+
+
 def outcome_line(outcome: Outcome) -> str:
     """What became of a file, on one line."""
     stored = outcome.outcome in {"added", "replaced"}
     chunks = f" ({counted(outcome.chunks, 'chunk')})" if stored else ""
     reason = f": {outcome.reason}" if outcome.reason else ""
-    return f"{outcome.outcome:9} {outcome.path}{chunks}{reason}"
+    return in_one_line(f"{outcome.outcome:9} {outcome.path}{chunks}{reason}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rag.admin.acts import Act, access_state, recorded
-from rag.admin.console import collection_option, command, counted, print_json
+from rag.admin.console import collection_option, command, counted, echo, print_json
 from rag.admin.sources import open_collections
 from rag.admin.status import folder_bytes
 from rag.store.writer import open_writer
@@ -50,9 +50,9 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
     for one in purged:
         kept = f"{counted(one.sources, 'source')} and {counted(one.chunks, 'chunk')}"
         freed = f"{one.freed_bytes / 1e6:.1f} MB freed"
-        click.echo(f"{one.name}: {kept} written anew with their indexes, older versions dropped, {freed}.")
+        echo(f"{one.name}: {kept} written anew with their indexes, older versions dropped, {freed}.")
     if not purged:
-        click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+        echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
 
 
 async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:

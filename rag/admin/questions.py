@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rag.admin.console import collection_option, command, counted, print_json
+from rag.admin.console import collection_option, command, counted, echo, print_json
 from rag.admin.sources import open_collections
 from rag.errors import ConfigurationError, NotReadyError
 from rag.evaluate.sets.handwritten import new_file, skeletons
@@ -48,7 +48,7 @@ async def new_command(
     if as_json:
         print_json({"file": str(file), "questions": len(found)})
     else:
-        click.echo(
+        echo(
             f"{file} has room for {counted(len(found), 'question')}. "
             f"Write them, then: refdesk-admin eval {shlex.quote(str(file))}"
         )

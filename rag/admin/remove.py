@@ -8,7 +8,7 @@ import click
 
 from rag.admin.acts import Act, access_state, recorded
 from rag.admin.collection import removed
-from rag.admin.console import collection_option, command, counted, print_json
+from rag.admin.console import collection_option, command, counted, echo, print_json
 from rag.admin.sources import means, open_collections
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.settings import DEFAULT_COLLECTION
@@ -65,9 +65,9 @@ async def remove_command(
     if as_json:
         print_json({"removed": gone, "forgotten": len(named) if forget else 0})
         return
-    click.echo(f"{counted(len(gone), 'source')} removed from {collection}.")
+    echo(f"{counted(len(gone), 'source')} removed from {collection}.")
     if forget:
-        click.echo(f"Forgot {counted(len(named), 'access record')}.")
+        echo(f"Forgot {counted(len(named), 'access record')}.")
 
 
 def _act(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import anyio
 import click
 
-from rag.admin.console import collection_option, command, print_json
+from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.explain_output import explanation
 from rag.admin.search_report import search_report
 from rag.errors import ConfigurationError
@@ -108,9 +108,9 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         return
     print_results(reply)
     if explain or fates:
-        click.echo("\n".join(["", *explanation(answer, fates)]))
+        echo("\n".join(["", *explanation(answer, fates)]))
     if report:
-        click.echo(f"Wrote {report}.", err=True)
+        echo(f"Wrote {report}.", err=True)
 
 
 async def _write(report: Path, page: str) -> None:
@@ -129,16 +129,16 @@ def _fate_json(fate: Fate) -> dict[str, Any]:
 def print_results(reply: SearchReply) -> None:
     """A reply for people: each passage under where it stands, or all as one text."""
     if reply.context:
-        click.echo(f"{reply.context}\n")
+        echo(f"{reply.context}\n")
     for number, result in enumerate(reply.results, 1):
-        click.echo(click.style(f"{number}. {_place(result)}", bold=True))
-        click.echo(f"   {result.citation}  score {result.score:.2f}  similarity {result.similarity:.3f}")
+        echo(f"{number}. {_place(result)}", bold=True)
+        echo(f"   {result.citation}  score {result.score:.2f}  similarity {result.similarity:.3f}")
         for line in (result.text or "").splitlines():
             wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
-            click.echo(wrapped if line.strip() else "")
-        click.echo()
+            echo(wrapped if line.strip() else "")
+        echo()
     for note in reply.notes:
-        click.echo(f"Note: {note}")
+        echo(f"Note: {note}")
 
 
 def _place(result: HitRecord) -> str:

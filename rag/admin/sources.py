@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rag.admin.console import collection_option, command, print_json, print_table
+from rag.admin.console import collection_option, command, echo, print_json, print_table
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.hidden import in_one_line
 from rag.ingest.recorded import local_path
 from rag.search.uris import NOT_FOUND, parse_id
 from rag.store.reader import Reader
@@ -40,7 +41,7 @@ async def sources_command(settings: Settings, *, collection: str | None, as_json
     elif sources:
         print_table([("ID", "COLLECTION", "CHUNKS", "PATH", "TITLE"), *map(_row, sources)])
     else:
-        click.echo("There are no sources yet; bring some in with refdesk-admin ingest PATH.")
+        echo("There are no sources yet; bring some in with refdesk-admin ingest PATH.")
 
 
 @command("source")
@@ -142,9 +143,9 @@ def _print_source(details: dict[str, Any], shown: str) -> None:
     named = [*details.items(), *(("metadata", f"{key}: {value}") for key, value in metadata.items())]
     for key, value in named:
         if value:
-            click.echo(f"{key:12} {value}")
+            echo(in_one_line(f"{key:12} {value}"))
     for heading in outline:
-        click.echo(f"{'  ' * heading['level']}{heading['title']}")
-    click.echo(f"\n{shown}")
+        echo(f"{'  ' * heading['level']}{heading['title']}")
+    echo(f"\n{shown}")
     if rest := details["length"] - len(shown):
-        click.echo(f"[{rest} more characters; --text prints all]")
+        echo(f"[{rest} more characters; --text prints all]")

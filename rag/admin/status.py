@@ -7,9 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from rag.admin.console import command, print_json, print_table
+from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.sources import open_collections
 from rag.tenants import tenant_of
 
@@ -33,13 +31,13 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json({"data": str(settings.data), "bytes": disk, "collections": collections})
         return
-    click.echo(f"Data folder  {settings.data} ({disk / 1e6:.1f} MB)")
-    click.echo(f"Tenant       {tenant_of(settings)}")
-    click.echo(f"Embedder     {settings.embedder.provider} {settings.embedder.model}".rstrip())
+    echo(f"Data folder  {settings.data} ({disk / 1e6:.1f} MB)")
+    echo(f"Tenant       {tenant_of(settings)}")
+    echo(f"Embedder     {settings.embedder.provider} {settings.embedder.model}".rstrip())
     if not collections:
-        click.echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+        echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
         return
-    click.echo()
+    echo()
     columns = ("name", "sources", "chunks", "unindexed", "language")
     rows = [
         (*(one[column] for column in columns), one["embedder"]["model"], ", ".join(one["indexes"]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rag.admin.acts import Act, recorded
-from rag.admin.console import command, counted, print_json, print_table
+from rag.admin.console import command, counted, echo, print_json, print_table
 from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
 from rag.settings import valid_name
@@ -42,9 +42,7 @@ async def create_command(settings: Settings, *, name: str, as_json: bool) -> Non
     if as_json:
         print_json({"name": name})
     else:
-        click.echo(
-            f"Made the tenant {name}. Bring documents in with refdesk-admin ingest --tenant {name} PATH."
-        )
+        echo(f"Made the tenant {name}. Bring documents in with refdesk-admin ingest --tenant {name} PATH.")
 
 
 @command("list", of_tenant=False)
@@ -59,7 +57,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         rows = [(tenant, ", ".join(theirs) or "-") for tenant, theirs in names.items()]
         print_table([("TENANT", "COLLECTIONS"), *rows])
     else:
-        click.echo("There are no tenants yet; the first comes with refdesk-admin ingest PATH.")
+        echo("There are no tenants yet; the first comes with refdesk-admin ingest PATH.")
 
 
 @command("remove", of_tenant=False)
@@ -82,7 +80,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
     if as_json:
         print_json({"removed": name, "collections": held})
     else:
-        click.echo(f"Removed the tenant {name} with {counted(len(collections), 'collection')}.")
+        echo(f"Removed the tenant {name} with {counted(len(collections), 'collection')}.")
 
 
 async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...]:

@@ -6,6 +6,7 @@ import json
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rag.hidden import in_one_line
 from rag.records import Usage
 from rag.search.untrusted import label
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def one_line(text: str) -> str:
-    """All of a text on one line, without what can't be seen; terminals take nothing in it for a command."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """All of a text on one line with single blanks; terminals take nothing in it for a command."""
+    return " ".join(in_one_line(text).split())
 
 
 def place(hit: Hit) -> str:
