@@ -30,7 +30,7 @@ def full(desk_at: Callable[[Path], Desk], small_disk: SmallDisk) -> Desk:
     docs.mkdir()
     for name in ("leave", "travel"):
         (docs / f"{name}.md").write_text(f"# {name}\n\nAll about {name}.\n")
-    made.run("ingest", docs)
+    made.run("ingest", docs, "--visibility", "tenant")
     small_disk.fill()
     return made
 
@@ -71,6 +71,21 @@ def test_each_key_can_be_revoked_on_a_full_disk_and_the_log_has_it(full: Desk, s
     assert [one["act"] for one in full.json("audit", "show", "--act", "key revoke")["acts"]] == [
         "key revoke"
     ] * 3
+
+
+def test_rights_can_be_taken_away_on_a_full_disk_again_and_again(full: Desk, small_disk: SmallDisk) -> None:
+    assert {one["title"] for one in full.json("search", "all about leave")["results"]} == {"leave", "travel"}
+    for user in ("ann", "bob"):
+        assert full.run("access", "revoke", "*.md", "--from", f"user:{user}").stderr.count("\n") <= 1
+        small_disk.fill()
+        seen = full.json("search", "all about leave", "--user", user)["results"]
+        assert seen == []
+    assert len(full.json("search", "all about leave", "--user", "mia")["results"]) == 2
+    full.run("access", "set", "*/leave.md", "--visibility", "restricted")
+    left = full.json("search", "all about leave", "--user", "mia")["results"]
+    assert [one["title"] for one in left] == ["travel"]
+    acts = [one["act"] for one in full.json("audit", "show", "--act", "access")["acts"]]
+    assert sorted(acts) == ["access revoke"] * 2 + ["access set"]
 
 
 def test_without_its_reserve_nothing_would_be_revoked(full: Desk, small_disk: SmallDisk) -> None:
