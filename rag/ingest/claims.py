@@ -35,14 +35,16 @@ class Claims:
     def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
         """What to record of these folders, by URI: what they are ingested with now, as far as it is new.
 
-        Without `set_access` it can only become narrower than what they were ingested with before.
+        Without `set_access` it can only become narrower than what they, and folders in them, were ingested
+        with before.
         """
         remembered = dict(self._recorded.folders)
         if asked := self.rights.asked:
             wanted = asked.record(self.rights.usual)
             for uri in (folder.as_uri() for folder in folders):
-                before = wanted if self.rights.set_access else remembered.get(uri, wanted)
-                remembered[uri] = narrower(before, wanted) or wanted
+                for one in [uri, *(below for below in remembered if below.startswith(f"{uri}/"))]:
+                    before = wanted if self.rights.set_access else remembered.get(one, wanted)
+                    remembered[one] = narrower(before, wanted) or wanted
                 if not same(remembered[uri], wanted):
                     self._narrowed_folders[uri] = remembered[uri]
         self.rights = replace(self.rights, folders=remembered)
@@ -61,8 +63,9 @@ class Claims:
             return claim
         if source:
             self.note_kept(source, path)
-        if source and source.record.content == content:
-            return replace(claim, moved_rules=self._other_rules(source, path))
+        own = self._recorded.by_id.get(id_)
+        if own and own.content == content:  # it is clear which record is its own, also if it was gone
+            return replace(claim, moved_rules=source is not None and self._other_rules(source, path))
         narrowing = self._recorded.alike(id_, path.as_uri(), content)
         if narrowing is NONE and source is None:
             narrowing = self._recorded.folder_others(path.as_uri(), claim.access)

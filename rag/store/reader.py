@@ -408,6 +408,8 @@ class Reader:
                 rows = (await catalog.query().to_arrow()).to_pylist()
                 self._collections = tuple(sorted(map(collection_record, rows), key=lambda one: one.name))
                 self._version = version
+                self._open.clear()  # what has the name of something that was removed is something else
+                self._access.clear()
         return tuple(one for one in self._collections if one.tenant == tenant)
 
     async def open(self, collection: Collection) -> CollectionReader:

@@ -203,6 +203,20 @@ async def test_a_file_that_was_absent_for_a_run_comes_back_with_its_rights_and_i
     assert (await archive.access())["hr/salaries.md"] == HR
 
 
+async def test_a_folder_that_comes_back_as_it_was_has_all_its_rights_again(archive: Archive) -> None:
+    archive.write("hr/rules.md", "# Rules\n\nLeave ends in March.\n")
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    before = await archive.access()
+    archive.move("hr", "../away")
+    await archive.ingest()
+    archive.move("../away", "hr")
+    await archive.ingest()
+    assert (
+        await archive.access() == before == {"hr/salaries.md": HR, "hr/rules.md": TENANT, "menu.md": TENANT}
+    )
+
+
 async def test_a_file_that_comes_back_under_another_name_is_no_wider(archive: Archive) -> None:
     await archive.ingest()
     await archive.give("hr/salaries.md", ONLY_HR)
@@ -279,6 +293,16 @@ async def test_a_folder_s_rights_hold_for_what_appears_in_it_later(archive: Arch
     archive.write("hr/deep/new.md", "# New\n\nSomething else.\n")
     await archive.ingest()
     assert await archive.access() == {"hr/salaries.md": HR, "hr/deep/new.md": HR, "menu.md": TENANT}
+
+
+async def test_what_a_folder_above_is_ingested_with_narrows_what_a_folder_in_it_was(archive: Archive) -> None:
+    archive.write("hr/open/a.md", "# A\n\nOpen to all.\n")
+    await archive.ingest("hr/open", asked=Said("tenant"))
+    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
+    archive.write("hr/open/b.md", "# B\n\nNew in there.\n")
+    await archive.ingest()
+    assert (await archive.access())["hr/open/a.md"] == TENANT
+    assert (await archive.access())["hr/open/b.md"] == HR
 
 
 async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archive: Archive) -> None:
