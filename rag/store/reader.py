@@ -444,7 +444,8 @@ class Reader:
             database = cast("lancedb.AsyncConnection", self._database)
             with engine_errors("opening access records"):
                 table = await database.open_table(schema.access_table(tenant))
-            self._access[tenant] = AccessReader(table, timedelta(seconds=self._timeout_seconds))
+            opened = AccessReader(table, timedelta(seconds=self._timeout_seconds))
+            self._access.setdefault(tenant, opened)  # another task may have been faster; all go by one
         return self._access[tenant]
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:

@@ -10,8 +10,8 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.records import Access, EmbedderIdentity, Mode, Principal, SearchRequest
 from rag.store import schema
 from rag.store.connection import connect
-from rag.store.reader import CollectionReader
-from rag.store.writer import ensure_collection, open_writer
+from rag.store.reader import CollectionReader, Reader
+from rag.store.writer import drop_tenant, ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -308,6 +308,18 @@ async def test_a_source_whose_copies_are_stale_the_other_way_is_missing_but_safe
     await shelf.small.recorded(shelf.data, source.id, Access("tenant"))
     assert (await _found(desk, BOB), desk.alarms) == (set(), 0)
     assert await _titles(desk, BOB) == ["a"]
+
+
+async def test_a_tenant_that_is_made_again_has_no_rights_of_before(shelf: Shelf) -> None:
+    before = await shelf.put("a", "pendulum one")
+    desk = shelf.desk()
+    assert await _found(desk, BOB) == {"a"}
+    reader = Reader(shelf.data, timeout_seconds=15)
+    await drop_tenant(shelf.data, "default", await reader.collections("default"))
+    after = await shelf.put("a", "pendulum one", access=ONLY_ANN)  # in as many versions as before
+    assert after.id == before.id
+    assert await _found(desk, BOB) == set()
+    assert await _found(desk, ANN) == {"a"}
 
 
 @pytest.mark.parametrize("mode", MODES)
