@@ -318,6 +318,7 @@ async def test_a_tenant_that_is_made_again_has_no_rights_of_before(shelf: Shelf)
     await drop_tenant(shelf.data, "default", await reader.collections("default"))
     after = await shelf.put("a", "pendulum one", access=ONLY_ANN)  # in as many versions as before
     assert after.id == before.id
+    await _refusal(desk, BOB, after.id)
     assert await _found(desk, BOB) == set()
     assert await _found(desk, ANN) == {"a"}
 
