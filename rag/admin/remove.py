@@ -9,7 +9,7 @@ import click
 from rag.admin.acts import Act, access_state, recorded
 from rag.admin.collection import removed
 from rag.admin.console import collection_option, command, counted, echo, print_json
-from rag.admin.sources import means, open_collections
+from rag.admin.sources import meant, open_collections
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.settings import DEFAULT_COLLECTION
 from rag.store.folder import spending_reserve
@@ -82,8 +82,7 @@ def _act(
 
 
 def _named(name: str, known: Mapping[str, str], collection: str) -> list[str]:
-    found = [id_ for id_, uri in known.items() if means(name, id_, uri)]
-    if not found:
+    if not (found := meant(name, known)):
         raise NotFoundError(
             f"No source in {collection} has the id or path {name!r}; refdesk-admin sources lists them all."
         )

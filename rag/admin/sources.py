@@ -19,7 +19,7 @@ from rag.store.reader import Reader
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rag.records import Source
     from rag.settings import Settings
@@ -91,28 +91,38 @@ def named_sources(
         InvalidRequestError: one is wanted and several are meant.
     """
     found: dict[str, tuple[Place, StoredSource]] = {}
+    by_id = {pair[1].source.id: pair for pair in known}
+    uris = {id_: stored.source.uri for id_, (_, stored) in by_id.items()}
     for name in names:
-        meant = [pair for pair in known if means(name, pair[1].source.id, pair[1].source.uri)]
-        if not meant:
+        if not (ids := meant(name, uris)):
             raise NotFoundError(
                 f"No source has the id or path {name!r}; refdesk-admin sources lists them all."
             )
-        found |= {pair[1].source.id: pair for pair in meant}
+        found |= {id_: by_id[id_] for id_ in ids}
     if just_one and len(found) > 1:
         raise InvalidRequestError(f"{len(found)} sources are meant; name one.")
     return list(found.values())
 
 
-def means(name: str, id_: str, uri: str) -> bool:
-    """Whether a name means a source: its id or URI, its file, a folder above it, or a pattern of its path."""
+def meant(name: str, uris: Mapping[str, str]) -> list[str]:
+    """The ids of the sources, given with their URIs, that a name means.
+
+    That is an id, a URI, a file or a folder; where it is none of these, a pattern of paths. So a file that
+    is called a[1].md means itself.
+    """
+    file = os.path.realpath(name)
+    exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, local_path(uri), file)]
+    if exact or not set(name) & set("*?["):
+        return exact
+    pattern = name if name.startswith("/") else f"*/{name}"
+    return [id_ for id_, uri in uris.items() if fnmatchcase(local_path(uri), pattern)]
+
+
+def _is_called(name: str, id_: str, path: str, file: str) -> bool:
     with suppress(NotFoundError):
         if parse_id(name).partition("/")[0] == id_:
             return True
-    path = local_path(uri)
-    if set(name) & set("*?["):
-        return fnmatchcase(path, name if name.startswith("/") else f"*/{name}")
-    meant = os.path.realpath(name)
-    return path == meant or path.startswith(meant.rstrip(os.sep) + os.sep)
+    return path == file or path.startswith(file.rstrip(os.sep) + os.sep)
 
 
 def source_json(source: Source) -> dict[str, Any]:
