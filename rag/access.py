@@ -100,10 +100,10 @@ def visible_to_nobody(access: Access | None) -> bool:
 
 
 def in_words(access: Access | None) -> str:
-    """Who sees a source, for people: "restricted to group:hr", "open to the tenant but user:bob"."""
+    """Who sees a source, for people: "restricted to group:hr", "open to the tenant but never to user:bob"."""
     if access is None:
         return "visible to nobody: it has no access record"
-    denied = f" but {', '.join(sorted(access.deny))}" if access.deny else ""
+    denied = f" but never to {', '.join(sorted(access.deny))}" if access.deny else ""
     if access.visibility == "tenant":
         return f"open to the tenant{denied}"
     return f"restricted to {', '.join(sorted(access.allow)) or 'nobody'}{denied}"

@@ -163,14 +163,18 @@ def _summarise(report: Report, collection: Collection, *, quiet: bool) -> None:
         echo(report.visibility, err=quiet)
     if report.for_nobody:
         echo(
-            f"Nobody sees {report.for_nobody} of them yet: new sources of {collection.name} are "
-            f"{collection.visibility} unless --visibility says otherwise. Let a group see them with "
+            f"Nobody sees {report.for_nobody} of them yet{_usual(collection)}. Let a group see them with "
             "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
             "PATH --visibility tenant.",
             err=quiet,
         )
     for note in report.notes:
         echo(f"Note: {note}", err=True)
+
+
+def _usual(collection: Collection) -> str:
+    usual = f": new sources of {collection.name} are restricted unless --visibility says otherwise"
+    return usual if collection.visibility == "restricted" else ""
 
 
 def _json(outcome: Outcome) -> dict[str, Any]:
