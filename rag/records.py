@@ -80,7 +80,8 @@ class AccessRecord:
 
     `content` is a digest of the document's bytes, `word` what it last asked for itself, empty if nothing.
     `present` is whether there is a source now. `copied` is whether the chunks hold labels of this revision;
-    until they do, searches go by the record. A folder has neither content nor a collection.
+    until they do, searches go by the record. A folder has neither content nor a collection. `former` are
+    contents and URIs that the document had before, the latest first.
     """
 
     id: str
@@ -91,6 +92,7 @@ class AccessRecord:
     word: str = ""
     present: bool = True
     copied: bool = True
+    former: tuple[str, ...] = ()
 
     @property
     def is_folder(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access import in_words, is_narrowed, narrower, same
-from rag.ingest.recorded import NONE, local_path, path_of
+from rag.ingest.recorded import NONE, local_path, path_of, renamed_folders
 from rag.store.schema import Claim
 
 if TYPE_CHECKING:
@@ -50,6 +50,17 @@ class Claims:
         self.rights = replace(self.rights, folders=remembered)
         return {uri: one for uri, one in remembered.items() if one != self._recorded.folders.get(uri)}
 
+    def follow(self, moved: Iterable[tuple[str, str]]) -> dict[str, Access]:
+        """What to record of folders that were renamed: what they were ingested with goes along."""
+        folders = dict(self.rights.folders)
+        for old, new in renamed_folders(moved, folders).items():
+            here = folders.get(new, folders[old])
+            folders[new] = narrower(here, folders[old]) or here
+            if not same(folders[new], here):
+                self._narrowed_folders[new] = folders[new]
+        before, self.rights = self.rights.folders, replace(self.rights, folders=folders)
+        return {uri: one for uri, one in folders.items() if one != before.get(uri)}
+
     def of_document(
         self, path: Path, metadata: Mapping[str, str], content: str, id_: str, source: KnownSource | None
     ) -> Claim:
@@ -61,16 +72,19 @@ class Claims:
         claim = self.rights.claim(path, metadata, content)
         if claim.set_access:
             return claim
+        if source and source.record.content == content:
+            return replace(claim, moved_rules=self._moved_rules(source, path))
         if source:
             self.note_kept(source, path)
         own = self._recorded.by_id.get(id_)
-        if own and own.content == content:  # it is clear which record is its own, also if it was gone
-            return replace(claim, moved_rules=source is not None and self._other_rules(source, path))
-        narrowing = self._recorded.alike(id_, path.as_uri(), content)
+        if own and own.content == content:  # it was gone, and it is clear which record is its own
+            return replace(claim, moved_rules=self._said_anew(path))
+        narrowing = self._recorded.alike(id_, path.as_uri(), content, claim.access)
         if narrowing is NONE and source is None:
-            narrowing = self._recorded.folder_others(path.as_uri(), claim.access)
+            narrowing = self._recorded.could_be(path.as_uri(), claim.access)
         self._why[path.as_uri()] = narrowing.why
-        return replace(claim, narrowed_by=narrowing.ids)
+        back = source is None and id_ in self._recorded.by_id
+        return replace(claim, narrowed_by=narrowing.ids, moved_rules=back and self._said_anew(path))
 
     def of_moved(self, source: KnownSource, path: Path, candidates: frozenset[str]) -> Claim:
         """That of a document that moved as it is: it takes its rights along.
@@ -83,14 +97,23 @@ class Claims:
         claim = Claim(place, content=record.content, word=record.word, narrowed_by=candidates - {source.id})
         if self.rights.set_access:
             return replace(claim, set_access=place is not None)
-        self.note_kept(source, path)
-        return replace(claim, moved_rules=self._other_rules(source, path))
+        return replace(claim, moved_rules=self._moved_rules(source, path))
 
-    def _other_rules(self, source: KnownSource, path: Path) -> bool:
-        """Whether a source moved to a place of which something else was said than of its old one."""
-        if source.uri == path.as_uri():
-            return False
+    def _moved_rules(self, source: KnownSource, path: Path) -> bool:
+        """Whether a source moved to a place of which something else was said than of its old one.
+
+        One that keeps its rights though something else is said of it now is noted.
+        """
         before = self.rights.of_place(Path(local_path(source.uri)), asked=False)
+        place = self.rights.of_place(path)
+        if source.uri != path.as_uri() and place is not None and not same(before, place):
+            return True
+        self.note_kept(source, path)
+        return False
+
+    def _said_anew(self, path: Path) -> bool:
+        """Whether this run says something else of a place than was said of it before."""
+        before = replace(self.rights, folders=self._recorded.folders).of_place(path, asked=False)
         place = self.rights.of_place(path)
         return place is not None and not same(before, place)
 
@@ -103,27 +126,35 @@ class Claims:
     def remarks(self, uri: str, claim: Claim, record: AccessRecord) -> Iterator[str]:
         """What is not as one would expect of the rights that a source has got."""
         before, access = self._recorded.by_id.get(record.id), record.access
+        kept = before and same(before.access, access)
         if before and not before.present:
-            yield "it is back, with the rights that it had"
-        if before and not same(before.access, access):
-            yield f"now {in_words(access)}"
+            yield "it is back, with the rights that it had" if kept else "it is back"
+        if before and not kept:
+            why = self._why.get(uri)
+            yield f"now {in_words(access)}" + (f": {why}" if why else "")
         elif before is None and not same(claim.access, access):
             yield f"{in_words(access)}: {self._why.get(uri) or 'others have narrower rights'}"
         if claim.asked and not same(claim.asked, access) and (before is None or before.word != claim.word):
-            yield f"it asks to be {in_words(claim.asked)}, and is {in_words(access)}"
+            yield f"it asks to be {in_words(claim.asked)}, which would let in more; it is {in_words(access)}"
 
     def notes(self, paths: Iterable[Path]) -> Iterator[str]:
         """What must be known of the rights of the run as a whole."""
         for uri, access in self._narrowed_folders.items():
             yield (
-                f"New files in {path_of(uri)} are {in_words(access)}, as it was ingested before; "
+                f"New files in {path_of(uri)} are {in_words(access)}: that folder was ingested so before. "
                 "--set-access changes that."
             )
         for pattern in self.rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."
         if self._kept:
             wider = sum(1 for access, place in self._kept if is_narrowed(place, access))
+            number = len(self._kept)
+            kept = (
+                "1 source that was there keeps its"
+                if number == 1
+                else f"{number} sources that were there keep their"
+            )
             yield (
-                f"Sources that are there keep the rights that they have: {len(self._kept)}, of which {wider} "
-                "are wider than is said now. --set-access changes them."
+                f"{kept} rights, though this run or the rules say otherwise; {wider} of them let in more. "
+                "--set-access changes them."
             )

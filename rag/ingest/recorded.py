@@ -1,27 +1,30 @@
 """What a tenant's access records tell of the documents that a run meets: where they were, with which rights.
 
-Names are no evidence: files are renamed, moved, copied before they are removed, and edited meanwhile. So a
-document is known by its URI, or else by its content. Where that leaves it open which of several records is
-its own, it gets the rights that all of them leave.
+Files are renamed, moved, copied before they are removed, edited meanwhile, and come back from a backup. So a
+document is known by its URI, or else by its content, those that it had before included. One that is known by
+neither may still be one that is gone: of its folder, or of its name. Where it is open which of several
+records is its own, it gets the rights that all of them leave.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
+import unicodedata
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
 
 from rag.access import is_narrowed
 from rag.ingest.discover import printable
-from rag.store.writer import HIDDEN
+from rag.store.writer import HIDDEN, is_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rag.records import Access, AccessRecord
     from rag.store.writer import KnownSource
@@ -39,10 +42,7 @@ NONE = Narrowing()
 
 
 class Recorded:
-    """The records as they were when the run began; `missing` are the ids of sources whose files are gone.
-
-    `hidden` is what is kept of a URI that was purged.
-    """
+    """The records as they were when the run began. `hidden` is what is kept of a URI that was purged."""
 
     def __init__(
         self, records: Mapping[str, AccessRecord], hidden: Callable[[str], str] = lambda uri: uri
@@ -50,44 +50,59 @@ class Recorded:
         self.by_id = records
         self._hidden = hidden
         self.folders: dict[str, Access] = {}
-        self._by_content: dict[str, list[AccessRecord]] = defaultdict(list)
-        self._by_uri: dict[str, list[AccessRecord]] = defaultdict(list)
+        self._known_by: dict[str, list[AccessRecord]] = defaultdict(list)
         self._by_folder: dict[str, list[AccessRecord]] = defaultdict(list)
-        self.missing: set[str] = set()
+        self._missing: dict[str, AccessRecord] = {}
+        self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
         for one in records.values():
             if one.is_folder:
                 self.folders |= {one.uri: one.access} if one.access else {}
                 continue
-            self._by_uri[one.uri].append(one)
             self._by_folder[_folder(one.uri)].append(one)
-            if one.content:
-                self._by_content[one.content].append(one)
+            for known_by in (one.uri, one.content, *one.former):
+                self._known_by[known_by].append(one)
 
-    def alike(self, id_: str, uri: str, content: str) -> Narrowing:
-        """The other records of this content, or of this URI in other collections."""
-        places = self._by_uri[uri] + self._by_uri[self._hidden(uri)]
+    def alike(self, id_: str, uri: str, content: str, access: Access | None) -> Narrowing:
+        """The other records of this content, or of this URI, now or before."""
+        places = self._known_by[uri] + self._known_by[self._hidden(uri)]
         same_uri = [one for one in places if one.id != id_]
-        same_content = [one for one in self._by_content[content] if one.id != id_]
+        same_content = [one for one in self._known_by[content] if one.id != id_] if content else []
         if not same_uri and not same_content:
             return NONE
         ids = frozenset(one.id for one in (*same_uri, *same_content))
         if same_content:
-            return Narrowing(ids, f"its content is that of {_called(same_content[0])}")
-        return Narrowing(ids, f"so it was in the collection {same_uri[0].collection}")
+            return Narrowing(
+                ids, f"its content is or was that of {_called(_narrow_one(same_content, access))}"
+            )
+        one = _narrow_one(same_uri, access)
+        if one.uri in {uri, self._hidden(uri)}:
+            return Narrowing(ids, f"so it is in the collection {one.collection}")
+        return Narrowing(ids, f"{_called(one)} had this name before")
 
-    def folder_others(self, uri: str, access: Access | None) -> Narrowing:
-        """Those of its folder that a new document could be under another name, or else all that are there.
+    def note_missing(self, ids: Iterable[str]) -> None:
+        """The files of these sources are gone."""
+        self._missing = {id_: self.by_id[id_] for id_ in ids}
+        for one in self._missing.values():
+            self._missing_of_name[name_of(one.uri)].append(one)
 
-        It could be whatever was there and is gone. If nothing is, it is like the others of its folder only
-        where all of them have narrower rights than it would get.
+    def moved(self, record: AccessRecord, uri: str) -> None:
+        """A document is in another place now: others there are in its company."""
+        self._by_folder[_folder(uri)].append(replace(record, uri=uri))
+
+    def could_be(self, uri: str, access: Access | None) -> Narrowing:
+        """Those that a new document could be, edited under another name, or else the others of its folder.
+
+        It could be whatever was in its folder and is gone, and whatever of its name is missing anywhere. If
+        nothing is, it is like the others of its folder only where all of them have narrower rights than it
+        would get.
         """
         folders = {_folder(uri), _folder(self._hidden(uri))}
         here = [one for folder in folders for one in self._by_folder[folder] if one.uri != uri]
-        gone = [one for one in here if not one.present or one.id in self.missing]
+        gone = [one for one in here if not one.present or one.id in self._missing]
+        gone += self._missing_of_name[name_of(uri)]
         if gone:
-            return Narrowing(
-                frozenset(one.id for one in gone), f"it could be {_called(gone[0])}, which is gone"
-            )
+            called = _called(_narrow_one(gone, access))
+            return Narrowing(frozenset(one.id for one in gone), f"it could be {called}, which is gone")
         if here and all(is_narrowed(one.access, access) for one in here):
             return Narrowing(frozenset(one.id for one in here), "so are all others in its folder")
         return NONE
@@ -118,9 +133,31 @@ def moves(
     return moved
 
 
+def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str, str]:
+    """Where folders went, as the files tell that moved from one URI to another; only those that are gone."""
+    heads = {_heads(before, after) for before, after in moved}
+    candidates = {
+        folder: after + folder.removeprefix(before)
+        for before, after in heads
+        for folder in folders
+        if f"{folder}/".startswith(f"{before}/")
+    }
+    return {old: new for old, new in candidates.items() if is_gone(local_path(old))}
+
+
+def _heads(before: str, after: str) -> tuple[str, str]:
+    """Two URIs without the last parts that they have in common."""
+    same = _common_end(before, after)
+    return before.rsplit("/", same)[0], after.rsplit("/", same)[0]
+
+
 def content_digest(data: bytes) -> str:
-    """What a document's content is known by, whatever it is called and however it is read."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    """What a document's content is known by, whatever it is called and however it is read.
+
+    Byte order mark, line ends and white space at the end don't count: editors and archives change these.
+    """
+    plain = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
+    return hashlib.blake2b(plain, digest_size=16).hexdigest()
 
 
 def local_path(uri: str) -> str:
@@ -151,9 +188,26 @@ def _common_end(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
+def _narrow_one(records: Sequence[AccessRecord], access: Access | None) -> AccessRecord:
+    """One that keeps out somebody whom `access` lets in, if there is any: people are told of this."""
+    return next((one for one in records if is_narrowed(one.access, access)), records[0])
+
+
 def _called(record: AccessRecord) -> str:
     return "what was purged" if record.uri.startswith(HIDDEN) else path_of(record.uri)
 
 
+def name_of(uri: str) -> str:
+    """A file's name, as people take it for the same: without letter case, in one normal form."""
+    return _alike(uri).rpartition("/")[2]
+
+
 def _folder(uri: str) -> str:
-    return uri.rpartition("/")[0]
+    return _alike(uri).rpartition("/")[0]
+
+
+def _alike(uri: str) -> str:
+    if not is_uri(uri):
+        return uri
+    path = unquote(urlsplit(uri).path, errors="surrogateescape")
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

@@ -21,7 +21,7 @@ from rag.ingest.chunk import passages
 from rag.ingest.claims import Claims
 from rag.ingest.discover import discover, printable, read
 from rag.ingest.fields import declared_fields
-from rag.ingest.recorded import Recorded, content_digest, is_gone, local_path, moves, path_of
+from rag.ingest.recorded import Recorded, content_digest, is_gone, local_path, moves, name_of, path_of
 from rag.ingest.report import Outcome, Report
 from rag.ingest.sandbox import parse_safely
 from rag.ingest.sidecar import described, read_sidecar
@@ -182,20 +182,22 @@ class _Run:
         reads = {one.found.uri: one for found in new if (one := await self._tried(found))}
         contents = {uri: one.content for uri, one in reads.items()}
         matched = await to_thread.run_sync(moves, contents, self._known, discovery.found)
+        if folders := self._claims.follow((source.uri, uri) for uri, (source, _) in matched.items()):
+            await self._writer.remember(folders)
         light: dict[str, Moved] = {}
         for uri, (source, candidates) in matched.items():
             one = reads[uri]
             del self._known[source.uri]
             self._remarks[uri].append(f"it was {path_of(source.uri)}")
             self._moved[uri], self._could_be[uri] = source, candidates
+            self._recorded.moved(source.record, uri)
             if source.digest == one.digest and _keeps_title(source, one.found):
                 metadata = {**source.metadata, "path": printable(one.found.name)}
                 light[source.id] = Moved(
                     uri, metadata, self._claims.of_moved(source, one.found.path, candidates)
                 )
-        self._recorded.missing = {
-            one.id for one in await to_thread.run_sync(_missing, self._known, discovery)
-        }
+        left = [found.uri for found in new if found.uri not in matched]
+        self._recorded.note_missing(await to_thread.run_sync(_lost, self._known, discovery, left))
         await self._finish_moved(light)
 
     async def _finish_moved(self, light: Mapping[str, Moved]) -> None:
@@ -416,6 +418,14 @@ def _missing(known: Mapping[str, KnownSource], discovery: Discovery) -> list[Kno
         one for one in known.values() if one.uri.startswith(prefixes) and one.uri not in discovery.found
     ]
     return [one for one in absent if is_gone(local_path(one.uri))]
+
+
+def _lost(known: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
+    """The ids of sources whose files are gone: from the walked folders, or of the name of a new file."""
+    names = {*map(name_of, new)}
+    alike = [one for uri, one in known.items() if uri not in discovery.found and name_of(uri) in names]
+    elsewhere = {one.id for one in alike if is_gone(local_path(one.uri))} if names else set[str]()
+    return elsewhere | {one.id for one in _missing(known, discovery)}
 
 
 def _prefix(folder: Path) -> str:

@@ -132,7 +132,7 @@ ACCESS_SCHEMA = _schema(
         "copied": pa.bool_(),
         **LABEL_COLUMNS,
     },
-    ACCESS_COLUMNS,
+    {"former": pa.list_(pa.string()), **ACCESS_COLUMNS},
 )
 RECORD_COLUMNS = [name for name in ACCESS_SCHEMA.names if name != "labels"]
 PRESENT = "(present AND (collection <> ''))"
@@ -210,6 +210,7 @@ def access_row(record: AccessRecord) -> dict[str, Any]:
     """A row of the table of access records."""
     names = ("id", "collection", "uri", "content", "word", "present", "copied")
     row = {name: getattr(record, name) for name in names} | access_values(record.access)
+    row["former"] = list(record.former) or None
     entries = record.access.allow | record.access.deny if record.access else ()
     if any(entry.startswith("group:") for entry in entries):
         row["labels"] = [*row["labels"], GROUP_LABEL]
@@ -219,7 +220,8 @@ def access_row(record: AccessRecord) -> dict[str, Any]:
 def stored_record(row: Mapping[str, Any]) -> AccessRecord:
     """What `access_row` made a row of."""
     names = ("id", "collection", "uri", "content", "word", "present", "copied")
-    return AccessRecord(access=access_record(row), **{name: row[name] for name in names})
+    former = tuple(row["former"] or ())
+    return AccessRecord(access=access_record(row), former=former, **{name: row[name] for name in names})
 
 
 def access_values(access: Access | None) -> dict[str, Any]:

@@ -49,6 +49,7 @@ CATALOG_WAIT_SECONDS = 15
 CATALOG_COMPACTED = 32  # commits; each row is a file of its own until then, and 2,000 slow a first search
 DEFAULT_LANGUAGE: Language = "English"
 HIDDEN = "purged:"
+KEPT_FORMER = 32  # contents and URIs that a document had before; some 2 kB at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +300,13 @@ class CollectionWriter:
         async with self._access() as table:
             gone = await table.records(f"(NOT present) AND {self._mine}")
             named = [one for one in gone.values() if not one.uri.startswith(HIDDEN)]
-            await table.put([replace(one, uri=self.hidden(one.uri)) for one in named])
+            await table.put([self._nameless(one) for one in named])
             await table.purge()
         _sync_tables(self.data, self.collection, self._opened_at)
+
+    def _nameless(self, record: AccessRecord) -> AccessRecord:
+        former = (self.hidden(one) if is_uri(one) else one for one in record.former)
+        return replace(record, uri=self.hidden(record.uri), former=tuple(former))
 
     async def sweep(self) -> None:
         """Delete chunks that no source counts, mend what records say of sources, and note what is missing.
@@ -380,8 +385,19 @@ def settle(
             access = narrower(access, claim.asked)
         if claim.moved_rules or (not own.present and own.content != claim.content):
             access = narrower(access, claim.access)
-    kept = replace(own, uri=fresh.uri, content=fresh.content, word=fresh.word, present=True)
+    kept = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
     return kept if same(own.access, access) else revised(kept, access)
+
+
+def is_uri(former: str) -> bool:
+    """Whether what a document was known by is where it was, and not a digest of what it said."""
+    return ":" in former and not former.startswith(HIDDEN)
+
+
+def _former(own: AccessRecord, fresh: AccessRecord) -> tuple[str, ...]:
+    """What the document was known by until now: an older copy of it can come back from a backup."""
+    known = dict.fromkeys((own.content, own.uri, *own.former))
+    return tuple(one for one in known if one and one not in {fresh.content, fresh.uri})[:KEPT_FORMER]
 
 
 def _first(access: Access | None) -> Access | None:

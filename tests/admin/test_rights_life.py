@@ -1,0 +1,516 @@
+"""Rights survive ordinary life: renames, moves, backups, sidecars, clocks, and runs side by side.
+
+Each test does what people do to files and folders, and then asks as somebody who may not see the document
+(nobody in particular) and as somebody who may (of group hr). Nothing may have changed for either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from anyio import to_thread
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+    from tests.conftest import Scripts
+
+HR = ("--visibility", "restricted", "--allow", "group:hr")
+NOBODY, OF_HR, BOB = "", 'groups = ["hr"]', 'user = "bob"'
+OPEN = "# Open\n\nEverybody reads of days of leave here.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A desk and a folder. What a test is about comes from outside; the rest is done in its own process."""
+
+    desk: Desk
+    inside: Desk
+    folder: Path
+    config: Path
+
+    def settings(self, text: str) -> None:
+        self.config.write_text(text)
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+        return path
+
+    def ingest(self, *arguments: str | Path, paths: tuple[Path, ...] = (), code: int = 0) -> Any:  # noqa: ANN401
+        """Ingest the folder, or these paths, as people do."""
+        named = paths or (self.folder,)
+        return self.desk.json("ingest", *named, *arguments, "--config", self.config, code=code)
+
+    def shelve(self, *arguments: str | Path) -> None:
+        """Ingest where that is not what the test is about."""
+        self.inside.run("ingest", self.folder, *arguments, "--config", self.config)
+
+    def found(self, who: str, word: str = "leave") -> set[str]:
+        """The paths of what somebody finds."""
+        settings = self.config.read_text()
+        self.config.write_text(f"{settings}\n[principal]\n{who}\n")
+        reply = self.inside.json("search", word, "--limit", "100", "--config", self.config)
+        self.config.write_text(settings)
+        return {hit["metadata"]["path"] for hit in reply["results"]}
+
+    def records(self) -> dict[str, Any]:
+        """The access records by the sources' paths."""
+        sources = self.inside.json("sources")["sources"]
+        shown = self.inside.run("access", "show", *(one["id"] for one in sources), "--json").stdout
+        access = {one["id"]: one["access"] for one in map(json.loads, shown.splitlines())}
+        return {one["metadata"]["path"]: access[one["id"]] for one in sources}
+
+
+@pytest.fixture
+def life(desk: Desk, inside: Desk, tmp_path: Path) -> Life:
+    made = Life(desk, inside, tmp_path / "ren", tmp_path / "config.toml")
+    made.settings("")
+    made.write("open.md", OPEN)
+    return made
+
+
+def secret(name: str, words: str = "") -> str:
+    return f"# Salaries\n\nOf {name}: what is paid on days of leave. {words}\n"
+
+
+def rename(folder: Path) -> None:
+    (folder / "hr/pay.md").rename(folder / "hr/pay-2026.md")
+
+
+def move(folder: Path) -> None:
+    (folder / "public").mkdir()
+    (folder / "hr/pay.md").rename(folder / "public/other.md")
+
+
+def edit(path: Path) -> None:
+    path.write_text(path.read_text() + "\nAnd more of it.\n")
+
+
+def rename_and_edit(folder: Path) -> None:
+    rename(folder)
+    edit(folder / "hr/pay-2026.md")
+
+
+def move_and_edit(folder: Path) -> None:
+    (folder / "archive").mkdir()
+    (folder / "hr/pay.md").rename(folder / "archive/pay.md")
+    edit(folder / "archive/pay.md")
+
+
+def rename_the_folder_and_edit(folder: Path) -> None:
+    (folder / "hr").rename(folder / "people")
+    edit(folder / "people/pay.md")
+
+
+def write_it_in_other_letters(folder: Path) -> None:
+    (folder / "hr").rename(folder / "HR")
+    (folder / "HR/pay.md").rename(folder / "HR/PAY.MD")
+    edit(folder / "HR/PAY.MD")
+
+
+def write_it_decomposed(folder: Path) -> None:
+    (folder / "hr/Gehälter").rename(folder / "hr" / unicodedata.normalize("NFD", "Gehälter"))
+    edit(folder / "hr" / unicodedata.normalize("NFD", "Gehälter") / "pay.md")
+
+
+def save_it_as_windows_does(folder: Path) -> None:
+    text = (folder / "hr/pay.md").read_bytes()
+    shutil.rmtree(folder / "hr")
+    (folder / "sent.md").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+
+
+def copy_it(folder: Path) -> None:
+    shutil.copy(folder / "hr/pay.md", folder / "copy.md")
+
+
+def copy_it_over_an_open_one(folder: Path) -> None:
+    shutil.copy(folder / "hr/pay.md", folder / "open.md")
+
+
+def swap_it_with_an_open_one(folder: Path) -> None:
+    (folder / "open.md").rename(folder / "aside")
+    (folder / "hr/pay.md").rename(folder / "open.md")
+    (folder / "aside").rename(folder / "hr/pay.md")
+
+
+def save_it_by_way_of_a_new_file(folder: Path) -> None:
+    (folder / "hr/new.md").write_text(secret("x", "Changed."))
+    (folder / "hr/new.md").replace(folder / "hr/pay.md")
+
+
+ACTS: tuple[Callable[[Path], None], ...] = (
+    rename,
+    move,
+    rename_and_edit,
+    move_and_edit,
+    rename_the_folder_and_edit,
+    write_it_in_other_letters,
+    write_it_decomposed,
+    save_it_as_windows_does,
+    copy_it,
+    copy_it_over_an_open_one,
+    swap_it_with_an_open_one,
+    save_it_by_way_of_a_new_file,
+)
+
+
+def test_a_restricted_file_stays_hidden_whatever_is_done_to_its_name_its_folder_and_its_text(
+    life: Life,
+) -> None:
+    for act in ACTS:
+        place = "hr/Gehälter" if act is write_it_decomposed else "hr"
+        life.write(f"{act.__name__}/{place}/pay.md", secret(act.__name__))
+        life.write(f"{act.__name__}/open.md", f"{OPEN}It is for {act.__name__}.\n")
+    life.shelve()
+    life.inside.run("access", "set", "*/pay.md", *HR)
+    for act in ACTS:
+        act(life.folder / act.__name__)
+    report = life.ingest("--yes")
+    assert sum(report["counts"][kind] for kind in ("added", "moved", "replaced")) > len(ACTS)
+    found = life.found(NOBODY)
+    assert "open.md" in found
+    assert "move/open.md" in found
+    assert all(path.endswith("/open.md") for path in found - {"open.md"})
+    assert not {f"{act.__name__}/open.md" for act in ACTS[-3:-1]} & found
+    for act in ACTS:
+        folder = life.folder / act.__name__
+        there = {str(path.relative_to(life.folder)) for path in folder.rglob("*.[mM][dD]")}
+        assert there & life.found(OF_HR, act.__name__)
+
+
+def test_a_restricted_file_that_was_away_for_a_run_has_its_rights_when_it_is_back(life: Life) -> None:
+    life.write("hr/pay.md", secret("pay"))
+    life.shelve()
+    life.inside.run("access", "set", life.folder / "hr", *HR)
+    (life.folder / "hr").rename(life.folder.parent / "away")
+    life.shelve()
+    assert life.found(OF_HR) == {"open.md"}
+    (life.folder.parent / "away").rename(life.folder / "hr")
+    (file,) = [one for one in life.ingest()["files"] if one["outcome"] == "added"]
+    assert file["reason"] == "it is back, with the rights that it had"
+    assert life.found(NOBODY) == {"open.md"}
+    assert life.found(OF_HR) == {"open.md", "hr/pay.md"}
+
+
+def test_an_older_copy_of_a_restricted_document_is_hidden_wherever_a_backup_puts_it(life: Life) -> None:
+    first = life.write("hr/pay.md", secret("pay"))
+    life.shelve()
+    life.inside.run("access", "set", first, *HR)
+    backup = shutil.copytree(life.folder, life.folder.parent / "backup")
+    moved = first.rename(life.folder / "hr/pay-2025.md")
+    life.shelve()
+    moved.write_text(secret("pay", "Two per cent more."))
+    life.shelve()
+    shutil.copytree(backup, life.folder, dirs_exist_ok=True)
+    shutil.copy(backup / "hr/pay.md", life.folder / "from-the-backup.md")
+    assert life.ingest()["counts"]["added"] == 2
+    assert life.found(NOBODY) == {"open.md"}
+    assert life.found(OF_HR) == {"open.md", "hr/pay.md", "hr/pay-2025.md", "from-the-backup.md"}
+    life.inside.run("remove", life.folder / "hr/pay.md")  # nor when names are purged
+    life.inside.run("purge")
+    first.write_text(secret("pay", "Quite another text."))
+    life.shelve()
+    assert life.found(NOBODY) == {"open.md"}
+
+
+def test_what_a_folder_was_ingested_with_holds_under_its_new_name_for_what_is_new_there(life: Life) -> None:
+    life.write("hr/pay.md", secret("pay"))
+    life.write("hr/deep/more.md", secret("more"))
+    life.write("hr/canteen.md", "# Canteen\n\nClosed on days of leave.\n")
+    life.inside.run("ingest", life.folder / "hr", *HR)
+    life.inside.run("access", "set", life.folder / "hr/canteen.md", "--visibility", "tenant")
+    (life.folder / "hr").rename(life.folder / "people")
+    life.write("people/new.md", secret("new"))
+    life.write("people/newer/still.md", secret("still"))
+    report = life.ingest()
+    assert report["counts"]["moved"] == 3
+    assert life.found(NOBODY) == {"open.md", "people/canteen.md"}
+    assert {"people/new.md", "people/newer/still.md"} < life.found(OF_HR)
+    life.write("people/later.md", secret("later"))
+    life.ingest(paths=(life.folder / "people/later.md",))
+    assert "later.md" in life.found(OF_HR) - life.found(NOBODY)
+
+
+def test_what_is_gone_is_narrowed_by_what_is_said_when_it_comes_back(life: Life) -> None:
+    life.shelve()
+    life.inside.run("remove", "--all")
+    (file,) = life.ingest(*HR)["files"]
+    assert file["reason"] == "it is back; now restricted to group:hr"
+    assert life.found(NOBODY) == set()
+    assert life.found(OF_HR) == {"open.md"}
+    life.inside.run("access", "grant", life.folder / "open.md", "--to", "user:bob")
+    life.inside.run("remove", life.folder / "open.md")
+    (file,) = life.ingest(*HR)["files"]  # the nightly job says what it always says
+    assert file["reason"] == "it is back, with the rights that it had"
+    assert life.found(BOB) == {"open.md"}
+
+
+RULES = '[access]\nrules = [{path = "hr/*", allow = ["group:hr"]}, {path = "law/*", allow = ["group:law"]}]\n'
+
+
+@pytest.mark.parametrize("given", [".", "hr", "hr/pay.md"])
+def test_a_rule_holds_whatever_part_of_the_folder_is_ingested(life: Life, given: str) -> None:
+    life.settings(RULES)
+    life.write("hr/pay.md", secret("pay"))
+    life.write("HR/more.md", secret("more"))
+    report = life.ingest(paths=(life.folder / given, life.folder / "HR", life.folder / "open.md"))
+    assert report["notes"] == ["The access rule for law/* matched no file."]
+    assert life.found(NOBODY) == {"open.md"}
+    assert len(life.found(OF_HR)) == 3
+
+
+def test_a_document_may_tighten_its_rights_at_any_time_and_never_widen_them(life: Life) -> None:
+    life.settings("[access]\nof_documents = true\n")
+    tighter = '---\nvisibility: restricted\nallow: ["group:hr"]\n---\n'
+    life.write("front.md", secret("front"))
+    life.write("beside.md", secret("beside"))
+    life.shelve()
+    assert life.found(NOBODY) == {"open.md", "front.md", "beside.md"}
+    life.write("front.md", tighter + secret("front"))
+    life.write("beside.md.meta.toml", 'visibility = "restricted"\nallow = ["group:hr"]\n')
+    reasons = {one["path"]: one["reason"] for one in life.ingest()["files"]}
+    for name in ("front.md", "beside.md"):
+        assert reasons[str(life.folder / name)] == "now restricted to group:hr"
+    assert life.found(NOBODY) == {"open.md"}
+    assert life.found(OF_HR) == {"open.md", "front.md", "beside.md"}
+    life.write("front.md", "---\nvisibility: tenant\n---\n" + secret("front"))
+    (life.folder / "beside.md.meta.toml").unlink()
+    reasons = {one["path"]: one["reason"] for one in life.ingest()["files"]}
+    told = reasons[str(life.folder / "front.md")]
+    assert told == ("it asks to be open to the tenant, which would let in more; it is restricted to group:hr")
+    assert life.found(NOBODY) == {"open.md"}
+
+
+def test_a_visibility_that_changes_nothing_is_told_with_the_flag_that_would(life: Life) -> None:
+    life.write("pay.md", secret("pay"))
+    run = life.desk.run("ingest", life.folder)
+    assert "2 added: 2 open to the tenant" in run.stdout.splitlines()
+    run = life.desk.run("ingest", life.folder, *HR)
+    assert (
+        "Note: 2 sources that were there keep their rights, though this run or the rules say otherwise; 2 of "
+        "them let in more. --set-access changes them.\n"
+    ) in run.stderr
+    assert life.found(NOBODY) == {"open.md", "pay.md"}
+    life.ingest(*HR, "--set-access")
+    assert life.found(NOBODY) == set()
+    assert life.found(OF_HR) == {"open.md", "pay.md"}
+
+
+def test_a_note_counts_only_what_keeps_its_rights(life: Life) -> None:
+    life.settings(RULES.replace("law/*", "*/law.md"))
+    life.write("old/law.md", secret("law"))
+    life.write("old/pay.md", secret("pay"))
+    life.shelve()
+    (life.folder / "old").rename(life.folder / "hr")
+    report = life.ingest()
+    assert [one["reason"] for one in report["files"] if "pay.md" in one["path"]] == [
+        f"it was {life.folder / 'old/pay.md'}; now restricted to group:hr"
+    ]
+    assert not [note for note in report["notes"] if "keep" in note]
+
+
+@pytest.mark.parametrize("state", ["empty", "nearly empty"])
+def test_an_emptied_folder_removes_nothing_until_that_is_said(life: Life, state: str) -> None:
+    for number in range(14):
+        life.write(f"{number}.md", secret(str(number)))
+    life.shelve()
+    life.folder.rename(life.folder.parent / "unmounted")
+    life.folder.mkdir()
+    if state == "nearly empty":
+        life.write("lost+found.md", secret("lost and found"))
+    report = life.ingest(code=3)
+    assert report["counts"]["removed"] == 0
+    assert any("--yes" in note for note in report["notes"])
+    assert len(life.found(NOBODY)) == 15 + (state == "nearly empty")
+    assert life.ingest("--yes")["counts"]["removed"] == 15
+
+
+def test_where_there_are_keys_what_is_new_is_for_nobody_until_somebody_says_for_whom(life: Life) -> None:
+    life.inside.run("key", "create", "--user", "ann", "--group", "hr")
+    run = life.desk.run("ingest", life.folder)
+    assert "1 added: 1 restricted to nobody" in run.stdout
+    assert "Nobody sees 1 of them yet: new sources of documents are restricted unless" in run.stdout
+    assert life.found(OF_HR) == set()
+    life.inside.run(
+        "ingest", life.folder, "--collection", "handbook", "--visibility", "tenant", "--set-access"
+    )
+    assert life.found(NOBODY) == {"open.md"}
+
+
+def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scripts: Scripts) -> None:
+    for number in range(80):
+        life.write(f"{number:02}.md", secret(str(number)))
+    (life.folder / "open.md").unlink()
+    life.shelve()
+    ids = {one["metadata"]["path"]: one["id"] for one in life.inside.json("sources")["sources"]}
+    ordered = [ids[f"{number:02}.md"] for number in range(80)]
+    commands = [
+        ["revoke", *ordered[:60], "--from", "user:ann"],
+        ["revoke", *ordered[20:], "--from", "user:bob"],
+        ["grant", *ordered[10:70], "--to", "user:eve"],
+    ]
+    admin = scripts.folder / "refdesk-admin"
+    running = [
+        subprocess.Popen(
+            [admin, "access", *command, "--data", life.desk.data],
+            env=scripts.environment,
+            stdout=subprocess.DEVNULL,
+        )
+        for command in commands
+    ]
+    assert [one.wait(60) for one in running] == [0, 0, 0]
+    for number, record in enumerate(life.records()[f"{one:02}.md"] for one in range(80)):
+        denied = {"user:ann"} if number < 60 else set()
+        denied |= {"user:bob"} if number >= 20 else set()
+        assert set(record["deny"]) == denied
+        assert set(record["allow"]) == ({"user:eve"} if 10 <= number < 70 else set())
+
+
+@pytest.mark.anyio
+async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
+    desk: Desk, scripts: Scripts, tmp_path: Path
+) -> None:
+    folder, config = tmp_path / "ren", tmp_path / "config.toml"
+    folder.mkdir()
+    config.write_text(f"[principal]\n{BOB}\n")
+    early, late = folder / "0.md", folder / "zz.md"
+    for path in (early, late):
+        path.write_text(secret(path.stem, "Wombats."))
+    desk.run("ingest", folder)
+    for number in range(1_500):
+        (folder / f"n{number}.md").write_text(f"# Note {number}\n\nNumber {number} of many.\n")
+    for path in (early, late):
+        path.write_text(secret(path.stem, "Wombats, changed."))
+    command = [str(scripts.folder / "refdesk-admin"), "ingest", str(folder), "--data", str(desk.data)]
+    server = StdioServerParameters(
+        command=scripts.server,
+        args=["--data", str(desk.data), "--config", str(config)],
+        env=scripts.environment,
+    )
+    async with Client(stdio_client(server)) as client:
+
+        def written() -> set[Path]:
+            return {*(desk.data / "tables").glob("chunks__*/data/*")}
+
+        async def found() -> int:
+            reply = await client.call_tool("search", {"query": "wombats", "mode": "sparse"})
+            assert reply.structured_content
+            return len(reply.structured_content["results"])
+
+        assert await found() == 2
+        before = written()
+        with subprocess.Popen(command, env=scripts.environment, stdout=subprocess.PIPE) as ingestion:  # noqa: ASYNC220 it runs beside
+            while written() == before:
+                assert await found() == 2
+            desk.run("access", "revoke", early, late, "--from", "user:bob")
+            assert await found() == 0
+            assert ingestion.poll() is None
+            await to_thread.run_sync(ingestion.communicate)
+            assert ingestion.returncode == 0
+        assert await found() == 0
+        desk.run("access", "grant", late, "--to", "user:bob")
+        assert await found() == 1
+
+
+CLOCK = """
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int failed = syscall(SYS_clock_gettime, clock, now);
+    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        now->tv_sec += atol(getenv("CLOCK_AHEAD"));
+    return failed;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec, now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+"""
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Callable[[int], dict[str, str]]:
+    """The environment in which a process's clock is so many seconds ahead."""
+    if sys.platform != "linux" or not (compiler := shutil.which("gcc") or shutil.which("cc")):
+        pytest.skip("there is no compiler, or no LD_PRELOAD")
+    source, library = tmp_path / "clock.c", tmp_path / "clock.so"
+    source.write_text(CLOCK)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    return lambda seconds: {"LD_PRELOAD": str(library), "CLOCK_AHEAD": str(seconds)}
+
+
+@pytest.mark.parametrize(("ingested", "purged"), [(3600, 0), (0, -3600)])
+def test_purge_leaves_nothing_whatever_the_clock_said(
+    life: Life, clock: Callable[[int], dict[str, str]], ingested: int, purged: int
+) -> None:
+    life.write("pay.md", secret("pay", "Zyzzogeton."))
+
+    def holders() -> list[Path]:
+        files = [path for path in life.desk.data.rglob("*") if path.is_file()]
+        return [path for path in files if b"Zyzzogeton" in path.read_bytes()]
+
+    def at(seconds: int, *arguments: str | Path) -> None:
+        run = life.desk.scripts.admin(*arguments, "--data", life.desk.data, env=clock(seconds))
+        assert run.returncode == 0, run.stderr
+
+    at(ingested, "ingest", life.folder)
+    life.inside.run("remove", life.folder / "pay.md")
+    assert holders()
+    at(purged, "purge")
+    assert not holders()
+    assert life.found(NOBODY) == {"open.md"}
+
+
+def test_access_takes_ids_files_folders_and_patterns(life: Life) -> None:
+    for name in ("hr/a.md", "hr/b.md", "law/a.md"):
+        life.write(name, secret(name))
+    life.shelve()
+    everything = {"open.md", "hr/a.md", "hr/b.md", "law/a.md"}
+    (life.folder.parent / "link").symlink_to(life.folder)
+    cases: list[tuple[list[str | Path], set[str]]] = [
+        ([life.folder / "hr"], {"hr/a.md", "hr/b.md"}),
+        (["hr/*.md"], {"hr/a.md", "hr/b.md"}),
+        (["*/a.md", life.folder / "open.md"], {"hr/a.md", "law/a.md", "open.md"}),
+        ([life.folder.parent / "link/law"], {"law/a.md"}),
+    ]
+    for names, meant in cases:
+        life.desk.run("access", "revoke", *names, "--from", "user:bob")
+        assert life.found(BOB) == everything - meant
+        life.inside.run("access", "grant", *names, "--to", "user:bob")
+        assert life.found(BOB) == everything
+    missing = life.desk.run("access", "revoke", life.folder / "hr", "nothing/*", "--from", "user:bob", code=1)
+    assert "No source has the id or path 'nothing/*'" in missing.stderr
+    assert life.found(BOB) == everything
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such names")
+def test_a_file_whose_name_looks_like_a_pattern_means_itself(life: Life) -> None:
+    for name in ("a[1].md", "a1.md", "b*.md", "bb.md"):
+        life.write(name, secret(name))
+    life.shelve()
+    life.desk.run("access", "set", life.folder / "a[1].md", *HR)
+    assert life.found(OF_HR) - life.found(NOBODY) == {"a[1].md"}
+    life.desk.run("remove", life.folder / "b*.md")
+    assert life.found(OF_HR) == {"open.md", "a[1].md", "a1.md", "bb.md"}
+    life.inside.run("access", "revoke", life.folder / "b[a-c].md", "--from", "user:bob")
+    assert "bb.md" in life.found(NOBODY) - life.found(BOB)
