@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rag.store.schema import Claim, NewSource
 
 CATALOG_WAIT_SECONDS = 15
+WRITER_WAIT_SECONDS = 5  # for a change of rights, which copies labels and is soon done; not for an ingestion
 CATALOG_COMPACTED = 32  # commits; each row is a file of its own until then, and 2,000 slow a first search
 DEFAULT_LANGUAGE: Language = "English"
 HIDDEN = "purged:"
@@ -472,20 +473,20 @@ async def open_writer(
     What it changes of who may see what goes on inside of `around`.
 
     Raises:
-        BusyError: another process writes to it.
+        BusyError: another process writes to it, and for longer than a change of rights takes.
         ConfigurationError: the data folder's key is gone, or the folder can't be written.
     """
-    async with _opened(data, collection, around) as writer:
+    async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS) as writer:
         await writer.sweep()
         yield writer
 
 
 @asynccontextmanager
 async def _opened(
-    data: Path, collection: Collection, around: Around = nothing_around
+    data: Path, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
 ) -> AsyncIterator[CollectionWriter]:
     names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
-    with locked(data, f"{collection.tenant}.{collection.name}", seconds=0):
+    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds):
         for name in names:
             maintenance.repair(table_folder(data, name))
         with engine_errors("opening the collection"):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from anyio import to_thread
+from filelock import FileLock
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
@@ -424,6 +425,17 @@ async def test_a_revocation_holds_while_an_ingestion_runs_and_after_it(
         assert await found() == 0
         desk.run("access", "grant", late, "--to", "user:bob")
         assert await found() == 1
+
+
+def test_an_ingestion_waits_for_a_change_of_rights_that_ends_soon(life: Life, scripts: Scripts) -> None:
+    life.shelve()
+    command: list[str | Path] = [scripts.folder / "refdesk-admin", "ingest", life.folder]
+    command += ["--data", life.desk.data]
+    with FileLock(life.desk.data / "locks/default.documents.lock"):  # as a change has it
+        running = subprocess.Popen(command, env=scripts.environment, stdout=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(3)
+    assert running.wait(60) == 0
 
 
 CLOCK = """
