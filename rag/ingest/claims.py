@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rag.access import in_words, is_narrowed, narrower, same
 from rag.ingest.recorded import NONE, local_path, path_of, renamed_folders
 from rag.store.schema import Claim
+from rag.store.writer import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,16 +36,18 @@ class Claims:
     def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
         """What to record of these folders, by URI: what they are ingested with now, as far as it is new.
 
-        Without `set_access` it can only become narrower than what they, and folders in them, were ingested
-        with before.
+        Without `set_access` it can only become narrower than what they, or else the deepest folder that they
+        are in, were ingested with before; and what folders in them were ingested with becomes so narrow, too.
         """
         remembered = dict(self._recorded.folders)
         if asked := self.rights.asked:
             wanted = asked.record(self.rights.usual)
-            for uri in (folder.as_uri() for folder in folders):
-                for one in [uri, *(below for below in remembered if below.startswith(f"{uri}/"))]:
-                    before = wanted if self.rights.set_access else remembered.get(one, wanted)
-                    remembered[one] = narrower(before, wanted) or wanted
+            for folder in folders:
+                uri, *above = (one.as_uri() for one in (folder, *folder.parents))
+                before = next((remembered[one] for one in (uri, *above) if one in remembered), wanted)
+                below = {one: of_it for one, of_it in remembered.items() if one.startswith(f"{uri}/")}
+                for one, of_it in (below | {uri: before}).items():
+                    remembered[one] = wanted if self.rights.set_access else narrower(of_it, wanted) or wanted
                 if not same(remembered[uri], wanted):
                     self._narrowed_folders[uri] = remembered[uri]
         self.rights = replace(self.rights, folders=remembered)
@@ -80,11 +83,13 @@ class Claims:
         if own and own.content == content:  # it was gone, and it is clear which record is its own
             return replace(claim, moved_rules=self._said_anew(path))
         narrowing = self._recorded.alike(id_, path.as_uri(), content, claim.access)
+        came_from = [self._recorded.by_id[one].uri for one in narrowing.ids]
         if narrowing is NONE and source is None:
             narrowing = self._recorded.could_be(path.as_uri(), claim.access)
         self._why[path.as_uri()] = narrowing.why
-        back = source is None and id_ in self._recorded.by_id
-        return replace(claim, narrowed_by=narrowing.ids, moved_rules=back and self._said_anew(path))
+        anew = own is not None and source is None and self._said_anew(path)
+        other_rules = any(self._other_rules(uri, path) for uri in came_from)
+        return replace(claim, narrowed_by=narrowing.ids, moved_rules=anew or other_rules)
 
     def of_moved(self, source: KnownSource, path: Path, candidates: frozenset[str]) -> Claim:
         """That of a document that moved as it is: it takes its rights along.
@@ -104,12 +109,20 @@ class Claims:
 
         One that keeps its rights though something else is said of it now is noted.
         """
-        before = self.rights.of_place(Path(local_path(source.uri)), asked=False)
-        place = self.rights.of_place(path)
-        if source.uri != path.as_uri() and place is not None and not same(before, place):
+        if self._other_rules(source.uri, path):
             return True
         self.note_kept(source, path)
         return False
+
+    def _other_rules(self, uri: str, path: Path) -> bool:
+        """Whether what came from a place is now at one of which something else was said."""
+        if uri == path.as_uri():
+            return False
+        place = self.rights.of_place(path)
+        if uri.startswith(HIDDEN):
+            return place is not None
+        before = self.rights.of_place(Path(local_path(uri)), asked=False)
+        return place is not None and not same(before, place)
 
     def _said_anew(self, path: Path) -> bool:
         """Whether this run says something else of a place than was said of it before."""
@@ -132,17 +145,22 @@ class Claims:
         if before and not kept:
             why = self._why.get(uri)
             yield f"now {in_words(access)}" + (f": {why}" if why else "")
-        elif before is None and not same(claim.access, access):
+        elif (before is None and not same(claim.access, access)) or self._narrows(claim, access):
             yield f"{in_words(access)}: {self._why.get(uri) or 'others have narrower rights'}"
         if claim.asked and not same(claim.asked, access) and (before is None or before.word != claim.word):
             yield f"it asks to be {in_words(claim.asked)}, which would let in more; it is {in_words(access)}"
+
+    def _narrows(self, claim: Claim, access: Access | None) -> bool:
+        """Whether a document that this one may be lets somebody see who doesn't now."""
+        others = [self._recorded.by_id[one].access for one in claim.narrowed_by]
+        return not claim.set_access and any(is_narrowed(access, other) for other in others)
 
     def notes(self, paths: Iterable[Path]) -> Iterator[str]:
         """What must be known of the rights of the run as a whole."""
         for uri, access in self._narrowed_folders.items():
             yield (
-                f"New files in {path_of(uri)} are {in_words(access)}: that folder was ingested so before. "
-                "--set-access changes that."
+                f"New files in {path_of(uri)} are {in_words(access)}: it, or a folder around it, was ingested so "
+                "before. --set-access changes that."
             )
         for pattern in self.rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."
