@@ -434,7 +434,7 @@ def test_an_ingestion_waits_for_a_change_of_rights_that_ends_soon(life: Life, sc
     with FileLock(life.desk.data / "locks/default.documents.lock"):  # as a change has it
         running = subprocess.Popen(command, env=scripts.environment, stdout=subprocess.DEVNULL)
         with pytest.raises(subprocess.TimeoutExpired):
-            running.wait(3)
+            running.wait(4)
     assert running.wait(60) == 0
 
 
