@@ -225,13 +225,19 @@ class Oracle:
 
     def planned(self, run: Run) -> list[Planned]:
         """What is to become of the files of a run; what they truly are goes before what they look like."""
-        found = self.found(run).items()
-        order = sorted(found, key=lambda one: self._same(*one)[0] is not one[1].document)
         planned: list[Planned] = []
-        for path, file in order:
+        for path, file in sorted(self.found(run).items(), key=self._doubt):
             taken = {one.document for one in planned if not one.split}
             planned.append(self._planned(path, file, run, taken))
         return planned
+
+    def _doubt(self, found: tuple[str, File]) -> tuple[bool, bool]:
+        document = self._same(*found)[0]
+        return not self._stands(document, *found), document is not found[1].document
+
+    def _stands(self, document: Document | None, path: str, file: File) -> bool:
+        """Whether a file is what is stored from its place."""
+        return document is not None and document is self.at(path) and document.last[0] == file.content
 
     def _planned(self, path: str, file: File, run: Run, taken: set[Document | None]) -> Planned:
         document, split = self._same(path, file)
@@ -248,8 +254,7 @@ class Oracle:
             bound = Bound.of(self._fresh(path, file, run))
         else:
             bound = self._kept(path, file, run, document or gone[0])
-        stands = document is not None and document is self.at(path) and document.last[0] == file.content
-        if not stands and (document is None or document is not file.document):
+        if not self._stands(document, path, file) and (document is None or document is not file.document):
             for other in self.documents:
                 if file.content in other.contents:
                     bound = bound.both(other.bound)

@@ -1,0 +1,440 @@
+"""The tests of rights that outlive files can fail: builds that are broken on purpose, and what notices each.
+
+Each broken build differs from the real one in one place. Each check is red by an assertion on what it
+defends; where its positive control fails, that somebody who may see a document does, it proves nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import secrets
+import threading
+import warnings
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from rag.errors import NotFoundError
+from rag.ingest.rights import Rights, Said
+from rag.ingest.run import Instructions, ingest
+from rag.records import Access, Principal, SearchRequest
+from rag.search.desk import Desk
+from rag.settings import AccessRule, IngestSettings, SearchSettings
+from rag.store import access_writer, schema
+from rag.store.access_writer import AccessTable, access_table, revised
+from rag.store.connection import connect, table_folder
+from rag.store.reader import Reader
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import ModuleType
+
+    import lancedb
+
+    from rag.ingest.report import Report
+    from rag.records import AccessRecord
+    from rag.store.schema import Claim
+
+pytestmark = pytest.mark.anyio
+
+ANYBODY, HR = Principal("default"), Principal("default", "eve", frozenset({"hr"}))
+ONLY_HR = Said("restricted", ("group:hr",))
+SALARIES = "The salaries of all, pendulum included.\n"
+
+
+class VoidError(Exception):
+    """The positive control failed, so the check says nothing."""
+
+
+def control(holds: object) -> None:
+    """Hold that who may see a thing finds it."""
+    if not holds:
+        raise VoidError
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """A folder of documents, what was made of it, and a desk that is open."""
+
+    small: ModuleType
+    folder: Path
+    data: Path
+    desk: Desk
+
+    def write(self, name: str, text: str = SALARIES) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    async def ingest(self, path: str = "", asked: Said | None = None, **more: Any) -> Report:  # noqa: ANN401 rights
+        embedder = self.small.BagOfWords()
+        made = await ensure_collection(self.data, "default", "documents", embedder.identity)
+        told = Instructions(IngestSettings(), 254, Rights(made.visibility, asked, **more))
+        async with open_writer(self.data, made) as writer:
+            return await ingest(writer, embedder, [self.folder / path], told, self.small.Silent())
+
+    async def change(self, path: str, changed: Callable[[Access | None], Access]) -> None:
+        """As `access` does, but for the copies in the chunks."""
+        id_ = (await self.ids())[path]
+        await access_writer.change_access(self.data, "default", [id_], changed)
+
+    async def ids(self) -> dict[str, str]:
+        reader = Reader(self.data, timeout_seconds=15)
+        (collection,) = await reader.collections("default")
+        listed = await (await reader.open(collection)).stored()
+        root = self.folder.as_uri()
+        return {one.source.uri.removeprefix(f"{root}/"): one.source.id for one in listed}
+
+    async def seen(self, who: Principal) -> set[str]:
+        answer = await self.desk.search(who, SearchRequest("pendulum", limit=50))
+        return {hit.source.uri.removeprefix(f"{self.folder.as_uri()}/") for hit in answer.hits}
+
+    async def reads(self, who: Principal, path: str) -> bool:
+        try:
+            await self.desk.extract(who, (await self.ids())[path], max_chars=99)
+        except NotFoundError:
+            return False
+        return True
+
+
+def _only_hr(_before: Access | None) -> Access:
+    return Access("restricted", frozenset({"group:hr"}))
+
+
+def _denied(entry: str) -> Callable[[Access | None], Access]:
+    def denied(before: Access | None) -> Access:
+        assert before
+        return replace(before, deny=before.deny | {entry})
+
+    return denied
+
+
+Check: TypeAlias = "Callable[[Office], Awaitable[None]]"
+Replacement: TypeAlias = "Callable[[Any], Any]"
+
+
+# The checks.
+
+
+async def what_is_restricted_is_moved_and_stays_so(office: Office) -> None:
+    office.write("hr/salaries.md")
+    await office.ingest()
+    await office.change("hr/salaries.md", _only_hr)
+    (office.folder / "it").mkdir()
+    (office.folder / "hr/salaries.md").rename(office.folder / "it/pay.md")
+    await office.ingest()
+    control(await office.seen(HR) == {"it/pay.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def a_move_to_an_open_folder_opens_nothing(office: Office) -> None:
+    office.write("hr/salaries.md")
+    office.write("open/menu.md", "A pendulum for lunch.")
+    await office.ingest("hr", ONLY_HR)
+    await office.ingest("open", Said("tenant"))
+    (office.folder / "hr/salaries.md").rename(office.folder / "open/salaries.md")
+    await office.ingest()
+    control(await office.seen(HR) == {"open/salaries.md", "open/menu.md"})
+    assert await office.seen(ANYBODY) == {"open/menu.md"}
+
+
+async def what_was_away_for_a_run_comes_back_with_its_rights(office: Office) -> None:
+    path = office.write("salaries.md")
+    await office.ingest()
+    await office.change("salaries.md", _only_hr)
+    path.unlink()
+    await office.ingest()
+    office.write("salaries.md")
+    await office.ingest()
+    control(await office.seen(HR) == {"salaries.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def what_appears_later_is_as_its_folder_was_ingested(office: Office) -> None:
+    office.write("hr/salaries.md")
+    await office.ingest("hr", ONLY_HR)
+    office.write("hr/2026/bonus.md", "A pendulum as a bonus.")
+    await office.ingest()
+    control(await office.seen(HR) == {"hr/salaries.md", "hr/2026/bonus.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def a_folder_is_no_wider_than_the_one_around_it(office: Office) -> None:
+    office.write("hr/salaries.md")
+    await office.ingest("hr", ONLY_HR)
+    office.write("hr/2026/bonus.md", "A pendulum as a bonus.")
+    report = await office.ingest("hr/2026", Said("tenant"))
+    control(await office.seen(HR) == {"hr/salaries.md", "hr/2026/bonus.md"})
+    assert await office.seen(ANYBODY) == set()
+    assert any("--set-access changes that" in note for note in report.notes)
+
+
+async def a_rule_counts_whichever_folder_is_ingested(office: Office) -> None:
+    office.write("hr/salaries.md")
+    rules = (AccessRule(path="hr/*", allow=("group:hr",)),)
+    await office.ingest("hr", rules=rules)
+    control(await office.seen(HR) == {"hr/salaries.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def a_document_s_own_word_opens_nothing(office: Office) -> None:
+    office.write("salaries.md")
+    await office.ingest()
+    await office.change("salaries.md", _only_hr)
+    office.write("salaries.md", f"---\nvisibility: tenant\n---\n{SALARIES}")
+    await office.ingest(of_documents=True)
+    control(await office.seen(HR) == {"salaries.md"})
+    assert await office.seen(ANYBODY) == set()
+
+
+async def of_two_revocations_at_once_both_hold(office: Office) -> None:
+    office.write("salaries.md")
+    await office.ingest()
+    read = AccessTable.of
+    others: list[threading.Thread] = []
+
+    def other() -> None:
+        anyio.run(office.change, "salaries.md", _denied("user:bob"))
+
+    async def overtaken(table: AccessTable, ids: Any) -> object:  # noqa: ANN401 the real one's
+        found = await read(table, ids)
+        if not others:
+            others.append(threading.Thread(target=other))
+            others[0].start()
+            await to_thread.run_sync(
+                others[0].join, 1.0
+            )  # the real build lets it wait until this one is done
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AccessTable, "of", overtaken)
+        await office.change("salaries.md", _denied("user:ann"))
+        await to_thread.run_sync(others[0].join)
+    control(await office.seen(ANYBODY) == {"salaries.md"})
+    for name in ("ann", "bob"):
+        assert await office.seen(Principal("default", name)) == set()
+
+
+async def a_change_counts_before_anything_is_copied(office: Office) -> None:
+    office.write("salaries.md")
+    await office.ingest("", Said("restricted"))
+    control(await office.seen(HR) == set())
+    await office.change("salaries.md", _only_hr)
+    assert await office.seen(HR) == {"salaries.md"}
+    await office.change("salaries.md", _denied("user:eve"))
+    assert (await office.seen(HR), office.desk.alarms) == (set(), 0)
+
+
+async def a_denial_stops_a_name_in_other_letters(office: Office) -> None:
+    office.write("salaries.md")
+    await office.ingest()
+    control(await office.reads(HR, "salaries.md"))
+    await office.change("salaries.md", _denied("group:HR"))
+    assert not await office.reads(HR, "salaries.md")
+    assert await office.seen(HR) == set()
+
+
+async def a_purge_takes_the_text_off_the_disk_whatever_the_clock_said(office: Office) -> None:
+    path = office.write("salaries.md")
+    office.write("menu.md", "A pendulum for lunch.")
+    await office.ingest()
+    path.unlink()
+    await office.ingest()
+    for file in office.data.rglob("*"):
+        os.utime(file, (file.stat().st_atime + 7200, file.stat().st_mtime + 7200))
+    control(_holding(office.data, b"salaries of all"))
+    (collection,) = await Reader(office.data, timeout_seconds=15).collections("default")
+    async with open_writer(office.data, collection) as writer:
+        await writer.purge()
+    control(await office.seen(ANYBODY) == {"menu.md"})
+    assert _holding(office.data, b"salaries of all") == []
+
+
+def _holding(data: Path, text: bytes) -> list[Path]:
+    return [file for file in data.rglob("*") if file.is_file() and text in file.read_bytes()]
+
+
+async def a_folder_that_is_not_mounted_removes_nothing(office: Office) -> None:
+    names = {f"docs/{number}.md" for number in range(12)}
+    for name in names:
+        office.write(name, f"{SALARIES} {name}")
+    await office.ingest("docs")
+    control(await office.seen(ANYBODY) == names)
+    for name in names:
+        (office.folder / name).unlink()
+    report = await office.ingest("docs")
+    assert await office.seen(ANYBODY) == names
+    assert not report.complete
+
+
+# What is broken in the builds.
+
+
+def _read_before_the_lock(_real: object) -> object:
+    async def change_access(
+        data: Path,
+        tenant: str,
+        ids: Any,  # noqa: ANN401 the real one's
+        changed: Callable[[Access | None], Access],
+    ) -> None:
+        name = schema.access_table(tenant)
+        table = await (await connect(data)).open_table(name)
+        there = await AccessTable(table, table_folder(data, name)).of(ids)
+        async with access_table(data, tenant) as opened:
+            await opened.put([revised(one, changed(one.access)) for one in there.values()])
+
+    return change_access
+
+
+def _by_file_times(_real: object) -> object:
+    async def drop_versions(table: lancedb.AsyncTable, *_: object) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            await table.optimize(cleanup_older_than=timedelta(0))
+
+    return drop_versions
+
+
+def _settled(
+    claimed: Callable[[AccessRecord | None, Claim], tuple[AccessRecord | None, Claim]],
+) -> Replacement:
+    return lambda real: lambda own, claim, *rest: real(*claimed(own, claim), *rest)
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
+async def _none(*_: object) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A build with one mistake, at a dotted path, and the check that notices it."""
+
+    name: str
+    target: str
+    replacement: Replacement
+    check: Check
+
+
+BROKEN = [
+    Broken(
+        "records follow the names of files alone",
+        "rag.ingest.run.content_digest",
+        lambda _real: lambda _data: secrets.token_hex(16),
+        what_is_restricted_is_moved_and_stays_so,
+    ),
+    Broken(
+        "a move takes the new place's rights",
+        "rag.store.writer.settle",
+        _settled(lambda own, claim: (own, replace(claim, set_access=claim.set_access or claim.moved_rules))),
+        a_move_to_an_open_folder_opens_nothing,
+    ),
+    Broken(
+        "what comes back is new",
+        "rag.store.writer.settle",
+        _settled(lambda own, claim: (own if own and own.present else None, claim)),
+        what_was_away_for_a_run_comes_back_with_its_rights,
+    ),
+    Broken(
+        "nobody remembers what a folder was ingested with",
+        "rag.store.writer.CollectionWriter.remember",
+        lambda _real: _nothing,
+        what_appears_later_is_as_its_folder_was_ingested,
+    ),
+    Broken(
+        "of what folders were ingested with, only their own counts",
+        "rag.ingest.claims.Claims.remember",
+        lambda real: (
+            lambda claims, folders: {
+                **real(claims, ()),
+                **{
+                    one.as_uri(): claims.rights.asked.record("tenant")
+                    for one in folders
+                    if claims.rights.asked
+                },
+            }
+        ),
+        a_folder_is_no_wider_than_the_one_around_it,
+    ),
+    Broken(
+        "rules are held against the path below the folder that is ingested",
+        "rag.ingest.rights._matches",
+        lambda real: lambda path, pattern, *, ignore: real(Path("/", path.name), pattern, ignore=ignore),
+        a_rule_counts_whichever_folder_is_ingested,
+    ),
+    Broken(
+        "a document's word widens",
+        "rag.store.writer.settle",
+        _settled(
+            lambda own, claim: (
+                own,
+                replace(claim, access=claim.asked, set_access=True) if claim.asked else claim,
+            )
+        ),
+        a_document_s_own_word_opens_nothing,
+    ),
+    Broken(
+        "what is to be changed is read before the lock is taken",
+        "rag.store.access_writer.change_access",
+        _read_before_the_lock,
+        of_two_revocations_at_once_both_hold,
+    ),
+    Broken(
+        "the copies of the labels count instead of the record",
+        "rag.store.reader.CollectionReader.pending",
+        lambda _real: _none,
+        a_change_counts_before_anything_is_copied,
+    ),
+    Broken(
+        "a denial compares letter case",
+        "rag.access.visible",
+        lambda real: lambda who, access, _case="allow": real(who, access, "always"),
+        a_denial_stops_a_name_in_other_letters,
+    ),
+    Broken(
+        "a purge trusts the files' times",
+        "rag.store.maintenance._drop_versions",
+        _by_file_times,
+        a_purge_takes_the_text_off_the_disk_whatever_the_clock_said,
+    ),
+    Broken(
+        "a run that finds a folder empty removes all that was in it",
+        "rag.ingest.run._Run._doubtful",
+        lambda _real: lambda *_: {},
+        a_folder_that_is_not_mounted_removes_nothing,
+    ),
+]
+
+
+@pytest.fixture
+def office(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+    data, folder = tmp_path / "data", tmp_path / "documents"
+    folder.mkdir()
+    reader = Reader(data, timeout_seconds=15)
+    return Office(small_desk, folder, data, Desk(reader, small_desk.BagOfWords(), SearchSettings()))
+
+
+@pytest.mark.parametrize("check", [one.check for one in BROKEN], ids=lambda check: check.__name__)
+async def test_the_checks_pass_on_the_real_build(check: Check, office: Office) -> None:
+    await check(office)
+
+
+@pytest.mark.parametrize("build", BROKEN, ids=lambda build: build.name)
+async def test_each_broken_build_is_caught(
+    build: Broken, office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build.target, build.replacement(pkgutil.resolve_name(build.target)))
+    with pytest.raises(AssertionError):
+        await build.check(office)
