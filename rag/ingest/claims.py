@@ -159,8 +159,8 @@ class Claims:
         """What must be known of the rights of the run as a whole."""
         for uri, access in self._narrowed_folders.items():
             yield (
-                f"New files in {path_of(uri)} are {in_words(access)}: it, or a folder around it, was ingested so "
-                "before. --set-access changes that."
+                f"New files in {path_of(uri)} are {in_words(access)}: it, or a folder around it, was ingested "
+                "so before. --set-access changes that."
             )
         for pattern in self.rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."

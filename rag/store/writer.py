@@ -99,6 +99,7 @@ class CollectionWriter:
         self._incomplete: frozenset[str] = frozenset()
         self._ids: dict[str, str] = {}
         self._taken: set[str] = set()
+        self._began: dict[str, AccessRecord] = {}
 
     def source_id(self, uri: str) -> str:
         """The id of the source that comes from `uri`: stable, and not to be guessed without the key.
@@ -128,9 +129,13 @@ class CollectionWriter:
         return HIDDEN + "/".join(parts)
 
     async def records(self) -> dict[str, AccessRecord]:
-        """All that the tenant keeps of who may see what, by id; also of sources that are gone."""
+        """All that the tenant keeps of who may see what, by id; also of sources that are gone.
+
+        What is changed from now on is undone by no claim of this writer's.
+        """
         async with self._access() as table:
-            return await table.records()
+            self._began = await table.records()
+        return dict(self._began)
 
     async def known(self, records: Mapping[str, AccessRecord] | None = None) -> dict[str, KnownSource]:
         """The stored sources by URI; one that lacks chunks has no digest, so that it is made anew.
@@ -218,10 +223,14 @@ class CollectionWriter:
             settled = {}
             for id_, (uri, claim) in claims.items():
                 others = [there[one].access for one in sorted(claim.narrowed_by) if one in there]
-                settled[id_] = settle(there.get(id_), claim, others, self._record(id_, uri, claim))
+                own = there.get(id_)
+                overtaken = own is not None and not same(own.access, self._began.get(id_, own).access)
+                fresh = self._record(id_, uri, claim)
+                settled[id_] = settle(own, claim, others, fresh, overtaken=overtaken)
             changed = {id_: one for id_, one in settled.items() if one != there.get(id_)}
             with self._around({id_: (there.get(id_), one) for id_, one in changed.items()}):
                 await table.put(list(changed.values()))
+        self._began |= {id_: one for id_, one in settled.items() if id_ in self._began}
         behind = [one for id_, one in settled.items() if not one.copied and id_ in there]
         return settled, behind
 
@@ -367,17 +376,23 @@ class CollectionWriter:
 
 
 def settle(
-    own: AccessRecord | None, claim: Claim, others: Iterable[Access | None], fresh: AccessRecord
+    own: AccessRecord | None,
+    claim: Claim,
+    others: Iterable[Access | None],
+    fresh: AccessRecord,
+    *,
+    overtaken: bool = False,
 ) -> AccessRecord:
     """The record that a source is to have: its own where it has one, narrowed by whatever else may count.
 
     `own` is what is recorded under its id, also where the source was gone, `fresh` what it would be new.
-    `others` are the records that it must not be wider than.
+    `others` are the records that it must not be wider than. `overtaken` is whether somebody changed who may
+    see it since the run began: even where the run is to set that, it can only narrow it then.
     """
     if own is None:
         return replace(fresh, access=_first(narrower(fresh.access, *others)))
     if claim.set_access:
-        access = claim.access
+        access = narrower(own.access, claim.access) if overtaken else claim.access
     else:
         access = narrower(own.access, *others)
         if (

@@ -369,7 +369,7 @@ class Oracle:
         return said or [Said().word(self.usual)]
 
     def _said(self, path: str, run: Run) -> list[Word]:
-        rule = next((said for name, said in run.rules if name in _folded_folders(path)), None)
+        rule = next((said for name, said in run.rules if name.casefold() in _folded_folders(path)), None)
         spoken = run.command.word(self.usual) if run.command else rule and rule.word(self.usual)
         return [word for word in (spoken, self._remembered(path)) if word]
 

@@ -308,7 +308,7 @@ async def test_what_a_folder_above_is_ingested_with_narrows_what_a_folder_in_it_
 async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archive: Archive) -> None:
     await archive.ingest("hr", asked=Said(allow=("group:hr",)))
     report = await archive.ingest("hr", asked=Said("tenant"))
-    assert any("was ingested so before. --set-access changes that" in note for note in report.notes)
+    assert any("so before. --set-access changes that" in note for note in report.notes)
     archive.write("hr/new.md", "# New\n\nSomething else.\n")
     await archive.ingest("hr")
     assert (await archive.access())["hr/new.md"] == HR
