@@ -247,7 +247,7 @@ async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> Non
     report = await office.ingest("", Said("tenant"), set_access=True, meanwhile=other)
     control(await office.seen(ANYBODY) == {"salaries.md"})
     assert await office.seen(Principal("default", "bob")) == set()
-    assert "but user:bob" in report.outcomes[0].reason
+    assert "but never to user:bob" in report.outcomes[0].reason
 
 
 async def a_change_counts_before_anything_is_copied(office: Office) -> None:
