@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rag.store.access_writer import Pairs
 
 PARTLY_FAILED = 3
+SELDOM = ("moved", "missing")
 
 
 @command("ingest")
@@ -158,7 +159,8 @@ def rights_of(settings: Settings, asked: Said | None = None, *, set_access: bool
 
 
 def _summarise(report: Report, collection: Collection, *, quiet: bool) -> None:
-    echo(", ".join(f"{count} {kind}" for kind, count in report.counts.items()), err=quiet)
+    told = {kind: count for kind, count in report.counts.items() if count or kind not in SELDOM}
+    echo(", ".join(f"{count} {kind}" for kind, count in told.items()), err=quiet)
     if report.visibility:
         echo(report.visibility, err=quiet)
     if report.for_nobody:

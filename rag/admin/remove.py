@@ -37,7 +37,7 @@ async def remove_command(
     collection: str,
     as_json: bool,
 ) -> None:
-    """Remove sources by id, by file, by folder, or by a pattern like "drafts/*".
+    """Remove sources by id, file, folder, or pattern.
 
     Nobody finds them from then on; refdesk-admin purge takes their text off the disk as well. Who might see
     them stays recorded, so that they have the same rights if they come back, unless you add --forget.

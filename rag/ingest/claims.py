@@ -84,7 +84,7 @@ class Claims:
             return replace(claim, moved_rules=self._said_anew(path))
         narrowing = self._recorded.alike(id_, path.as_uri(), content, claim.access)
         came_from = [self._recorded.by_id[one].uri for one in narrowing.ids]
-        if narrowing is NONE and source is None:
+        if narrowing is NONE and (source is None or self._recorded.is_elsewhere(source.record)):
             narrowing = self._recorded.could_be(path.as_uri(), claim.access)
         self._why[path.as_uri()] = narrowing.why
         anew = own is not None and source is None and self._said_anew(path)
@@ -159,7 +159,7 @@ class Claims:
         """What must be known of the rights of the run as a whole."""
         for uri, access in self._narrowed_folders.items():
             yield (
-                f"New files in {path_of(uri)} are {in_words(access)}: it, or a folder around it, was ingested "
+                f"New files in {path_of(uri)} are {in_words(access)}: it, or one around it, was ingested "
                 "so before. --set-access changes that."
             )
         for pattern in self.rights.unmatched(paths):

@@ -53,6 +53,7 @@ class Recorded:
         self._known_by: dict[str, list[AccessRecord]] = defaultdict(list)
         self._by_folder: dict[str, list[AccessRecord]] = defaultdict(list)
         self._missing: dict[str, AccessRecord] = {}
+        self._new: set[str] = set()
         self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
         for one in records.values():
             if one.is_folder:
@@ -78,6 +79,14 @@ class Recorded:
         if one.uri in {uri, self._hidden(uri)}:
             return Narrowing(ids, f"so it is in the collection {one.collection}")
         return Narrowing(ids, f"{_called(one)} had this name before")
+
+    def note_new(self, contents: Iterable[str]) -> None:
+        """There are new files with these contents."""
+        self._new = {*contents}
+
+    def is_elsewhere(self, record: AccessRecord) -> bool:
+        """Whether a new file has what a document said so far: what is in its place may be another one."""
+        return record.content in self._new
 
     def note_missing(self, ids: Iterable[str]) -> None:
         """The files of these sources are gone."""

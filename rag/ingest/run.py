@@ -181,17 +181,20 @@ class _Run:
             return
         reads = {one.found.uri: one for found in new if (one := await self._tried(found))}
         contents = {uri: one.content for uri, one in reads.items()}
+        self._recorded.note_new(contents.values())
         matched = await to_thread.run_sync(moves, contents, self._known, discovery.found)
         if folders := self._claims.follow((source.uri, uri) for uri, (source, _) in matched.items()):
             await self._writer.remember(folders)
         light: dict[str, Moved] = {}
+        rights = self._claims.rights
+        heard = rights.set_access and rights.of_documents  # what they say themselves must be read anew
         for uri, (source, candidates) in matched.items():
             one = reads[uri]
             del self._known[source.uri]
             self._remarks[uri].append(f"it was {path_of(source.uri)}")
             self._moved[uri], self._could_be[uri] = source, candidates
             self._recorded.moved(source.record, uri)
-            if source.digest == one.digest and _keeps_title(source, one.found):
+            if source.digest == one.digest and _keeps_title(source, one.found) and not heard:
                 metadata = {**source.metadata, "path": printable(one.found.name)}
                 light[source.id] = Moved(
                     uri, metadata, self._claims.of_moved(source, one.found.path, candidates)

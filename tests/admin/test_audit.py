@@ -151,7 +151,7 @@ def test_people_read_a_table_of_what_differs_and_who_did_it_for_whom(
     )
     head, _, row = inside.run("audit", "show").stdout.splitlines()
     assert re.split("  +", head) == ["WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"]
-    who = f"{pwd.getpwuid(os.getuid()).pw_name} ({os.getuid()}) for eve [31m"
+    who = f"{pwd.getpwuid(os.getuid()).pw_name} ({os.getuid()}) for eve\N{REPLACEMENT CHARACTER}[31m"
     change = "allow group:hr → allow group:hr user:ann"
     assert re.split("  +", row)[1:] == [who, "access grant", "acme", "mfzq2k7d", change]
     assert row.isprintable()

@@ -93,6 +93,7 @@ def test_a_file_that_can_t_be_read_is_skipped_with_its_reason(outcome: Outcome, 
         "reason": SKIPPED[file],
         "source_id": None,
         "chunks": 0,
+        "access": None,
     }
     assert f"\nskipped   {outcome.folder}/{file}: {SKIPPED[file]}\n" in outcome.run.stderr
 
@@ -132,15 +133,18 @@ def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
     assert counts == {
         "added": good,
         "replaced": 0,
+        "moved": 0,
         "unchanged": 0,
         "removed": 0,
+        "missing": 0,
         "skipped": len(SKIPPED),
         "ignored": 1,
     }
-    first, *lines, last = outcome.run.stderr.splitlines()
+    first, *lines, counted, visible = outcome.run.stderr.splitlines()
     assert first == f"{good + len(SKIPPED) + 1} files"
     assert len(lines) == good + len(SKIPPED) + 1
-    assert last.startswith(f"{good} added, ")
+    assert counted.startswith(f"{good} added, ")
+    assert visible == f"{good} added: {good} open to the tenant"
 
 
 @contextmanager

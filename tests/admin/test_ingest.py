@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from filelock import FileLock
+
+from rag.ingest.report import OutcomeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +122,7 @@ def test_a_folder_that_holds_the_data_folder_is_brought_in_without_it(
 
 
 def counts(**some: int) -> dict[str, int]:
-    return dict.fromkeys(["added", "replaced", "unchanged", "removed", "skipped", "ignored"], 0) | some
+    return dict.fromkeys(get_args(OutcomeKind), 0) | some
 
 
 def name(folder: Path, entry: dict[str, str]) -> str:

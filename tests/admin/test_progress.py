@@ -32,6 +32,7 @@ def test_a_terminal_shows_a_bar_and_at_the_end_only_what_counts(
     assert left_on_screen(shown) == [
         f"skipped   {folder}/empty.md: empty",
         "2 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 0 ignored",
+        "2 added: 2 open to the tenant",
     ]
 
 
@@ -58,7 +59,10 @@ def test_a_pipe_gets_a_line_per_file_on_standard_error_and_the_counts_on_standar
         f"added     {folder}/one.md (1 chunk)",
         f"added     {folder}/two.md (1 chunk)",
     ]
-    assert run.stdout == "2 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 0 ignored\n"
+    assert run.stdout.splitlines() == [
+        "2 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 0 ignored",
+        "2 added: 2 open to the tenant",
+    ]
 
 
 def left_on_screen(shown: str) -> list[str]:

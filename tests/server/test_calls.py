@@ -144,8 +144,6 @@ def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, worl
         ("x", {}, 401, "credentials of this kind are not accepted"),
         ("rdk_00000000_x", {}, 401, "no key, or no longer: 00000000"),
         (f"rdk_{CANARY}_x", {}, 401, "no key"),
-        (f"rdk_{CANARY}", {}, 401, "no key"),
-        ("rdk_", {}, 401, "no key"),
         ("", {"X-API-Key": "x"}, 401, "no credentials that count"),
         ("", {"Host": "evil.example"}, 421, "another host or origin"),
         ("", {"Origin": "http://evil.example"}, 403, "another host or origin"),
@@ -185,7 +183,7 @@ def test_a_key_that_has_expired_and_one_for_something_else_are_told_by_their_ids
 def test_why_there_is_no_answer_is_told_in_no_words_but_ours(
     listen: Callable[..., Remote], world: World
 ) -> None:
-    remote = listen(world.data, limits_requests_per_minute="3")
+    remote = listen(world.data, limits_requests_per_minute="3", limits_requests_per_minute_per_user="3")
     remote.post(world.ann, call("search", query="x", limit=CANARY))
     line = audited(remote)[-1]
     assert (line["outcome"], line["why"]) == ("invalid", "InvalidRequestError")
