@@ -40,7 +40,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
     added = {name(notes, entry): entry for entry in first["files"]}
     assert set(added) == {"leave.md", "trips/rail.txt", "drafts/desks.md", "logo.png"}
     for entry in first["files"]:
-        assert set(entry) == {"path", "outcome", "reason", "source_id", "chunks"}
+        assert set(entry) == {"path", "outcome", "reason", "source_id", "chunks", "access"}
     assert added["leave.md"]["outcome"] == "added"
     assert added["leave.md"]["chunks"] == 1
     assert added["logo.png"] == {
@@ -49,6 +49,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "reason": "no kind of document that refdesk reads (.png)",
         "source_id": None,
         "chunks": 0,
+        "access": None,
     }
 
     again = desk.json("ingest", notes)
