@@ -100,8 +100,6 @@ class Claims:
         place = self.rights.of_place(path)
         record = source.record
         claim = Claim(place, content=record.content, word=record.word, narrowed_by=candidates - {source.id})
-        if self.rights.set_access:
-            return replace(claim, set_access=place is not None)
         return replace(claim, moved_rules=self._moved_rules(source, path))
 
     def _moved_rules(self, source: KnownSource, path: Path) -> bool:

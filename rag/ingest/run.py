@@ -186,15 +186,14 @@ class _Run:
         if folders := self._claims.follow((source.uri, uri) for uri, (source, _) in matched.items()):
             await self._writer.remember(folders)
         light: dict[str, Moved] = {}
-        rights = self._claims.rights
-        heard = rights.set_access and rights.of_documents  # what they say themselves must be read anew
+        anew = self._claims.rights.set_access  # that may hang on what the document says
         for uri, (source, candidates) in matched.items():
             one = reads[uri]
             del self._known[source.uri]
             self._remarks[uri].append(f"it was {path_of(source.uri)}")
             self._moved[uri], self._could_be[uri] = source, candidates
             self._recorded.moved(source.record, uri)
-            if source.digest == one.digest and _keeps_title(source, one.found) and not heard:
+            if source.digest == one.digest and _keeps_title(source, one.found) and not anew:
                 metadata = {**source.metadata, "path": printable(one.found.name)}
                 light[source.id] = Moved(
                     uri, metadata, self._claims.of_moved(source, one.found.path, candidates)

@@ -479,8 +479,9 @@ class History:
             word = replaced or document in named or not told.isdisjoint({path, document.path})
             assert not lost or word, f"{lost} see {path} no more, without a word: {report}"
         self.turn += 1
-        for number in range(2):
-            await self._look(EVERYBODY[(self.turn + number * 2) % len(EVERYBODY)])
+        await self._look(
+            EVERYBODY[self.turn * 2 % len(EVERYBODY)]
+        )  # whoever sees too much does so later, too
 
     def _told(self, report: Report | None) -> set[str]:
         """The places of which a report says something that changes who sees what."""
@@ -512,7 +513,7 @@ class History:
             assert hit.chunk.text.split()[-1] in document.bodies
         listed = await self.desk.sources(who, after=("", ""), limit=99)
         assert {self._path(one.uri) for one in listed} == expected
-        for path in sorted(self.rows)[self.turn % 3 : self.turn % 3 + 1]:
+        for path in sorted(self.rows)[self.turn % 6 : self.turn % 6 + 1]:
             assert await self._reads(who, self.rows[path].source.id) == (path in expected)
         assert self.desk.alarms == 0
         return expected
