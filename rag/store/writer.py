@@ -181,7 +181,9 @@ class CollectionWriter:
         claims = {item.source.id: (item.source.uri, item.claim) for item in items}
         with engine_errors("writing"):
             self._changed = True
-            records, widely = await self._settle(claims)
+            records, widely = await self._settle(
+                {id_: (uri, until_stored(one)) for id_, (uri, one) in claims.items()}
+            )
             await self._chunks.add(self._chunk_rows(items, generation, records))
             rows = [schema.source_row(item, generation=generation) for item in items]
             upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -189,6 +191,8 @@ class CollectionWriter:
             stale = f"{schema.one_of('source_id', claims)} AND (generation <> {literal(generation)})"
             await self._chunks.delete(stale)
         await self._note_copied(widely)
+        if wider := {id_: one for id_, one in claims.items() if one[1].set_access}:
+            records |= (await self._settle(wider))[0]
         await self.copy_labels()
         return records
 
@@ -373,6 +377,11 @@ class CollectionWriter:
     @property
     def _mine(self) -> str:
         return f"(collection = {literal(self.collection.name)})"
+
+
+def until_stored(claim: Claim) -> Claim:
+    """What counts while the text of before is still there, which is not to be opened with the next."""
+    return replace(claim, set_access=False, moved_rules=True) if claim.set_access else claim
 
 
 def settle(

@@ -137,13 +137,17 @@ class Document:
 
 @dataclass(slots=True)
 class File:
-    """A file on the disk; `document` is the one that it truly is, None if it was never ingested."""
+    """A file on the disk; `document` is the one that it truly is, None if it was never ingested.
+
+    `left` is what a run that was killed before it stored the file may have recorded.
+    """
 
     body: str
     titled: bool
     front: Said | None = None
     sidecar: Said | None = None
     document: Document | None = None
+    left: Bound | None = None
 
     @property
     def content(self) -> bytes:
@@ -258,7 +262,7 @@ class Oracle:
             for other in self.documents:
                 if file.content in other.contents:
                     bound = bound.both(other.bound)
-        return Planned(file, path, document, bound, split)
+        return Planned(file, path, document, bound.or_else(file.left) if file.left else bound, split)
 
     def _kept(self, path: str, file: File, run: Run, document: Document) -> Bound:
         """Who sees a document at most that was there before."""
@@ -333,13 +337,15 @@ class Oracle:
         document.last = now
         document.contents.add(one.file.content)
         document.bodies.add(one.file.body)
-        one.file.document = document
+        one.file.document, one.file.left = document, None
 
     def leave(self, one: Planned) -> None:
         """A run was cut short before a file was stored; its rights may be recorded."""
         if one.document and not one.split:
             one.document.bound = one.document.bound.or_else(one.bound)
             one.document.unsure = True
+        else:
+            one.file.left = one.file.left.or_else(one.bound) if one.file.left else one.bound
 
     # What an administrator does.
 

@@ -20,7 +20,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from rag.errors import NotFoundError
+from rag.errors import NotFoundError, StoreError
 from rag.ingest.rights import Rights, Said
 from rag.ingest.run import Instructions, ingest
 from rag.records import Access, Principal, SearchRequest
@@ -250,6 +250,24 @@ async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> Non
     assert "but never to user:bob" in report.outcomes[0].reason
 
 
+async def the_text_of_before_is_not_opened_with_the_next(office: Office) -> None:
+    office.write("salaries.md")
+    await office.ingest("", ONLY_HR)
+    control(await office.seen(HR) == {"salaries.md"})
+    office.write("salaries.md", "No salaries any more, but a pendulum.")
+
+    def killed(*_: object) -> None:
+        raise RuntimeError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rag.store.writer.CollectionWriter._chunk_rows", killed)
+        with pytest.raises(StoreError):
+            await office.ingest("", Said("tenant"), set_access=True)
+    assert await office.seen(ANYBODY) == set()
+    await office.ingest("", Said("tenant"), set_access=True)
+    control(await office.seen(ANYBODY) == {"salaries.md"})
+
+
 async def a_change_counts_before_anything_is_copied(office: Office) -> None:
     office.write("salaries.md")
     await office.ingest("", Said("restricted"))
@@ -424,6 +442,12 @@ BROKEN = [
         what_is_revoked_in_the_middle_of_a_run_stays_so,
     ),
     Broken(
+        "--set-access opens the text that is about to be replaced",
+        "rag.store.writer.until_stored",
+        lambda _real: lambda claim: claim,
+        the_text_of_before_is_not_opened_with_the_next,
+    ),
+    Broken(
         "the copies of the labels count instead of the record",
         "rag.store.reader.CollectionReader.pending",
         lambda _real: _none,
@@ -471,3 +495,22 @@ async def test_each_broken_build_is_caught(
     monkeypatch.setattr(build.target, build.replacement(pkgutil.resolve_name(build.target)))
     with pytest.raises(AssertionError):
         await build.check(office)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a run that is killed before a new source came leaves its record, which counts for the next",
+)
+async def test_what_a_killed_run_recorded_of_a_new_source_opens_nothing_in_the_next(office: Office) -> None:
+    office.write("salaries.md")
+
+    def killed(*_: object) -> None:
+        raise RuntimeError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rag.store.writer.CollectionWriter._chunk_rows", killed)
+        with pytest.raises(StoreError):
+            await office.ingest()
+    await office.ingest("", ONLY_HR)
+    control(await office.seen(HR) == {"salaries.md"})
+    assert await office.seen(ANYBODY) == set()
