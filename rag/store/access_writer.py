@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from rag.access import same
 from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import connect, engine_errors, open_if_there, table_folder
@@ -131,21 +130,18 @@ async def change_access(
 ) -> Pairs:
     """Change who may see these sources; what was changed goes on inside of `around`.
 
-    In force with the one commit. The chunks' copies are brought up to date by `rag.store.writer.copy_labels`.
-    On a full disk the reserve of the data folder is spent.
+    In force with the one commit. A record that stays as it is gets its next revision, too, so that a run that
+    is about to change it hears of that. The chunks' copies are brought up to date by
+    `rag.store.writer.copy_labels`. On a full disk the reserve of the data folder is spent.
     """
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
-        pairs: Pairs = {id_: (one, _changed(one, changed(one.access))) for id_, one in there.items()}
+        pairs: Pairs = {id_: (one, revised(one, changed(one.access))) for id_, one in there.items()}
         with around(pairs):
             for attempt in spending_reserve(data):
                 with attempt:
-                    await table.put([after for before, after in pairs.values() if after is not before])
+                    await table.put([after for _, after in pairs.values()])
     return pairs
-
-
-def _changed(record: AccessRecord, access: Access) -> AccessRecord:
-    return record if same(record.access, access) else revised(record, access)
 
 
 def revised(record: AccessRecord, access: Access | None) -> AccessRecord:

@@ -224,17 +224,19 @@ class CollectionWriter:
         async with self._access() as table:
             needed = {*claims, *chain.from_iterable(claim.narrowed_by for _, claim in claims.values())}
             there = await table.of(needed)
-            settled = {}
+            settled, overtaken = {}, set()
             for id_, (uri, claim) in claims.items():
                 others = [there[one].access for one in sorted(claim.narrowed_by) if one in there]
                 own = there.get(id_)
-                overtaken = own is not None and not same(own.access, self._began.get(id_, own).access)
+                if own and own.access != self._began.get(id_, own).access:
+                    overtaken.add(id_)
                 fresh = self._record(id_, uri, claim)
-                settled[id_] = settle(own, claim, others, fresh, overtaken=overtaken)
+                settled[id_] = settle(own, claim, others, fresh, overtaken=id_ in overtaken)
             changed = {id_: one for id_, one in settled.items() if one != there.get(id_)}
             with self._around({id_: (there.get(id_), one) for id_, one in changed.items()}):
                 await table.put(list(changed.values()))
-        self._began |= {id_: one for id_, one in settled.items() if id_ in self._began}
+        ours = {id_: one for id_, one in settled.items() if id_ in self._began and id_ not in overtaken}
+        self._began |= ours  # what others changed stays so for all that this run has still to say of it
         behind = [one for id_, one in settled.items() if not one.copied and id_ in there]
         return settled, behind
 

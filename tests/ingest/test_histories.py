@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rag.store.writer import CollectionWriter
     from tests.ingest.history_oracle import Act, Document
 
-HISTORIES = max(200, 2 * settings.default.max_examples)  # type: ignore[union-attr]  # there always is one
+HISTORIES = max(185, settings.default.max_examples)  # type: ignore[union-attr]  # there always is one
 STEPS = 30  # in each history at least
 EVERYBODY = (
     Principal("default"),

@@ -13,6 +13,7 @@ import threading
 import warnings
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -237,17 +238,18 @@ async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> Non
     office.write("salaries.md")
     await office.ingest()
 
-    def other() -> None:
-        revoking = threading.Thread(
-            target=anyio.run, args=(office.change, "salaries.md", _denied("user:bob"))
-        )
+    def revoke(name: str) -> None:
+        change = _denied(f"user:{name}")
+        revoking = threading.Thread(target=anyio.run, args=(office.change, "salaries.md", change))
         revoking.start()
         revoking.join()
 
-    report = await office.ingest("", Said("tenant"), set_access=True, meanwhile=other)
-    control(await office.seen(ANYBODY) == {"salaries.md"})
-    assert await office.seen(Principal("default", "bob")) == set()
-    assert "but never to user:bob" in report.outcomes[0].reason
+    for name, text in (("bob", SALARIES), ("ann", f"{SALARIES} New ones.")):
+        office.write("salaries.md", text)
+        report = await office.ingest("", Said("tenant"), set_access=True, meanwhile=partial(revoke, name))
+        control(await office.seen(ANYBODY) == {"salaries.md"})
+        assert await office.seen(Principal("default", name)) == set()
+        assert f"user:{name}" in report.outcomes[0].reason
 
 
 async def the_text_of_before_is_not_opened_with_the_next(office: Office) -> None:
