@@ -499,10 +499,6 @@ async def test_each_broken_build_is_caught(
         await build.check(office)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a run that is killed before a new source came leaves its record, which counts for the next",
-)
 async def test_what_a_killed_run_recorded_of_a_new_source_opens_nothing_in_the_next(office: Office) -> None:
     office.write("salaries.md")
 

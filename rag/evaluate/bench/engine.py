@@ -104,6 +104,7 @@ async def add_tenants(data: Path, count: int) -> None:
         note_tenant(data, copy.tenant, filterable=bool(copy.fields))
         for name in (schema.chunks_table, schema.sources_table):
             _link(data, name(TENANT, collection.name), name(copy.tenant, collection.name))
+        _link(data, schema.access_table(TENANT), schema.access_table(copy.tenant))
     if copies:
         await catalog.add(pa.concat_tables([collection_row(copy) for copy in copies]))
 
