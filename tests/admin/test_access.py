@@ -299,8 +299,11 @@ def test_a_record_is_changed_by_a_run_that_is_told_to_also_of_unchanged_files(of
     office.shelve("--allow", "group:hr")
     office.write("pay.md", "# Pay\n\nDays of leave are paid in full.\n")
     office.ingest("--allow", "group:it", "--set-access")
-    changed = record("restricted", ("group:it",), revision=2)
-    assert office.records() == {"leave.md": changed, "pay.md": changed}
+    it = ("group:it",)
+    assert office.records() == {
+        "leave.md": record("restricted", it, revision=2),
+        "pay.md": record("restricted", it, revision=3),  # for nobody until its new text was there
+    }
     assert office.seen(ANN) == set()
     assert office.seen(BOB) == {"leave.md", "pay.md"}
 
