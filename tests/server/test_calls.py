@@ -140,7 +140,6 @@ def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, worl
 @pytest.mark.parametrize(
     ("key", "headers", "status", "why"),
     [
-        (None, {}, 401, "no credentials that count"),
         ("x", {}, 401, "credentials of this kind are not accepted"),
         ("rdk_00000000_x", {}, 401, "no key, or no longer: 00000000"),
         (f"rdk_{CANARY}_x", {}, 401, "no key"),
