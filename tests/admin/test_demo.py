@@ -84,7 +84,10 @@ def test_what_it_is_doing_goes_to_standard_error(demo: Run, scripts: Scripts, co
         line for line in sorted(lines) if line.startswith(f"added     {corpus}/") and "chunk" in line
     ]
     assert lines[19] == "17 added, 0 replaced, 0 unchanged, 0 removed, 0 skipped, 0 ignored"
-    assert lines[20:] == [f"Started {scripts.server}, which speaks MCP 2026-07-28"]
+    assert lines[20:] == [
+        "17 added: 17 open to the tenant",
+        f"Started {scripts.server}, which speaks MCP 2026-07-28",
+    ]
 
 
 def test_for_scripts_it_prints_the_same_as_one_object(demo_json: Any, demo: Run) -> None:  # noqa: ANN401 any JSON

@@ -61,7 +61,12 @@ def gathered(scripts: Scripts, folder: Path) -> Crowd:
     config.write_text(CONFIG)
 
     def bring_in(tenant: str) -> None:
-        for arguments in (["tenant", "create", tenant], ["ingest", folder / tenant, "--tenant", tenant]):
+        of_tenant = ["--tenant", tenant]
+        for arguments in (
+            ["tenant", "create", tenant],
+            ["collection", "create", "documents", "--visibility", "tenant", *of_tenant],
+            ["ingest", folder / tenant, *of_tenant],
+        ):
             run = scripts.admin(*arguments, "--data", data, "--config", config)
             assert run.returncode == 0, run.stderr
 
