@@ -70,6 +70,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "reason": "the file is gone",
         "source_id": added["trips/rail.txt"]["source_id"],
         "chunks": 0,
+        "access": None,
     }
     texts = [hit["text"] for hit in desk.json("search", "days of leave", "--limit", "50")["results"]]
     assert len(texts) == 3
