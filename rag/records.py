@@ -78,10 +78,10 @@ class Access:
 class AccessRecord:
     """What a tenant keeps of who may see a document, or what comes into a folder. It outlives the source.
 
-    `content` is a digest of the document's bytes, `word` what it last asked for itself, empty if nothing.
-    `present` is whether there is a source now. `copied` is whether the chunks hold labels of this revision;
-    until they do, searches go by the record. A folder has neither content nor a collection. `former` are
-    contents and URIs that the document had before, the latest first.
+    `content` is a digest of the document's bytes, `word` what it last asked for itself, as JSON; empty if it
+    was never heard. `present` is whether there is a source now. `copied` is whether the chunks hold labels of
+    this revision; until they do, searches go by the record. A folder has neither content nor a collection.
+    `former` are contents and URIs that the document had before, the latest first.
     """
 
     id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -10,12 +11,13 @@ import click
 from rag.access import entries_of, named, visible
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
-from rag.admin.sources import named_sources, open_collections
-from rag.errors import StoreError
+from rag.admin.sources import meant, open_collections, open_reader
+from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line
+from rag.ingest.recorded import called
 from rag.ingest.rights import Said
 from rag.records import Access, Principal, Visibility
-from rag.settings import check_access, valid_entries
+from rag.settings import bare_name, check_access, valid_entries
 from rag.store.access_writer import change_access
 from rag.store.writer import copy_labels
 from rag.tenants import tenant_of
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from rag.records import LetterCase
     from rag.settings import Settings
     from rag.store.access_writer import Pairs
-    from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.reader import CollectionReader
 
 ENTRIES = "user:NAME or group:NAME; repeatable."
 _OPTIONS = (
@@ -64,12 +66,24 @@ def said(visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str,
     return Said(visibility, allow, deny) if visibility or allow or deny else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A source and who may see it; `table` is None if it is gone, and its rights are kept for its return."""
+
+    id: str
+    uri: str
+    title: str
+    access: Access | None
+    table: CollectionReader | None
+
+
 @click.group("access")
 def access_command() -> None:
     """Show and change who may see which sources.
 
     Sources are named by id or URI, by file or folder, or by a pattern like "hr/*.pdf". A change counts from
-    the next request on, whatever else runs.
+    the next request on, whatever else runs. Sources that are gone are meant, too: their rights count again
+    when they come back.
     """
 
 
@@ -77,8 +91,8 @@ def access_command() -> None:
 @click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
 async def show_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> None:
     """Show who may see sources."""
-    for _, stored in await _found(settings, names):
-        _print(stored, stored.access, as_json=as_json)
+    for one in await _found(settings, names):
+        _print(one, one.access, as_json=as_json)
 
 
 @command("set")
@@ -149,10 +163,16 @@ async def explain_command(
     settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
 ) -> None:
     """Say whether somebody sees a source, and why."""
-    ((_, stored),) = await _found(settings, (name,), just_one=True)
-    asker = Principal(tenant_of(settings), user or None, frozenset(groups))
+    user = bare_name("user", user) if user else ""
+    asker = Principal(tenant_of(settings), user or None, frozenset(bare_name("group", one) for one in groups))
+    found = await _found(settings, (name,))
+    if len(found) > 1:
+        raise InvalidRequestError(f"{name!r} means {len(found)} sources; name one.")
     case = settings.access.letter_case
-    seen, why = visible(asker, stored.access, case), _why(asker, stored.access, case)
+    seen, why = visible(asker, found[0].access, case), _why(asker, found[0].access, case)
+    if found[0].table is None:
+        why = f"it is gone. {'Else it would be visible' if seen else 'Nor would it be else'}: {why}"
+        seen = False
     if as_json:
         print_json({"visible": seen, "why": why})
     else:
@@ -172,18 +192,26 @@ def _why(asker: Principal, access: Access | None, case: LetterCase) -> str:
     return "it is restricted, and neither the user nor a group of theirs is allowed."
 
 
-async def _found(
-    settings: Settings, names: tuple[str, ...], *, just_one: bool = False
-) -> list[tuple[CollectionReader, StoredSource]]:
-    """The sources of these names, each once, with their collections.
+async def _found(settings: Settings, names: tuple[str, ...]) -> list[_Held]:
+    """The sources of these names, each once.
 
     Raises:
         NotFoundError: a name means none.
-        InvalidRequestError: one is wanted and several are meant.
     """
-    tables = await open_collections(settings, None)
-    known = [(table, one) for table in tables for one in await table.stored()]
-    return named_sources(names, known, just_one=just_one)
+    gone = await open_reader(settings).gone(tenant_of(settings))
+    held = {one.id: _Held(one.id, one.uri, called(one), one.access, None) for one in gone.values()}
+    for table in await open_collections(settings, None):
+        stored = [(one.source, one.access) for one in await table.stored()]
+        held |= {one.id: _Held(one.id, one.uri, one.title, access, table) for one, access in stored}
+    uris = {id_: one.uri for id_, one in held.items()}
+    found: dict[str, _Held] = {}
+    for name in names:
+        if not (ids := meant(name, uris)):
+            raise NotFoundError(
+                f"No source has the id or path {name!r}; refdesk-admin sources lists them all."
+            )
+        found |= {id_: held[id_] for id_ in ids}
+    return list(found.values())
 
 
 async def _change(
@@ -195,16 +223,16 @@ async def _change(
     as_json: bool,
 ) -> None:
     found = await _found(settings, names)
-    ids = [stored.source.id for _, stored in found]
     tenant = tenant_of(settings)
 
     def around(pairs: Pairs) -> AbstractContextManager[None]:
         return recorded(settings.data, access_act(act, tenant, pairs))
 
+    ids = [one.id for one in found]
     records = await change_access(settings.data, tenant, ids, changed, around=around)
-    for _, stored in found:
-        _print(stored, records[stored.source.id][1].access, as_json=as_json)
-    for table in dict.fromkeys(table for table, _ in found):
+    for one in found:
+        _print(one, records[one.id][1].access, as_json=as_json)
+    for table in dict.fromkeys(one.table for one in found if one.table):
         try:
             await copy_labels(settings.data, table.collection)
         except StoreError as error:
@@ -215,13 +243,13 @@ async def _change(
             )
 
 
-def _print(stored: StoredSource, access: Access | None, *, as_json: bool) -> None:
+def _print(held: _Held, access: Access | None, *, as_json: bool) -> None:
     lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
     if as_json:
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
-        print_json({"id": stored.source.id, "access": record})
+        print_json({"id": held.id, "access": record} | ({} if held.table else {"gone": True}))
         return
-    echo(in_one_line(f"{stored.source.id}  {stored.source.title}"))
+    echo(in_one_line(f"{held.id}  {held.title}{'' if held.table else ' (gone)'}"))
     echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
     for name, entries in lists.items():
         echo(f"  {name:10} {', '.join(entries) or '-'}")

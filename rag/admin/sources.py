@@ -6,12 +6,12 @@ import os
 from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rag.admin.console import collection_option, command, echo, print_json, print_table
-from rag.errors import InvalidRequestError, NotFoundError
+from rag.errors import NotFoundError
 from rag.hidden import in_one_line
 from rag.ingest.recorded import local_path
 from rag.search.uris import NOT_FOUND, parse_id
@@ -19,14 +19,13 @@ from rag.store.reader import Reader
 from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from rag.records import Source
     from rag.settings import Settings
-    from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.reader import CollectionReader
 
 PREVIEW_CHARS = 500
-Place = TypeVar("Place")
 
 
 @command("sources")
@@ -64,13 +63,18 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
     raise NotFoundError(NOT_FOUND)
 
 
+def open_reader(settings: Settings) -> Reader:
+    """What reads the data folder."""
+    return Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+
+
 async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
     """The tenant's collections, or the one of that name.
 
     Raises:
         NotFoundError: there is none of that name.
     """
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = open_reader(settings)
     collections = await reader.collections(tenant_of(settings))
     chosen = [one for one in collections if name in {None, one.name}]
     if name and not chosen:
@@ -79,36 +83,11 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
     return [await reader.open(one) for one in chosen]
 
 
-def named_sources(
-    names: Iterable[str], known: Sequence[tuple[Place, StoredSource]], *, just_one: bool = False
-) -> list[tuple[Place, StoredSource]]:
-    """The sources that these names mean, each once: ids, URIs, files, folders, and patterns of paths.
-
-    A pattern fits the end of a path from any folder on; * crosses folders.
-
-    Raises:
-        NotFoundError: a name means none.
-        InvalidRequestError: one is wanted and several are meant.
-    """
-    found: dict[str, tuple[Place, StoredSource]] = {}
-    by_id = {pair[1].source.id: pair for pair in known}
-    uris = {id_: stored.source.uri for id_, (_, stored) in by_id.items()}
-    for name in names:
-        if not (ids := meant(name, uris)):
-            raise NotFoundError(
-                f"No source has the id or path {name!r}; refdesk-admin sources lists them all."
-            )
-        found |= {id_: by_id[id_] for id_ in ids}
-    if just_one and len(found) > 1:
-        raise InvalidRequestError(f"{len(found)} sources are meant; name one.")
-    return list(found.values())
-
-
 def meant(name: str, uris: Mapping[str, str]) -> list[str]:
     """The ids of the sources, given with their URIs, that a name means.
 
-    That is an id, a URI, a file or a folder; where it is none of these, a pattern of paths. So a file that
-    is called a[1].md means itself.
+    That is an id, a URI, a file or a folder; where it is none of these, a pattern of paths, which fits the
+    end of a path from any folder on (* crosses folders). So a file that is called a[1].md means itself.
     """
     file = os.path.realpath(name)
     exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, local_path(uri), file)]

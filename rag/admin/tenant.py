@@ -80,7 +80,10 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
     if as_json:
         print_json({"removed": name, "collections": held})
     else:
-        echo(f"Removed the tenant {name} with {counted(len(collections), 'collection')}.")
+        echo(
+            f"Removed the tenant {name} with {counted(len(collections), 'collection')}. Who might see its "
+            "documents is forgotten, too."
+        )
 
 
 async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...]:

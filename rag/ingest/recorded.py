@@ -73,12 +73,18 @@ class Recorded:
         ids = frozenset(one.id for one in (*same_uri, *same_content))
         if same_content:
             return Narrowing(
-                ids, f"its content is or was that of {_called(_narrow_one(same_content, access))}"
+                ids, f"its content is or was that of {called(_narrow_one(same_content, access))}"
             )
         one = _narrow_one(same_uri, access)
         if one.uri in {uri, self._hidden(uri)}:
             return Narrowing(ids, f"so it is in the collection {one.collection}")
-        return Narrowing(ids, f"{_called(one)} had this name before")
+        return Narrowing(ids, f"{called(one)} had this name before")
+
+    def were_here(self, uri: str, content: str) -> frozenset[str]:
+        """The ids of what is gone and had this URI and content: a file that comes back could be any of it."""
+        places = self._known_by[uri] + self._known_by[self._hidden(uri)]
+        gone = [one for one in places if not one.present]
+        return frozenset(one.id for one in gone if content in {one.content, *one.former})
 
     def note_new(self, contents: Iterable[str]) -> None:
         """There are new files with these contents."""
@@ -110,8 +116,8 @@ class Recorded:
         gone = [one for one in here if not one.present or one.id in self._missing]
         gone += self._missing_of_name[name_of(uri)]
         if gone:
-            called = _called(_narrow_one(gone, access))
-            return Narrowing(frozenset(one.id for one in gone), f"it could be {called}, which is gone")
+            one = _narrow_one(gone, access)
+            return Narrowing(frozenset(one.id for one in gone), f"it could be {called(one)}, which is gone")
         if here and all(is_narrowed(one.access, access) for one in here):
             return Narrowing(frozenset(one.id for one in here), "so are all others in its folder")
         return NONE
@@ -202,7 +208,8 @@ def _narrow_one(records: Sequence[AccessRecord], access: Access | None) -> Acces
     return next((one for one in records if is_narrowed(one.access, access)), records[0])
 
 
-def _called(record: AccessRecord) -> str:
+def called(record: AccessRecord) -> str:
+    """What people are told that a record is of."""
     return "what was purged" if record.uri.startswith(HIDDEN) else path_of(record.uri)
 
 

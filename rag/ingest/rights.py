@@ -79,7 +79,7 @@ class Rights:
         if said:
             place = narrower(place, asked) if place else said.record(self.usual)
         access = place or Access(self.usual, revision=1)
-        word = json.dumps(written, sort_keys=True) if written else ""
+        word = json.dumps(written, sort_keys=True) if self.of_documents else ""
         return Claim(access, self.set_access, content, word, asked)
 
     def of_place(self, path: Path, *, asked: bool = True) -> Access | None:
@@ -112,6 +112,10 @@ class Rights:
         """The metadata without what it says of who may see the source."""
         hidden = ACCESS_KEYS if self.of_documents else ()
         return {key: value for key, value in metadata.items() if value and key.casefold() not in hidden}
+
+    def unheard(self, word: str) -> bool:
+        """Whether documents may say who sees them now, and the one with this recorded word never could."""
+        return self.of_documents and not word
 
     def _written(self, metadata: Mapping[str, str]) -> dict[str, str]:
         """What the document says of who may see it, where documents may."""

@@ -186,14 +186,16 @@ class _Run:
         if folders := self._claims.follow((source.uri, uri) for uri, (source, _) in matched.items()):
             await self._writer.remember(folders)
         light: dict[str, Moved] = {}
-        anew = self._claims.rights.set_access  # that may hang on what the document says
-        for uri, (source, candidates) in matched.items():
+        rights = self._claims.rights
+        for uri, (source, alike) in matched.items():
             one = reads[uri]
+            candidates = alike | self._recorded.were_here(uri, one.content)
             del self._known[source.uri]
             self._remarks[uri].append(f"it was {path_of(source.uri)}")
             self._moved[uri], self._could_be[uri] = source, candidates
             self._recorded.moved(source.record, uri)
-            if source.digest == one.digest and _keeps_title(source, one.found) and not anew:
+            parsed = rights.set_access or rights.unheard(source.record.word)  # for what the document says
+            if source.digest == one.digest and _keeps_title(source, one.found) and not parsed:
                 metadata = {**source.metadata, "path": printable(one.found.name)}
                 light[source.id] = Moved(
                     uri, metadata, self._claims.of_moved(source, one.found.path, candidates)
@@ -265,13 +267,14 @@ class _Run:
         return described(parsed, one.sidecar)
 
     async def _unchanged(self, known: KnownSource, one: Read) -> None:
-        """A file whose text is stored: at most its rights change, and only where the run is to set them."""
+        """A file whose text is stored. Its rights change if the run sets them, or is the first to hear it."""
         rights = self._claims.rights
-        if rights.set_access:
+        if not rights.set_access:
+            self._claims.note_kept(known, one.found.path)
+        if rights.set_access or rights.unheard(known.record.word):
             metadata = (await self._parsed(one)).metadata if rights.of_documents else {}
             self._to_claim[known.id] = known, rights.claim(one.found.path, metadata, one.content)
             return
-        self._claims.note_kept(known, one.found.path)
         reason = "; ".join(self._remarks[known.uri])
         self.finish([Outcome(path_of(known.uri), "unchanged", reason, known.id, known.chunk_count)])
 

@@ -80,6 +80,11 @@ class AccessReader:
             self._pending = tuple(schema.stored_record(row) for row in rows)
         return self._pending
 
+    async def gone(self) -> dict[str, AccessRecord]:
+        """What is kept of sources that are gone, by id."""
+        rows = await self._rows(f"(NOT {schema.PRESENT}) AND (collection <> '')", schema.RECORD_COLUMNS)
+        return {row["id"]: schema.stored_record(row) for row in rows}
+
     async def names_groups(self) -> bool:
         """Whether any record names a group, so that who asks must be known with their groups."""
         await self.refresh()

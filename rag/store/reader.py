@@ -439,6 +439,15 @@ class Reader:
             return False
         return await (await self._opened_access(tenant)).names_groups()
 
+    async def gone(self, tenant: str) -> dict[str, AccessRecord]:
+        """The access records of the tenant's sources that are gone, by id; they hold for what comes back."""
+        if await self._opened_catalog() is None:
+            return {}
+        database = cast("lancedb.AsyncConnection", self._database)
+        if await open_if_there(database, schema.access_table(tenant)) is None:
+            return {}
+        return await (await self._opened_access(tenant)).gone()
+
     async def _opened_access(self, tenant: str) -> AccessReader:
         if tenant not in self._access:
             database = cast("lancedb.AsyncConnection", self._database)

@@ -233,6 +233,8 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
         "why": "user:ann is allowed.",
     }
     assert office.inside.json("access", "explain", ids["nobody.md"])["visible"] is False
+    refused = office.inside.run("access", "explain", ids["both.md"], "--group", "group:hr", code=2).stderr
+    assert refused == "refdesk-admin: A group's bare name is wanted: write hr, not group:hr.\n"
 
 
 def test_an_id_that_nothing_has_is_said(office: Office) -> None:

@@ -515,6 +515,24 @@ def test_access_takes_ids_files_folders_and_patterns(life: Life) -> None:
     assert life.found(BOB) == everything
 
 
+def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life: Life) -> None:
+    path = life.write("hr/a.md", secret("a"))
+    life.shelve()
+    path.rename(life.folder.parent / "away.md")
+    life.shelve("--yes")
+    life.desk.run("access", "revoke", life.folder / "hr", "--from", "user:bob")
+    shown = life.inside.run("access", "show", path).stdout
+    assert f"{path} (gone)" in shown
+    assert "user:bob" in shown
+    assert json.loads(life.inside.run("access", "show", "hr/*", "--json").stdout)["gone"] is True
+    explained = life.inside.run("access", "explain", path, "--user", "bob").stdout
+    assert explained.startswith("Not visible: it is gone. Nor would it be else: user:bob is denied")
+    (life.folder.parent / "away.md").rename(path)
+    life.shelve()
+    assert life.found(BOB) == {"open.md"}
+    assert life.found(NOBODY) == {"open.md", "hr/a.md"}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no such names")
 def test_a_file_whose_name_looks_like_a_pattern_means_itself(life: Life) -> None:
     for name in ("a[1].md", "a1.md", "b*.md", "bb.md"):

@@ -120,8 +120,9 @@ class Document:
     """A document, whatever it is called: what is recorded of it, and who sees it at most.
 
     `contents` are those that it was recorded with, `last` is the last of them, and its sidecar. `asked` is
-    what it last asked for itself, and `unsure` whether a crash left that open. `shares` is the document that
-    stands at its old place and has its record, until it gets one of its own.
+    what it last asked for itself, None also where it was never `heard`; `unsure` is whether a crash left that
+    open. `shares` is the document that stands at its old place and has its record, until it gets one of its
+    own.
     """
 
     path: str
@@ -129,6 +130,7 @@ class Document:
     contents: set[bytes]
     bodies: set[str]
     asked: Said | None = None
+    heard: bool = False
     unsure: bool = False
     stored: bool = True
     last: tuple[bytes, bytes | None] = (b"", None)
@@ -219,12 +221,18 @@ class Oracle:
         }
 
     def remember(self, run: Run, folders: Iterable[str]) -> None:
-        """A folder that was ingested before has no wider word than then, nor has one inside of it."""
+        """A folder that was ingested before has no wider word than then, nor has one inside of it.
+
+        With --set-access it has the new word, and so has all that is inside of it.
+        """
         if not run.command:
             return
         said = run.command.word(self.usual)
         for folder in folders:
             before = self._remembered(f"{folder}/x" if folder else "x")
+            if run.set_access:
+                inside = f"{folder}/" if folder else ""
+                self.folders = {one: word for one, word in self.folders.items() if not one.startswith(inside)}
             self.folders[folder] = said if run.set_access or not before else _met(before, said)
 
     def planned(self, run: Run) -> list[Planned]:
@@ -273,7 +281,7 @@ class Oracle:
         ):
             bound = bound.narrowed(here)
         asked = file.asks if run.of_documents else None
-        changed = (file.content, file.beside) != document.last
+        changed = (file.content, file.beside) != document.last or not document.heard
         if changed and asked and asked != document.asked:
             narrowed = bound.narrowed([asked.word("tenant")])
             bound = bound.or_else(narrowed) if document.unsure else narrowed
@@ -331,8 +339,9 @@ class Oracle:
             if other is not document and other.path == one.path:
                 other.stored = False
         now = one.file.content, one.file.beside
-        if document.last != now or run.set_access:
+        if document.last != now or run.set_access or (run.of_documents and not document.heard):
             document.asked, document.unsure = one.file.asks if run.of_documents else None, False
+            document.heard = run.of_documents
         document.path, document.bound, document.stored, document.shares = one.path, one.bound, True, None
         document.last = now
         document.contents.add(one.file.content)

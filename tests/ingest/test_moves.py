@@ -346,6 +346,41 @@ async def test_a_document_may_tighten_its_rights_whenever_it_changes(archive: Ar
     assert (await archive.access())["plan.md"] == TENANT
 
 
+async def test_a_document_is_heard_as_soon_as_documents_are(archive: Archive) -> None:
+    """Its file need not change: the setting did. The text is parsed once more, and nothing embedded."""
+    for name in ("plan.md", "moves.md"):
+        archive.write(name, f"---\nallow: group:hr\n---\n# {name}\n\nMore leave.\n")
+    await archive.ingest()
+    assert (await archive.access())["plan.md"] == TENANT
+    before = len(archive.embedder.texts)
+    archive.move("moves.md", "moved.md")
+    report = await archive.ingest(of_documents=True)
+    assert _of(report, "plan.md").outcome == "unchanged"
+    assert "now restricted to group:hr" in _of(report, "plan.md").reason
+    access = await archive.access()
+    assert (access["plan.md"], access["moved.md"], access["menu.md"]) == (HR, HR, TENANT)
+    assert len(archive.embedder.texts) == before + 1  # what moved, as its title may hang on its name
+
+    await archive.give("plan.md", Access("tenant"))
+    await archive.ingest(of_documents=True)
+    assert (await archive.access())["plan.md"] == TENANT
+
+
+async def test_a_file_that_comes_back_is_not_taken_for_a_copy_with_wider_rights(archive: Archive) -> None:
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    archive.write("copy.md", SALARIES)
+    await archive.ingest()
+    await archive.give("copy.md", Access("tenant"))
+    archive.move("hr/salaries.md", "../away.md")
+    await archive.ingest()
+    archive.move("../away.md", "hr/salaries.md")
+    (archive.folder / "copy.md").unlink()
+    report = await archive.ingest(removes=True)
+    assert (await archive.access())["hr/salaries.md"] == HR
+    assert "restricted to group:hr" in _of(report, "hr/salaries.md").reason
+
+
 async def test_what_an_administrator_opened_is_not_closed_by_old_words_of_the_document(
     archive: Archive,
 ) -> None:
