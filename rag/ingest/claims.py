@@ -76,7 +76,7 @@ class Claims:
         if claim.set_access:
             return claim
         if source and source.record.content == content:
-            return replace(claim, moved_rules=self._moved_rules(source, path))
+            return self._moved(claim, source, path)
         if source:
             self.note_kept(source, path)
         own = self._recorded.by_id.get(id_)
@@ -91,16 +91,23 @@ class Claims:
         other_rules = any(self._other_rules(uri, path) for uri in came_from)
         return replace(claim, narrowed_by=narrowing.ids, moved_rules=anew or other_rules)
 
-    def of_moved(self, source: KnownSource, path: Path, candidates: frozenset[str]) -> Claim:
-        """That of a document that moved as it is: it takes its rights along.
+    def of_moved(self, source: KnownSource, path: Path) -> Claim:
+        """That of a document that moved and need not be read: it takes its rights along."""
+        place, record = self.rights.of_place(path), source.record
+        return self._moved(Claim(place, content=record.content, word=record.word), source, path)
 
-        It could be any of the `candidates`, so it is kept from whom one of them is kept; and where other
-        rights were given to its new place than to its old one, also from whom these keep out.
+    def _moved(self, claim: Claim, source: KnownSource, path: Path) -> Claim:
+        """That of a known document, which stays or moved.
+
+        One that moved could be any of those of its content, so it is kept from whom one of them is kept; and
+        where other rights were given to its new place than to its old one, also from whom these keep out.
         """
-        place = self.rights.of_place(path)
-        record = source.record
-        claim = Claim(place, content=record.content, word=record.word, narrowed_by=candidates - {source.id})
-        return replace(claim, moved_rules=self._moved_rules(source, path))
+        claim = replace(claim, moved_rules=self._moved_rules(source, path))
+        if source.uri == path.as_uri():
+            return claim
+        narrowing = self._recorded.same_content(source.id, source.record.content, source.record.access)
+        self._why[path.as_uri()] = narrowing.why
+        return replace(claim, narrowed_by=narrowing.ids)
 
     def _moved_rules(self, source: KnownSource, path: Path) -> bool:
         """Whether a source moved to a place of which something else was said than of its old one.

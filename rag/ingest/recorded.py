@@ -67,24 +67,24 @@ class Recorded:
         """The other records of this content, or of this URI, now or before."""
         places = self._known_by[uri] + self._known_by[self._hidden(uri)]
         same_uri = [one for one in places if one.id != id_]
-        same_content = [one for one in self._known_by[content] if one.id != id_] if content else []
-        if not same_uri and not same_content:
-            return NONE
-        ids = frozenset(one.id for one in (*same_uri, *same_content))
-        if same_content:
-            return Narrowing(
-                ids, f"its content is or was that of {called(_narrow_one(same_content, access))}"
-            )
+        same_content = self.same_content(id_, content, access)
+        if not same_uri:
+            return same_content
+        ids = same_content.ids.union(one.id for one in same_uri)
         one = _narrow_one(same_uri, access)
+        if same_content.ids:
+            return Narrowing(ids, same_content.why)
         if one.uri in {uri, self._hidden(uri)}:
             return Narrowing(ids, f"so it is in the collection {one.collection}")
         return Narrowing(ids, f"{called(one)} had this name before")
 
-    def were_here(self, uri: str, content: str) -> frozenset[str]:
-        """The ids of what is gone and had this URI and content: a file that comes back could be any of it."""
-        places = self._known_by[uri] + self._known_by[self._hidden(uri)]
-        gone = [one for one in places if not one.present]
-        return frozenset(one.id for one in gone if content in {one.content, *one.former})
+    def same_content(self, id_: str, content: str, access: Access | None) -> Narrowing:
+        """The other records of this content, now or before: a file of the same words could be any of them."""
+        others = [one for one in self._known_by[content] if one.id != id_] if content else []
+        if not others:
+            return NONE
+        ids = frozenset(one.id for one in others)
+        return Narrowing(ids, f"its content is or was that of {called(_narrow_one(others, access))}")
 
     def note_new(self, contents: Iterable[str]) -> None:
         """There are new files with these contents."""
@@ -125,26 +125,24 @@ class Recorded:
 
 def moves(
     contents: Mapping[str, str], known: Mapping[str, KnownSource], found: Iterable[str]
-) -> dict[str, tuple[KnownSource, frozenset[str]]]:
+) -> dict[str, KnownSource]:
     """Which of the files that are new, given by URI with their content, are known ones that moved.
 
-    A source moved if its own file is gone, and so has one place. With each comes which other sources of the
-    same content are gone as well: it could be any of these.
+    A source moved if its own file is gone, and so has one place.
     """
     present, wanted = set(found), {*contents.values()}
     gone: dict[str, list[KnownSource]] = defaultdict(list)
     for uri, one in known.items():
         if one.record.content in wanted and uri not in present and is_gone(local_path(uri)):
             gone[one.record.content].append(one)
-    moved: dict[str, tuple[KnownSource, frozenset[str]]] = {}
+    moved: dict[str, KnownSource] = {}
     for content, sources in gone.items():
-        ids = frozenset(one.id for one in sources)
         left = {one.uri: one for one in sources}
         places = [uri for uri, its in contents.items() if its == content]
         pairs = [(-_common_end(uri, old), uri, old) for uri in places for old in left]
         for _, uri, old in sorted(pairs):  # what stayed the same of a path tells copies apart
             if uri not in moved and old in left:
-                moved[uri] = left.pop(old), ids
+                moved[uri] = left.pop(old)
     return moved
 
 

@@ -155,7 +155,6 @@ class _Run:
         self._claims = Claims(instructions.rights, self._recorded)
         self._known: dict[str, KnownSource] = {}
         self._moved: dict[str, KnownSource] = {}
-        self._could_be: dict[str, frozenset[str]] = {}
         self._first_with: dict[str, Found] = {}
         self._remarks: dict[str, list[str]] = defaultdict(list)
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
@@ -183,23 +182,20 @@ class _Run:
         contents = {uri: one.content for uri, one in reads.items()}
         self._recorded.note_new(contents.values())
         matched = await to_thread.run_sync(moves, contents, self._known, discovery.found)
-        if folders := self._claims.follow((source.uri, uri) for uri, (source, _) in matched.items()):
+        if folders := self._claims.follow((source.uri, uri) for uri, source in matched.items()):
             await self._writer.remember(folders)
         light: dict[str, Moved] = {}
         rights = self._claims.rights
-        for uri, (source, alike) in matched.items():
+        for uri, source in matched.items():
             one = reads[uri]
-            candidates = alike | self._recorded.were_here(uri, one.content)
             del self._known[source.uri]
             self._remarks[uri].append(f"it was {path_of(source.uri)}")
-            self._moved[uri], self._could_be[uri] = source, candidates
+            self._moved[uri] = source
             self._recorded.moved(source.record, uri)
             parsed = rights.set_access or rights.unheard(source.record.word)  # for what the document says
             if source.digest == one.digest and _keeps_title(source, one.found) and not parsed:
                 metadata = {**source.metadata, "path": printable(one.found.name)}
-                light[source.id] = Moved(
-                    uri, metadata, self._claims.of_moved(source, one.found.path, candidates)
-                )
+                light[source.id] = Moved(uri, metadata, self._claims.of_moved(source, one.found.path))
         left = [found.uri for found in new if found.uri not in matched]
         self._recorded.note_missing(await to_thread.run_sync(_lost, self._known, discovery, left))
         await self._finish_moved(light)
@@ -257,8 +253,6 @@ class _Run:
         source = known or self._moved.get(found.uri)
         id_ = source.id if source else self._writer.source_id(found.uri)
         claim = self._claims.of_document(found.path, document.metadata, one.content, id_, source)
-        if moved := self._could_be.get(found.uri):
-            claim = replace(claim, narrowed_by=claim.narrowed_by | (moved - {id_}))
         return Prepared(found, id_, one.digest, document, chunks, claim, self._fields(found, document))
 
     async def _parsed(self, one: Read) -> Document:

@@ -381,6 +381,23 @@ async def test_a_file_that_comes_back_is_not_taken_for_a_copy_with_wider_rights(
     assert "restricted to group:hr" in _of(report, "hr/salaries.md").reason
 
 
+async def test_a_move_that_could_be_a_copy_of_what_is_restricted_is_no_wider_than_that(
+    archive: Archive,
+) -> None:
+    """Its own file is gone, and another of the same words is there still: either may have come here."""
+    archive.write("open.md", SALARIES)
+    archive.write("hr/clear.md", "# Clear\n\nNo other file says this.\n")
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    for name in ("open.md", "hr/clear.md"):
+        archive.move(name, f"hr/new-{name.rpartition('/')[2]}")
+    report = await archive.ingest()
+    access = await archive.access()
+    assert access["hr/new-open.md"] == HR
+    assert "its content is or was that of" in _of(report, "hr/new-open.md").reason
+    assert access["hr/new-clear.md"] == TENANT
+
+
 async def test_what_an_administrator_opened_is_not_closed_by_old_words_of_the_document(
     archive: Archive,
 ) -> None:
