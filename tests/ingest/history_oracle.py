@@ -221,19 +221,18 @@ class Oracle:
         }
 
     def remember(self, run: Run, folders: Iterable[str]) -> None:
-        """A folder that was ingested before has no wider word than then, nor has one inside of it.
-
-        With --set-access it has the new word, and so has all that is inside of it.
+        """A folder that was ingested before has no wider word than then; one inside of it none that is wider
+        than its own or the new one. With --set-access all of them have the new word.
         """
         if not run.command:
             return
         said = run.command.word(self.usual)
         for folder in folders:
             before = self._remembered(f"{folder}/x" if folder else "x")
-            if run.set_access:
-                inside = f"{folder}/" if folder else ""
-                self.folders = {one: word for one, word in self.folders.items() if not one.startswith(inside)}
-            self.folders[folder] = said if run.set_access or not before else _met(before, said)
+            inside = f"{folder}/" if folder else ""
+            below = {one: word for one, word in self.folders.items() if one.startswith(inside)}
+            for one, word in (below | {folder: before or said}).items():
+                self.folders[one] = said if run.set_access else _met(word, said)
 
     def planned(self, run: Run) -> list[Planned]:
         """What is to become of the files of a run; what they truly are goes before what they look like."""
@@ -253,7 +252,8 @@ class Oracle:
 
     def _planned(self, path: str, file: File, run: Run, taken: set[Document | None]) -> Planned:
         document, split = self._same(path, file)
-        document = None if document in taken and not split else document
+        if document in taken and not split:
+            document, split = self._in_place(path)
         gone: list[Document] = []
         if document is None or (split and not document.stored):  # who copies and deletes, moves
             gone = [one for one in self.documents if one.stored and one.last[0] == file.content]
@@ -298,6 +298,10 @@ class Oracle:
             or (_folder(own.path) == _folder(path) and self._vanished(own))
         ):
             return own, False
+        return self._in_place(path)
+
+    def _in_place(self, path: str) -> tuple[Document | None, bool]:
+        """The document that another one stands in the place of."""
         here = sorted((one for one in self.documents if one.path == path), key=lambda one: not one.stored)
         return (here[0], True) if here else (None, False)
 
