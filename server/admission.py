@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
-from rag.cores import cores
+from rag.concurrency import cores
 from rag.errors import BusyError
-from server.bucket import Bucket
-from server.turns import Turns
+from server.turns import Bucket, Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rag.records import Principal
-    from rag.settings import LimitSettings
+    from rag.config.settings import LimitSettings
+    from rag.corpus import Principal
 
 SETTLING_SECONDS = 0.1  # from the wire to a slot, and from a slot to the wire
 WAITING = 8  # times as many of a user's requests may wait as may run: clients come in bursts

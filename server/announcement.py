@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from server.addresses import LOOPBACK, own_url, resource_url, transport_security
+from server.http.addresses import LOOPBACK, own_url, resource_url, transport_security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rag.settings import HttpSettings, Settings
+    from rag.config.settings import HttpSettings, Settings
 
 ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 it is told, not listened on
 NO_HOST = (

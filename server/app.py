@@ -11,27 +11,29 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
+from rag.access.tenants import declares_fields
+from rag.answers import MAX_REPLY_CHARS, SearchRequest
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
-from rag.records import MAX_REPLY_CHARS, SearchRequest
-from rag.search.reply import fetch_reply, search_reply, source_reply
-from rag.search.tools import opened
-from rag.search.trace_reply import NO_ROOM_CHARS, with_trace
-from rag.search.uris import NOT_FOUND, parse_id, resource_uri
-from rag.tenants import declares_fields
-from server import calls, resources, surface
-from server.calls import Recorder
+from rag.search.agents import opened
+from rag.search.reply.records import fetch_reply, search_reply, source_reply
+from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
+from rag.uris import NOT_FOUND, parse_id, resource_uri
+from server import resources
+from server import tools as surface
 from server.guard import Guard, Worded
 from server.size import within_bytes
+from server.telemetry import audit as calls
+from server.telemetry.audit import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.records import Collection, Principal
-    from rag.search.reply import Reply
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.corpus import Collection, Principal
+    from rag.search.reply.records import Reply
     from server.admission import Admission
-    from server.calls import Measure
-    from server.opening import OpeningDesk
+    from server.lazy_desk import OpeningDesk
+    from server.telemetry.audit import Measure
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-    from rag.records import Principal
-    from rag.settings import LimitSettings
+    from rag.config.settings import LimitSettings
+    from rag.corpus import Principal
     from server.admission import Admission
-    from server.opening import OpeningDesk
+    from server.lazy_desk import OpeningDesk
 
 log = logging.getLogger(__name__)
 

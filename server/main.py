@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from rag.configuration import asker_flags, config_path, load_settings
+from rag.access.tenants import local_principal
+from rag.config.load import asker_flags, config_path, load_settings
+from rag.config.permissions import loose_permissions
 from rag.errors import ConfigurationError
 from rag.hidden import for_people
-from rag.permissions import loose_permissions
-from rag.tenants import local_principal
-from server import logs, stdio, tracing
+from server import stdio
 from server.admission import Admission
 from server.app import create_server
-from server.identity import bearer_principal
-from server.opening import OpeningDesk
+from server.http.identity import bearer_principal
+from server.lazy_desk import OpeningDesk
+from server.telemetry import logs
+from server.telemetry import spans as tracing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from rag.settings import Settings
+    from rag.config.settings import Settings
 
 MISUSE = 2
 
@@ -79,7 +81,13 @@ def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     """Any number of clients over HTTP."""
-    from server import addresses, credentials, http, metrics, refusals  # noqa: PLC0415 a local server starts without
+    from server.http import (  # noqa: PLC0415 a local server starts without
+        addresses,
+        credentials,
+        refusals,
+    )
+    from server.http import app as http  # noqa: PLC0415 the same
+    from server.telemetry import metrics  # noqa: PLC0415 a local server starts without
 
     addresses.check_exposure(settings.http, settings.oauth)
     opening = OpeningDesk(settings)

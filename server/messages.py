@@ -13,7 +13,7 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from pydantic_core import from_json
 from starlette.responses import Response
 
-from server.logs import note_refusal
+from server.telemetry.logs import note_refusal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from mcp import MCPError, types
 
-from rag.search.untrusted import ALTERED, disarmed, label
-from rag.search.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, parse_id, resource_uri
+from rag.search.reply.untrusted import ALTERED, disarmed, label
+from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, parse_id, resource_uri
 
 if TYPE_CHECKING:
-    from rag.records import Extract, Source
+    from rag.answers import Extract
+    from rag.corpus import Source
 
 TEMPLATES = [
     types.ResourceTemplate(

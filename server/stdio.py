@@ -19,8 +19,9 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from server import FORCED, PARENT, tracing
+from server import FORCED, PARENT
 from server.messages import error, refusal
+from server.telemetry import spans as tracing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from server.admission import Admission
-    from server.opening import OpeningDesk
+    from server.lazy_desk import OpeningDesk
 
 WATCH_SECONDS = 0.5
 DRAIN_SECONDS = 10

@@ -22,11 +22,11 @@ import anyio
 import numpy as np
 
 import rag.ingest.run
-from rag.embed.vectors import unit_rows
+from rag.config.settings import IngestSettings
+from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
-from rag.records import Access, EmbedderIdentity, Heading, Passage, Source
-from rag.settings import IngestSettings
+from rag.models.embed.vectors import unit_rows
 from rag.store.access_writer import access_table
 from rag.store.schema import Claim, NewSource
 from rag.store.writer import ensure_collection, open_writer
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rag.embed import Embedder, TextKind
+    from rag.corpus import Vectors
     from rag.ingest.report import Outcome, Report
     from rag.ingest.run import Progress
-    from rag.records import Vectors
+    from rag.models.embed import Embedder, TextKind
     from rag.store.writer import CollectionWriter
 
 DIMENSION = 32

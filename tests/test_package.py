@@ -48,7 +48,7 @@ def test_the_wheel_holds_every_module_but_those_that_only_build_it(wheel: ZipFil
         path.relative_to(ROOT).as_posix() for top in ("rag", "server") for path in (ROOT / top).rglob("*.py")
     }
     packed = {name for name in wheel.namelist() if name.endswith(".py")}
-    assert modules - packed == {"rag/embed/build_hook.py", "rag/embed/convert.py"}
+    assert modules - packed == {"rag/models/embed/build_hook.py", "rag/models/embed/convert.py"}
     assert packed <= modules
 
 
@@ -61,8 +61,8 @@ def test_the_wheel_holds_no_tests_and_nothing_that_a_file_of_the_workspace_could
 
 def test_the_wheel_holds_the_model_and_the_demo_s_documents(wheel: ZipFile, corpus: Path) -> None:
     sizes = {info.filename: info.file_size for info in wheel.infolist()}
-    assert sizes["rag/embed/model/model.onnx"] > 20_000_000
-    assert sizes["rag/embed/model/tokenizer.json"] > 400_000
+    assert sizes["rag/models/embed/model/model.onnx"] > 20_000_000
+    assert sizes["rag/models/embed/model/tokenizer.json"] > 400_000
     documents = [name for name in sizes if name.startswith("rag/admin/demo_corpus/")]
     assert len(documents) == 17
     for name in documents:
@@ -73,8 +73,8 @@ def test_the_wheel_holds_the_licence_and_the_notice_of_the_model(wheel: ZipFile)
     folder = f"refdesk-{METADATA['version']}.dist-info"
     metadata = message_from_bytes(wheel.read(f"{folder}/METADATA"))
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata.get_all("License-File") == ["LICENSE", "rag/embed/NOTICE"]
-    for name in ("LICENSE", "rag/embed/NOTICE"):
+    assert metadata.get_all("License-File") == ["LICENSE", "rag/models/embed/NOTICE"]
+    for name in ("LICENSE", "rag/models/embed/NOTICE"):
         assert wheel.read(f"{folder}/licenses/{name}") == (ROOT / name).read_bytes()
 
 
@@ -125,7 +125,7 @@ def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["rag.records", "rag.errors", "rag.settings", "rag.search.reply", "server.main"]
+    "module", ["rag.corpus", "rag.errors", "rag.config.settings", "rag.search.reply.records", "server.main"]
 )
 def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no_model(module: str) -> None:
     program = f"import sys, {module}; print(*sys.modules)"

@@ -16,8 +16,8 @@ import click
 import pytest
 
 from rag.admin.main import COMMANDS, commands
-from rag.configuration import environment_name, load_settings, setting_keys
-from rag.settings import Settings
+from rag.config.load import environment_name, load_settings, setting_keys
+from rag.config.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,13 +26,14 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from lancedb.query import AsyncFTSQuery, AsyncVectorQuery
 
-from rag.access import NOBODY
+from rag.access.rule import NOBODY
+from rag.answers import MAX_LIMIT, Mode, SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Access, FieldType, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.filters.tree import OneOf
-from rag.records import MAX_LIMIT, Access, FieldType, Mode, Principal, SearchRequest
 from rag.search.desk import Desk
 from rag.search.view import View
-from rag.settings import SearchSettings
 from rag.store import schema
 from rag.store.connection import connect, database_folder
 from rag.store.reader import CollectionReader, Reader
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.records import Value
+    from rag.corpus import Value
 
 pytestmark = pytest.mark.anyio
 
@@ -144,7 +145,7 @@ async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **a
 
 
 SECOND_QUERY = """\
-from rag.records import SubQuery
+from rag.answers import SubQuery
 
 async def ask(query, options):
     return [SubQuery("pendulum", filter={"year": {"$exists": False}}, collections=("documents",))]
@@ -476,31 +477,31 @@ BROKEN = [
     # The engine's predicate: who may see a source.
     Broken(
         "the engine is not told who asks",
-        "rag.access.predicate",
+        "rag.access.rule.predicate",
         lambda _real: lambda *_: "(true)",
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "a quote in a user's name ends the literal",
-        "rag.access.literal",
+        "rag.access.rule.literal",
         _unescaped,
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "names of users and groups ignore case",
-        "rag.access.entries_of",
+        "rag.access.rule.entries_of",
         lambda real: lambda principal: frozenset(map(str.lower, real(principal))),
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "to the engine a denial is nothing",
-        "rag.access.predicate",
+        "rag.access.rule.predicate",
         _denials_unread,
         a_search_leaves_out_what_is_hidden,
     ),
     Broken(
         "to the engine an empty list, or no record, is everybody",
-        "rag.access.predicate",
+        "rag.access.rule.predicate",
         _no_labels_are_everybody,
         a_search_leaves_out_what_is_hidden,
     ),
@@ -645,19 +646,19 @@ BROKEN = [
     ),
     Broken(
         "to the gate deny does not win",
-        "rag.access.visible",
+        "rag.access.rule.visible",
         lambda real: lambda who, access, case: real(who, access and replace(access, deny=frozenset()), case),
         what_is_hidden_cannot_be_read,
     ),
     Broken(
         "the gate shows what has no record",
-        "rag.access.visible",
+        "rag.access.rule.visible",
         lambda real: lambda who, access, case: access is None or real(who, access, case),
         what_is_hidden_cannot_be_read,
     ),
     Broken(
         "to the gate an empty allow list is everybody",
-        "rag.access.visible",
+        "rag.access.rule.visible",
         lambda real: (
             lambda who, access, case: (
                 real(who, access, case)
@@ -722,13 +723,13 @@ BROKEN = [
     ),
     Broken(
         "what is beside a hit is shown without another look at its record",
-        "rag.search.hit_stages.with_neighbors",
+        "rag.search.stages.hits.with_neighbors",
         lambda real: lambda hits, count, views: real(hits, count, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),
     Broken(
         "a section is shown without another look at its source's record",
-        "rag.search.hit_stages.in_sections",
+        "rag.search.stages.hits.in_sections",
         lambda real: lambda hits, stage, views: real(hits, stage, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),

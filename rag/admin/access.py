@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from rag.access import entries_of, named, visible
+from rag.access.rule import entries_of, named, visible
+from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
 from rag.admin.sources import meant, open_collections, open_reader
+from rag.config.settings import bare_name, check_access, valid_entries
+from rag.corpus import Access, Principal, Visibility
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line
 from rag.ingest.recorded import called
 from rag.ingest.rights import Said
-from rag.records import Access, Principal, Visibility
-from rag.settings import bare_name, check_access, valid_entries
 from rag.store.access_writer import change_access
 from rag.store.writer import copy_labels
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from rag.admin.acts import ActName
-    from rag.records import LetterCase
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.corpus import LetterCase
     from rag.store.access_writer import Pairs
     from rag.store.reader import CollectionReader
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-    from rag.records import Access, AccessRecord
+    from rag.corpus import Access, AccessRecord
 
 ActName = Literal[
     "access grant",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rag.admin.acts import Change, Line
-    from rag.settings import Settings
+    from rag.config.settings import Settings
 
 ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partition(" ")[0])})
 """Every act, and the first word of each, which means all that begin with it."""

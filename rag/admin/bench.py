@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from rag.admin.console import command, echo, print_json
-from rag.evaluate.bench.earlier import as_json as run_as_json
-from rag.evaluate.bench.earlier import changes, read_run
-from rag.evaluate.bench.run import PARTS, run_bench
-from rag.evaluate.bench.stock import LARGE, Sizes
+from rag.bench.earlier import as_json as run_as_json
+from rag.bench.earlier import changes, read_run
+from rag.bench.run import PARTS, run_bench
+from rag.bench.stock import LARGE, Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rag.evaluate.bench.measure import Measure
-    from rag.settings import Settings
+    from rag.bench.measure import Measure
+    from rag.config.settings import Settings
 
 WIDTH = 100  # of running text
 CORPUS = Path(__file__).with_name("demo_corpus")

@@ -8,17 +8,17 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from rag.access.tenants import local_principal
 from rag.admin.console import command, counted, echo, print_json
 from rag.admin.sources import open_collections
-from rag.search.check import check_answer
+from rag.search.cite.check import check_answer
 from rag.search.desk import Desk
-from rag.search.untrusted import label
+from rag.search.reply.untrusted import label
 from rag.store.schema import chunk_id
-from rag.tenants import local_principal
 
 if TYPE_CHECKING:
-    from rag.search.check import CheckedAnswer, CheckedCitation, CheckedQuote
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.search.cite.check import CheckedAnswer, CheckedCitation, CheckedQuote
 
 FAILED = 1
 WIDTH = 10  # of verdicts

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, counted, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections
-from rag.embed.open import open_embedder
+from rag.config.settings import valid_name
+from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
-from rag.records import Distance, FieldType, Visibility
-from rag.settings import valid_name
+from rag.models.embed import open_embedder
 from rag.store.folder import prepare, spending_reserve
 from rag.store.writer import drop_collection, ensure_collection
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from rag.admin.acts import ActName
-    from rag.records import Collection, Language
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.corpus import Collection, Language
     from rag.store.reader import CollectionReader
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rag.admin.console import command, echo, print_json, settings_file
-from rag.configuration import environment_name, setting_keys
+from rag.config.load import environment_name, setting_keys
 
 if TYPE_CHECKING:
-    from rag.settings import Settings
+    from rag.config.settings import Settings
 
 
 @click.group("config")

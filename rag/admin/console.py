@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import anyio
 import click
 
-from rag.configuration import asker_flags, config_path, load_settings
+from rag.config.load import asker_flags, config_path, load_settings
+from rag.config.permissions import loose_permissions
+from rag.corpus import Language
 from rag.hidden import escape_hidden, for_people, in_one_line
-from rag.permissions import loose_permissions
-from rag.records import Language
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -17,15 +17,15 @@ from rag.admin.console import command, echo, print_json, settings_file
 from rag.admin.ingest import run_ingest
 from rag.admin.search import print_results
 from rag.admin.sources import open_collections
+from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA
 from rag.errors import ConfigurationError, RefdeskError
 from rag.hidden import escape_hidden
-from rag.search.reply import SearchReply
-from rag.settings import DEFAULT_COLLECTION, DEFAULT_DATA
+from rag.search.reply.records import SearchReply
 from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
+    from rag.config.settings import Settings
     from rag.ingest.report import Report
-    from rag.settings import Settings
 
 CORPUS = Path(__file__).parent / "demo_corpus"
 QUESTIONS = (

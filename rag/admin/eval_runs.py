@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag.access.tenants import tenant_of
 from rag.admin.console import command, counted, echo, print_json
 from rag.admin.eval_output import (
     comparison_json,
@@ -20,11 +21,10 @@ from rag.errors import NotFoundError
 from rag.evaluate.ask import METRICS
 from rag.evaluate.compare import compare
 from rag.evaluate.runs import kept_run, kept_summaries
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
+    from rag.config.settings import Settings
     from rag.evaluate.runs import QuestionResult, Run
-    from rag.settings import Settings
 
 RUN_ID = click.IntRange(1, 2**63 - 1)
 metric_option = click.option(

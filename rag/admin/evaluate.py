@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
+from rag.access.tenants import tenant_of
 from rag.admin.console import asker_named, collection_option, command, echo, language_option, print_json
 from rag.admin.eval_output import (
     comparison_json,
@@ -20,25 +21,24 @@ from rag.admin.eval_output import (
 from rag.admin.eval_runs import compare_command, metric_option, report_option, runs_command, show_command
 from rag.admin.progress import evaluation_progress
 from rag.admin.questions import new_command
+from rag.answers import Mode
+from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import InvalidRequestError, RefdeskError
 from rag.evaluate.ask import METRICS
 from rag.evaluate.compare import compare
 from rag.evaluate.evaluation import contenders, evaluate, existing_room, fresh_room, unfixed
 from rag.evaluate.runs import keep
 from rag.evaluate.sets.reading import read_set
-from rag.profiles import DEFAULT_PROFILE
-from rag.records import Mode
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rag.config.settings import Settings
+    from rag.corpus import Language
     from rag.evaluate.compare import Comparison
     from rag.evaluate.evaluation import Room
     from rag.evaluate.runs import Run
     from rag.evaluate.sets.judged import JudgedSet
-    from rag.records import Language
-    from rag.settings import Settings
 
 FAILED = 1
 NAMED = 5  # documents that a message names

@@ -18,14 +18,14 @@ from rag.admin.trace_wording import (
     tokens,
     way_said,
 )
-from rag.search.untrusted import label
+from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rag.admin.rank_steps import Step
-    from rag.records import Answer, Hit, Stage, SubQuery, Usage
-    from rag.search.why_not import Fate
+    from rag.answers import Answer, Hit, Stage, SubQuery, Usage
+    from rag.search.explain.why_not import Fate
 
 WIDTH = 100  # as passages are printed
 NUMBERS = frozenset({"MS"})  # columns that are set to the right

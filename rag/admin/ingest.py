@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag.access import same
+from rag.access.keys import keys_file, read_keys
+from rag.access.rule import same
+from rag.access.tenants import tenant_of
 from rag.admin.access import access_options, said
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json
 from rag.admin.progress import shown_progress
-from rag.embed.open import open_embedder
+from rag.config.settings import DEFAULT_COLLECTION, valid_name
 from rag.ingest.rights import Rights, Said
 from rag.ingest.run import Instructions, ingest
-from rag.keys import keys_file, read_keys
-from rag.settings import DEFAULT_COLLECTION, valid_name
+from rag.models.embed import open_embedder
 from rag.store.writer import ensure_collection, open_writer
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from rag.config.settings import Settings
+    from rag.corpus import Collection, Language, Visibility
     from rag.ingest.report import Outcome, Report
-    from rag.records import Collection, Language, Visibility
-    from rag.settings import Settings
     from rag.store.access_writer import Pairs
 
 PARTLY_FAILED = 3

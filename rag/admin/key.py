@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rag.access.keys import ApiKey, Keys, keys_file, new_secret, read_keys, written
+from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, print_json, print_table
+from rag.config.settings import MAX_ENTRIES, SEARCH_SCOPE, bare_name
 from rag.errors import NotFoundError, StoreError
-from rag.keys import ApiKey, Keys, keys_file, new_secret, read_keys, written
-from rag.settings import MAX_ENTRIES, SEARCH_SCOPE, bare_name
 from rag.store.folder import locked, prepare, spending_reserve, write_whole
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rag.settings import Settings
+    from rag.config.settings import Settings
 
 LOCK_SECONDS = 15
 DAYS = click.IntRange(1, 3650)

@@ -62,7 +62,9 @@ def commands() -> None:
 
 def main() -> None:
     """Run a command; errors end in one message and an exit code of those above."""
-    cast(TextIOWrapper, sys.stdout).reconfigure(errors="replace")  # a pipe on Windows can't take every letter
+    cast("TextIOWrapper", sys.stdout).reconfigure(
+        errors="replace"
+    )  # a pipe on Windows can't take every letter
     try:
         sys.exit(commands(standalone_mode=False))
     except click.ClickException as error:

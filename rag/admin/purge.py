@@ -15,7 +15,7 @@ from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
     from rag.admin.acts import State
-    from rag.settings import Settings
+    from rag.config.settings import Settings
     from rag.store.reader import CollectionReader
 
 

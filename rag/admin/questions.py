@@ -14,7 +14,7 @@ from rag.errors import ConfigurationError, NotReadyError
 from rag.evaluate.sets.handwritten import new_file, skeletons
 
 if TYPE_CHECKING:
-    from rag.settings import Settings
+    from rag.config.settings import Settings
 
 QUESTIONS = 20
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rag.records import Answer, Trace
+    from rag.answers import Answer, Trace
 
 UNRANKED = frozenset({"plan", "planner", "multi_query", "embed", "recall"})
 

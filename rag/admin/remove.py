@@ -10,8 +10,8 @@ from rag.admin.acts import Act, access_state, recorded
 from rag.admin.collection import removed
 from rag.admin.console import collection_option, command, counted, echo, print_json
 from rag.admin.sources import meant, open_collections
+from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.settings import DEFAULT_COLLECTION
 from rag.store.folder import spending_reserve
 from rag.store.writer import open_writer
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rag.admin.acts import State
-    from rag.records import AccessRecord, Collection
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.corpus import AccessRecord, Collection
 
 
 @command("remove")

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, get_args
 import anyio
 import click
 
+from rag.access.tenants import local_principal
 from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.explain_output import explanation
 from rag.admin.search_report import search_report
+from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.errors import ConfigurationError
-from rag.records import MAX_LIMIT, Mode, SearchRequest
 from rag.search.desk import Desk
-from rag.search.reply import search_reply
-from rag.search.trace_reply import with_trace
-from rag.search.uris import parse_id
-from rag.tenants import local_principal
+from rag.search.reply.records import search_reply
+from rag.search.reply.trace import with_trace
+from rag.uris import parse_id
 
 if TYPE_CHECKING:
-    from rag.search.reply import HitRecord, SearchReply
-    from rag.search.why_not import Fate
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.search.explain.why_not import Fate
+    from rag.search.reply.records import HitRecord, SearchReply
 
 WIDTH = 100  # of passages; longer lines are hard to read
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table
 from rag.errors import NotFoundError
 from rag.hidden import in_one_line
 from rag.ingest.recorded import local_path
-from rag.search.uris import NOT_FOUND, parse_id
 from rag.store.reader import Reader
-from rag.tenants import tenant_of
+from rag.uris import NOT_FOUND, parse_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rag.records import Source
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.corpus import Source
     from rag.store.reader import CollectionReader
 
 PREVIEW_CHARS = 500

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rag.access.tenants import tenant_of
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.sources import open_collections
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
-    from rag.settings import Settings
+    from rag.config.settings import Settings
 
 
 @command("status")

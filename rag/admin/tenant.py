@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag.access.tenants import tenants
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, counted, echo, print_json, print_table
 from rag.admin.key import revoke_keys
+from rag.config.settings import valid_name
 from rag.errors import ConfigurationError, NotFoundError
-from rag.settings import valid_name
 from rag.store.folder import prepare, spending_reserve
 from rag.store.reader import Reader
 from rag.store.writer import create_tenant, drop_tenant
-from rag.tenants import tenants
 
 if TYPE_CHECKING:
-    from rag.records import Collection
-    from rag.settings import Settings
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
 
 
 @click.group("tenant")

@@ -6,14 +6,14 @@ import json
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from rag.answers import Usage
 from rag.hidden import in_one_line
-from rag.records import Usage
-from rag.search.untrusted import label
+from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.records import Hit, Listing, Stage, SubQuery
+    from rag.answers import Hit, Listing, Stage, SubQuery
 
 
 def one_line(text: str) -> str:

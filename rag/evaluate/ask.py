@@ -8,18 +8,18 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from rag.answers import MAX_LIMIT, SearchRequest
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.evaluate import metrics
 from rag.evaluate.metrics import Stretch
 from rag.evaluate.runs import Finding, QuestionResult
-from rag.records import MAX_LIMIT, SearchRequest
-from rag.search.check import check_answer
+from rag.search.cite.check import check_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rag.answers import Hit, Mode
     from rag.evaluate.expected import Expected
-    from rag.records import Hit, Mode
     from rag.search.desk import Desk
 
 SHOWN_HITS = 10  # of each question, kept with the run

@@ -9,27 +9,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, get_args
 
+from rag.access.tenants import tenant_of
+from rag.answers import SearchRequest
+from rag.config.profiles import Overridable
+from rag.config.settings import DEFAULT_TENANT
+from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import Contender, ask_all
 from rag.evaluate.expected import expected, shelves_of
 from rag.evaluate.fresh import shelve
 from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
-from rag.profiles import Overridable
-from rag.records import Principal, SearchRequest
 from rag.search.desk import Desk
 from rag.search.plan import make_plan
-from rag.settings import DEFAULT_TENANT
 from rag.store.reader import Reader
-from rag.tenants import tenant_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from rag.answers import Mode
+    from rag.config.settings import Settings
+    from rag.corpus import Language
     from rag.evaluate.expected import Expected
     from rag.evaluate.sets.judged import JudgedSet
     from rag.ingest.run import Progress as Ingesting
-    from rag.records import Language, Mode
-    from rag.settings import Settings
 
 
 class Progress(Protocol):

@@ -8,18 +8,19 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rag.access import visible
+from rag.access.rule import visible
 from rag.errors import ConfigurationError
 from rag.evaluate.metrics import Stretch
 from rag.filters.matches import matches
 from rag.filters.parse import parse
-from rag.search.uris import resource_uri
+from rag.uris import resource_uri
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
+    from rag.answers import Hit
+    from rag.corpus import Chunk, FieldType, Principal
     from rag.evaluate.sets.judged import Excerpt, Question
-    from rag.records import Chunk, FieldType, Hit, Principal
     from rag.store.reader import CollectionReader, Reader, StoredSource
 
 HALF = 0.5

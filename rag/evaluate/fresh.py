@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from rag.embed.open import open_embedder
+from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_TENANT, IngestSettings
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
-from rag.settings import DEFAULT_COLLECTION, DEFAULT_TENANT, IngestSettings
+from rag.models.embed import open_embedder
 from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from rag.config.settings import Settings
+    from rag.corpus import Language
     from rag.evaluate.sets.judged import JudgedDocument
     from rag.ingest.report import Report
     from rag.ingest.run import Progress
-    from rag.records import Language
-    from rag.settings import Settings
 
 
 async def shelve(

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from rag.answers import Mode
 from rag.errors import ConfigurationError
-from rag.records import Mode
 from rag.store.runs import StoredRun, run_summaries, save_runs, stored_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rag.settings import Settings
+    from rag.config.settings import Settings
 
 VERSIONED = ("refdesk", "lancedb", "onnxruntime")
 

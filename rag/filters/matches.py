@@ -11,8 +11,8 @@ from rag.filters.tree import All, Any, Not, OneOf, Ordered, Present
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from rag.corpus import Value
     from rag.filters.tree import Filter, Operator
-    from rag.records import Value
 
 
 def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:

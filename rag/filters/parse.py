@@ -14,7 +14,7 @@ from rag.filters.tree import OPERATORS, All, Any, Filter, Not, OneOf, Ordered, P
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from rag.records import FieldType
+    from rag.corpus import FieldType
 
 MAX_LEAVES = 32
 MAX_DEPTH = 5

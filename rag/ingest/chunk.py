@@ -6,14 +6,14 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.corpus import Passage
 from rag.ingest.split import Measure, Span, pieces
-from rag.records import Passage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from rag.corpus import Block, Document
     from rag.ingest.split import TokenSpans
-    from rag.records import Block, Document
 
 SMALL = 32  # tokens: a chunk below this says too little alone, and joins a neighbor
 CONTEXT_SHARE = 4  # the context takes at most one in so many tokens of the limit

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.access import in_words, is_narrowed, narrower, same
+from rag.access.rule import in_words, is_narrowed, narrower, same
 from rag.ingest.recorded import NONE, local_path, path_of, renamed_folders
 from rag.store.schema import Claim
 from rag.store.writer import HIDDEN
@@ -14,9 +14,9 @@ from rag.store.writer import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from rag.corpus import Access, AccessRecord
     from rag.ingest.recorded import Recorded
     from rag.ingest.rights import Rights
-    from rag.records import Access, AccessRecord
     from rag.store.writer import KnownSource
 
 

@@ -19,11 +19,11 @@ from rag.ingest.unlinked import open_file, scanned
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rag.settings import IngestSettings
+    from rag.config.settings import IngestSettings
 
 
 SIDECAR_SUFFIX = ".meta.toml"
-"""`report.pdf.meta.toml` describes `report.pdf`, and is read with it (`rag.ingest.sidecar`)."""
+"""`report.pdf.meta.toml` describes `report.pdf`, and is read with it (`rag.ingest.metadata`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
 
-from rag.access import is_narrowed
+from rag.access.rule import is_narrowed
 from rag.ingest.discover import printable
 from rag.store.writer import HIDDEN, is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from rag.records import Access, AccessRecord
+    from rag.corpus import Access, AccessRecord
     from rag.store.writer import KnownSource
 
 

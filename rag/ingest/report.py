@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from rag.access import in_words, visible_to_nobody
+from rag.access.rule import in_words, visible_to_nobody
 
 if TYPE_CHECKING:
-    from rag.records import Access
+    from rag.corpus import Access
 
 OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "missing", "skipped", "ignored"]
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from rag.access import narrower
+from rag.access.rule import narrower
+from rag.config.settings import check_access, valid_entries
+from rag.corpus import Access
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
-from rag.records import Access
-from rag.settings import check_access, valid_entries
 from rag.store.schema import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from rag.records import Visibility
-    from rag.settings import AccessRule, RulesCase
+    from rag.config.settings import AccessRule, RulesCase
+    from rag.corpus import Visibility
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,15 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
+from rag.corpus import Heading, Source
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.claims import Claims
 from rag.ingest.discover import discover, printable, read
-from rag.ingest.fields import declared_fields
+from rag.ingest.metadata import declared_fields, described, read_sidecar
 from rag.ingest.recorded import Recorded, content_digest, is_gone, local_path, moves, name_of, path_of
 from rag.ingest.report import Outcome, Report
-from rag.ingest.sandbox import parse_safely
-from rag.ingest.sidecar import described, read_sidecar
-from rag.records import Heading, Source
+from rag.ingest.sandbox.pool import parse_safely
 from rag.store.schema import NewSource, body
 from rag.store.writer import Moved
 
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from rag.embed import Embedder
+    from rag.config.settings import IngestSettings
+    from rag.corpus import AccessRecord, Document, Passage, Value, Vectors
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.report import OutcomeKind
     from rag.ingest.rights import Rights
-    from rag.records import AccessRecord, Document, Passage, Value, Vectors
-    from rag.settings import IngestSettings
+    from rag.models.embed import Embedder
     from rag.store.schema import Claim
     from rag.store.writer import CollectionWriter, KnownSource
 

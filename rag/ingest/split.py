@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rag.records import Block, BlockKind
+    from rag.corpus import Block, BlockKind
 
     TokenSpans = Callable[[str], Sequence[tuple[int, int]]]
     Borders = Sequence[re.Pattern[str]]

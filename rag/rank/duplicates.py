@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rag.rank.likeness import jaccard
-from rag.rank.sentences import words
+from rag.rank.diversity import jaccard
+from rag.text import words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

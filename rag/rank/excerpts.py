@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.rank.sentences import Span, sentences, words
+from rag.text import Span, sentences, words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

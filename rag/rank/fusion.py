@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rag.records import Hit
+    from rag.answers import Hit
 
 WORD = 1.5  # times the unit of a sparse list: what a word that is rare and well matched comes to
 WORDS = 4  # so many such words say as much as a cosine of 1; all of them, if the query has fewer

@@ -11,8 +11,8 @@ from rag.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.profiles import MissingDate
-    from rag.records import Hit
+    from rag.answers import Hit
+    from rag.config.profiles import MissingDate
 
 DAY = timedelta(days=1)
 

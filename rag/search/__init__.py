@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rag.search.agents import tool_functions
     from rag.search.desk import Desk
-    from rag.search.tools import tool_functions
 
 __all__ = ["Desk", "tool_functions"]
 
-_HOMES = {"Desk": "rag.search.desk", "tool_functions": "rag.search.tools"}
+_HOMES = {"Desk": "rag.search.desk", "tool_functions": "rag.search.agents"}
 """Imported when asked for: the server must not import the engine before its first answer."""
 
 

@@ -16,50 +16,44 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.chat import open_chat
-from rag.consistency import check_consistent, stages_of
-from rag.embed.open import open_embedder
+from rag.answers import Answer, SearchRequest, SubQuery, Trace
+from rag.concurrency import concurrently
+from rag.config.check import check_consistent, stages_of
+from rag.config.profiles import CustomStage, ThresholdSettings
 from rag.errors import BusyError, NotFoundError
-from rag.profiles import CustomStage, ThresholdSettings
-from rag.rank.reranker import open_reranker
-from rag.records import Answer, SearchRequest, SubQuery, Trace
-from rag.search.context import assemble
-from rag.search.custom import loaded
-from rag.search.extract import extract
+from rag.models.chat import open_chat
+from rag.models.embed import open_embedder
+from rag.models.rerank import open_reranker
+from rag.search.explain.why_not import fate
+from rag.search.explain.why_nothing import explained, impact, relaxed, said
 from rag.search.gate import READS, is_fault
-from rag.search.hit_stages import through_stages
 from rag.search.pipeline import Models, Pipeline
 from rag.search.plan import make_plan
 from rag.search.queries import embedded, sub_queries
-from rag.search.recall import concurrently
-from rag.search.relax import explained, impact, relaxed, said
-from rag.search.stages import Stages
-from rag.search.thresholds import UNGROUNDED, is_weak
-from rag.search.uris import NOT_FOUND
+from rag.search.reply.context import assemble
+from rag.search.source import extract
+from rag.search.stages.custom import loaded
+from rag.search.stages.hits import through_stages
+from rag.search.stages.thresholds import UNGROUNDED, is_weak
+from rag.search.trace import Stages
 from rag.search.view import View, narrowed
-from rag.search.why_not import fate
 from rag.store.catalog import check_embedder
 from rag.store.reader import Reader
 from rag.store.terms import MAX_TERMS, index_terms, query_terms
+from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from rag.chat import Chat
-    from rag.embed import Embedder
-    from rag.rank.reranker import Reranker
-    from rag.records import (
-        Collection,
-        Context,
-        Extract,
-        Hit,
-        Principal,
-        Source,
-    )
+    from rag.answers import Context, Extract, Hit
+    from rag.config.settings import SearchSettings, Settings
+    from rag.corpus import Collection, Principal, Source
+    from rag.models.chat import Chat
+    from rag.models.embed import Embedder
+    from rag.models.rerank import Reranker
+    from rag.search.explain.why_not import Fate
     from rag.search.plan import Plan
     from rag.search.recall import Query
-    from rag.search.why_not import Fate
-    from rag.settings import SearchSettings, Settings
     from rag.store.reader import Listed, StoredSource
 
 log = logging.getLogger(__name__)

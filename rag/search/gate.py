@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from rag.answers import Hit
+from rag.concurrency import concurrently
 from rag.rank.fusion import newer_first
-from rag.records import Hit
-from rag.search.recall import concurrently
 from rag.store.schema import split_chunk_id
 
 if TYPE_CHECKING:

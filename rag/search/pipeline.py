@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rag.records import Listing
+from rag.answers import Listing
 from rag.search.gate import admit
 from rag.search.recall import fuse, recall, shares_of_best
-from rag.search.thresholds import near_enough
+from rag.search.stages.thresholds import near_enough
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rag.chat import Chat
-    from rag.embed import Embedder
-    from rag.rank.reranker import Reranker
-    from rag.records import Hit
+    from rag.answers import Hit
+    from rag.models.chat import Chat
+    from rag.models.embed import Embedder
+    from rag.models.rerank import Reranker
     from rag.search.gate import Alarm
     from rag.search.plan import Plan
     from rag.search.recall import Lists, Query
-    from rag.search.stages import Stages
+    from rag.search.trace import Stages
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
+from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Mode
+from rag.config.profiles import DEFAULT_PROFILE, makes_queries, takes_hits
 from rag.errors import InvalidRequestError
-from rag.profiles import DEFAULT_PROFILE, makes_queries, takes_hits
-from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rag.profiles import (
+    from rag.answers import SearchRequest
+    from rag.config.profiles import (
         FusionSettings,
         HitStage,
         Overridable,
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
         QueryStage,
         ThresholdSettings,
     )
-    from rag.records import SearchRequest
-    from rag.settings import SearchSettings
+    from rag.config.settings import SearchSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
-from rag.records import SubQuery
-from rag.search.query_stages import more_queries
 from rag.search.recall import Query
+from rag.search.stages.queries import more_queries
 from rag.search.view import narrowed
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rag.search.pipeline import Pipeline
     from rag.search.plan import Plan
-    from rag.search.stages import Step
+    from rag.search.trace import Step
     from rag.search.view import View
 
 NARROWER = "A part of the question was left out: its filter can't be put on top of the request's ({})."

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import anyio
 import numpy as np
 
+from rag.concurrency import concurrently
 from rag.rank.fusion import (
     best_scores,
     calibrated_fusion,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.reader import CollectionReader, Ranking, StoredChunk
     from rag.store.strict import StrictReader
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,21 +185,3 @@ def _cosines(query: Query, lists: Lists, baseline: float) -> Mapping[str, float]
         return {}
     cosines = (np.stack([one.vector for one in stored]) @ query.vector - baseline) / (1 - baseline)
     return best_scores(zip((one.id for one in stored), cosines.tolist(), strict=True))
-
-
-async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """The results of all calls, in order; the first failure cancels the others and is raised as it is."""
-    if len(calls) == 1:
-        return [await calls[0]()]
-    results: dict[int, T] = {}
-
-    async def run(place: int, call: Callable[[], Awaitable[T]]) -> None:
-        results[place] = await call()
-
-    try:
-        async with anyio.create_task_group() as tasks:
-            for place, call in enumerate(calls):
-                tasks.start_soon(run, place, call)
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return [results[place] for place in range(len(calls))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rag import access
+from rag.access import rule as access
 from rag.errors import InvalidRequestError
 from rag.filters.matches import matches
 from rag.filters.parse import parse
@@ -16,8 +16,8 @@ from rag.store.strict import readable_only
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rag.corpus import Access, AccessRecord, LetterCase, Principal
     from rag.filters.tree import Filter
-    from rag.records import Access, AccessRecord, LetterCase, Principal
     from rag.search.plan import Plan
     from rag.store.reader import CollectionReader, StoredSource
     from rag.store.strict import StrictReader

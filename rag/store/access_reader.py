@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import lancedb
     import pyarrow as pa
 
-    from rag.records import Access, AccessRecord
+    from rag.corpus import Access, AccessRecord
 
 KEPT = 100_000  # records remembered, some 30 MB at most
 NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"

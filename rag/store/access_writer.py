@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.records import Access, AccessRecord
+    from rag.corpus import Access, AccessRecord
 
 WAIT_SECONDS = 15  # for another change; each takes milliseconds
 COMPACTED = 32  # commits; each leaves a file

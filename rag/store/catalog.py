@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rag.corpus import Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.records import Collection, EmbedderIdentity
 from rag.store import schema
 
 if TYPE_CHECKING:
-    from rag.records import Language
+    from rag.corpus import Language
 
 
 def collection_row(collection: Collection) -> pa.Table:

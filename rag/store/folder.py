@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from rag.access.tenants import FILTERABLE, tenant_file
 from rag.errors import BusyError, ConfigurationError, RefdeskError, StoreError
 from rag.store.connection import database_folder
-from rag.tenants import FILTERABLE, tenant_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.records import Collection, FieldType, Language
+    from rag.corpus import Collection, FieldType, Language
 
 LARGE_ROWS = 5_000
 """From here on vectors, labels and fields are indexed as well.
@@ -135,7 +135,7 @@ async def purge_rows(table: lancedb.AsyncTable, column: str, folder: Path) -> No
 
 
 async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
-    await chunks.create_index("vector", config=cast(Any, IvfSq(distance_type="cosine")))
+    await chunks.create_index("vector", config=cast("Any", IvfSq(distance_type="cosine")))
 
 
 async def _drop_versions(table: lancedb.AsyncTable, folder: Path, before: set[Path]) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.query import FullTextOperator, MatchQuery
 
+from rag.corpus import Chunk
 from rag.errors import BusyError, NotReadyError
 from rag.filters.predicate import literal
-from rag.records import Chunk
 from rag.store import schema
 from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from rag.records import (
+    from rag.corpus import (
         Access,
         AccessRecord,
         Collection,
@@ -368,7 +368,7 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
 
 def stored_chunks(rows: pa.Table) -> list[StoredChunk]:
     """Rows with `CHUNK_COLUMNS` and the vector as records, in their order."""
-    column = cast(Any, rows["vector"].combine_chunks())
+    column = cast("Any", rows["vector"].combine_chunks())
     flat = column.flatten().to_numpy(zero_copy_only=False)
     vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
     columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in CHUNK_COLUMNS}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from rag.access import labels_of
+from rag.access.rule import labels_of
+from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
 from rag.filters.predicate import EPOCH, literal, microseconds
-from rag.records import Access, AccessRecord, FieldType, Heading, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rag.records import Passage, Value, Vectors
+    from rag.corpus import Passage, Value, Vectors
 
 
 @dataclass(frozen=True, slots=True)

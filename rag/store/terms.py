@@ -10,7 +10,7 @@ from lancedb import tokenize
 if TYPE_CHECKING:
     from lancedb import FtsToken
 
-    from rag.records import Language
+    from rag.corpus import Language
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean too
 

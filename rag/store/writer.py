@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag.access import narrower, same
+from rag.access.rule import narrower, same
+from rag.corpus import AccessRecord, Collection
 from rag.errors import BusyError
 from rag.filters.predicate import literal
-from rag.records import AccessRecord, Collection
 from rag.store import catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table, nothing_around, revised
 from rag.store.connection import connect, engine_errors, table_folder
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.records import Access, Distance, EmbedderIdentity, FieldType, Language, Visibility
+    from rag.corpus import Access, Distance, EmbedderIdentity, FieldType, Language, Visibility
     from rag.store.access_writer import AccessTable, Around
     from rag.store.schema import Claim, NewSource
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from rag.admin.main import main
-from rag.records import Answer, Chunk, Hit, Listing, Preview, Source, Stage, SubQuery, Trace, Usage
-from rag.search.why_not import Fate
+from rag.answers import Answer, Hit, Listing, Preview, Stage, SubQuery, Trace, Usage
+from rag.corpus import Chunk, Source
+from rag.search.explain.why_not import Fate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.access.keys import keys_file, read_keys
 from rag.admin import acts
 from rag.admin.acts import MAX_CHANGES, Act, access_state, log_file, read_log, record, recorded, widens
+from rag.corpus import Access
 from rag.errors import ConfigurationError, StoreError
-from rag.keys import keys_file, read_keys
-from rag.records import Access
 
 if TYPE_CHECKING:
     from io import FileIO

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from rag.admin.bench import bench_command, changes_table, chosen, measures_table
+from rag.bench.measure import Measure
+from rag.bench.run import PARTS
 from rag.errors import ConfigurationError
-from rag.evaluate.bench.measure import Measure
-from rag.evaluate.bench.run import PARTS
 
 if TYPE_CHECKING:
     from pathlib import Path

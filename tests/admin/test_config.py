@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.settings import Settings
+from rag.config.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from rag.admin.explain_output import WIDTH, explanation
 from rag.admin.rank_steps import Step, changes, rank_steps, telling
-from rag.records import Answer, Stage
+from rag.answers import Answer, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

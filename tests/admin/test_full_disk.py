@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.keys import holder_of, keys_file, read_keys
+from rag.access.keys import holder_of, keys_file, read_keys
 from rag.store.folder import reserve_file
 
 if TYPE_CHECKING:

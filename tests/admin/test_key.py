@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rag.keys import holder_of, keys_file, read_keys
+from rag.access.keys import holder_of, keys_file, read_keys
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Inside

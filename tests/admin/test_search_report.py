@@ -13,13 +13,14 @@ import pytest
 from rag.admin.search_report import STYLE, search_report
 from rag.admin.search_report.ladder import COLOURS, FLAT, depth
 from rag.admin.search_report.moves import DRAWN, NEARLY
-from rag.evaluate.report.page import PAGE
-from rag.records import Answer, Chunk, Context, Stage, SubQuery, Trace
+from rag.answers import Answer, Context, Stage, SubQuery, Trace
+from rag.corpus import Chunk
+from rag.report.html import PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.records import Hit
+    from rag.answers import Hit
     from tests.admin.conftest import Search
 
     MakeSearch = Callable[..., Search]

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import rag.admin
+from rag.corpus import Access
 from rag.hidden import for_people
-from rag.records import Access
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from rag.config.settings import SearchSettings
 from rag.search.desk import Desk
-from rag.settings import SearchSettings
 from rag.store.reader import Reader
 from tests.attacks.crowd import Crowd, gathered
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
-    from rag.records import Access, Source
+    from rag.corpus import Access, Source
     from tests.conftest import Scripts
     from tests.server.conftest import Era, Message, Wire
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rag.keys import ApiKey, Keys, keys_file, new_secret, written
-from rag.settings import SEARCH_SCOPE
+from rag.access.keys import ApiKey, Keys, keys_file, new_secret, written
+from rag.config.settings import SEARCH_SCOPE
 
 if TYPE_CHECKING:
     from pathlib import Path

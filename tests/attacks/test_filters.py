@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from rag.records import Mode
+    from rag.answers import Mode
     from tests.attacks.conftest import Asker, World
     from tests.server.conftest import Message
 

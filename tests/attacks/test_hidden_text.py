@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import TextContent, TextResourceContents
 
 from rag.hidden import without_hidden
-from rag.search.untrusted import ALTERED
+from rag.search.reply.untrusted import ALTERED
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from rag.answers import SearchRequest
+from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
-from rag.records import Access, Principal, SearchRequest
 from rag.store import maintenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from rag.records import Mode
+    from rag.answers import Mode
     from rag.search.desk import Desk
     from tests.attacks.conftest import Asker, Paper, Shelf, Start, World
     from tests.server.conftest import Message

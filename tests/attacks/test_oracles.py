@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
-from rag.records import Access, Mode, Principal
 from rag.store.reader import CollectionReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
+    from rag.answers import Mode
     from tests.attacks.conftest import Asker, Paper, Shelf, World
     from tests.server.conftest import Message
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.corpus import Principal
 from rag.evaluate.runs import Latency, QuestionResult, Run, Summary
 from rag.evaluate.sets.judged import Asking, JudgedDocument, JudgedSet, Question
-from rag.records import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

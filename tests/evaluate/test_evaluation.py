@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.config.settings import Settings
+from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.evaluate.ask import FAITHFUL, TOKENS, Contender
 from rag.evaluate.evaluation import Room, contenders, evaluate, existing_room, fresh_room
 from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
-from rag.records import Access, Principal
 from rag.search.desk import Desk
-from rag.settings import Settings
 from rag.store.writer import open_writer
 
 if TYPE_CHECKING:

@@ -6,21 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.answers import Hit
+from rag.corpus import Chunk, Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.expected import expected, shelves_of
 from rag.evaluate.metrics import Stretch
 from rag.evaluate.sets.judged import Asking, Excerpt, Question
-from rag.records import Chunk, Hit, Principal
-from rag.search.uris import resource_uri
 from rag.store.reader import Reader
+from rag.uris import resource_uri
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
     from types import ModuleType
 
+    from rag.corpus import Source
     from rag.evaluate.expected import Expected
-    from rag.records import Source
 
     Put = Callable[..., Awaitable[Source]]
     Tie = Callable[..., Awaitable[Expected]]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.config.settings import Settings
 from rag.evaluate.evaluation import contenders, evaluate, fresh_room
 from rag.evaluate.sets.reading import read_set
-from rag.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rag.records import Language
+    from rag.corpus import Language
     from tests.evaluate.conftest import Watching
 
 EVERY = 4  # 298 of 1,190 questions differ by less than 0.007 from all, and take a quarter of the time

@@ -19,15 +19,16 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.access import visible
+from rag.access.rule import visible
+from rag.answers import MAX_LIMIT, Mode, SearchRequest
+from rag.concurrency import concurrently
+from rag.config.settings import SearchSettings
+from rag.corpus import Access, FieldType, Principal
 from rag.filters.matches import matches
 from rag.filters.parse import MAX_DEPTH, parse
 from rag.filters.tree import OPERATORS
-from rag.records import MAX_LIMIT, Access, FieldType, Mode, Principal, SearchRequest
 from rag.search.desk import Desk
-from rag.search.recall import concurrently
 from rag.search.view import View
-from rag.settings import SearchSettings
 from rag.store import maintenance
 from rag.store.reader import Reader
 from rag.store.writer import ensure_collection, open_writer
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from anyio.from_thread import BlockingPortal
 
-    from rag.records import Value
+    from rag.corpus import Value
     from rag.store.reader import Statistics
     from rag.store.writer import CollectionWriter
 

@@ -14,7 +14,7 @@ from rag.filters.parse import parse
 from rag.filters.tree import OPERATORS
 
 if TYPE_CHECKING:
-    from rag.records import FieldType, Value
+    from rag.corpus import FieldType, Value
 
 FIELDS: dict[str, FieldType] = {
     "status": "string",

@@ -17,8 +17,8 @@ from rag.filters.tree import OPERATORS, All, Any, Filter, Not, OneOf, Ordered, P
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rag.corpus import FieldType
     from rag.filters.tree import Scalar
-    from rag.records import FieldType
 
 FIELDS: dict[str, FieldType] = {
     "status": "string",

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rag.records import Principal
+    from rag.corpus import Principal
 
 
 def _alike(one: str, other: str, *, case: bool) -> bool:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.embed.tokens import BUILTIN_MODEL, Tokens
+from rag.corpus import Document, Passage
 from rag.errors import ParseError
 from rag.ingest.chunk import SMALL, passages
 from rag.ingest.parse import parse
 from rag.ingest.split import CHARACTERS_PER_TOKEN, WINDOW
-from rag.records import Document, Passage
+from rag.models.tokens import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
     from rag.ingest.split import TokenSpans

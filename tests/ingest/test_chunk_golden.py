@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rag.embed.tokens import BUILTIN_MODEL, Tokens
 from rag.ingest.chunk import passages
 from rag.ingest.parse import parse
+from rag.models.tokens import BUILTIN_MODEL, Tokens
 
 DATA = Path(__file__).with_name("data")
 EXPECTED = DATA / "rich.json"

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest import unlinked
 from rag.ingest.discover import Discovery, Found, discover, printable, read
-from rag.ingest.sidecar import read_sidecar
-from rag.settings import IngestSettings
+from rag.ingest.metadata import read_sidecar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

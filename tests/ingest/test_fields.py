@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from rag.ingest.fields import declared_fields
-from rag.records import FieldType
+from rag.corpus import FieldType
+from rag.ingest.metadata import declared_fields
 
 if TYPE_CHECKING:
-    from rag.records import Value
+    from rag.corpus import Value
 
 LONGEST = 512  # characters of a filter's string: nothing longer could ever be asked for
 

@@ -23,12 +23,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import rag.ingest.run
+from rag.answers import SearchRequest
+from rag.config.settings import AccessRule, IngestSettings, SearchSettings
+from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
 from rag.ingest import rights
 from rag.ingest.run import Instructions, ingest
-from rag.records import Access, Principal, SearchRequest
 from rag.search.desk import Desk
-from rag.settings import AccessRule, IngestSettings, SearchSettings
 from rag.store import maintenance
 from rag.store.access_writer import AccessTable, change_access
 from rag.store.reader import Reader
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 
     from anyio.from_thread import BlockingPortal
 
+    from rag.corpus import Collection
     from rag.ingest.report import Report
-    from rag.records import Collection
     from rag.store.reader import CollectionReader, StoredSource
     from rag.store.writer import CollectionWriter
     from tests.ingest.history_oracle import Act, Document

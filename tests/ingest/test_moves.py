@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.config.settings import IngestSettings
+from rag.corpus import Access
 from rag.ingest.rights import Rights, Said
 from rag.ingest.run import Instructions, ingest
-from rag.records import Access
-from rag.settings import IngestSettings
 from rag.store.access_writer import change_access
 from rag.store.reader import Reader
 from rag.store.writer import ensure_collection, open_writer
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.embed import Embedder, TextKind
+    from rag.corpus import EmbedderIdentity, Vectors
     from rag.ingest.report import Outcome, Report
-    from rag.records import EmbedderIdentity, Vectors
+    from rag.models.embed import Embedder, TextKind
     from rag.store.reader import CollectionReader, StoredSource
 
 pytestmark = pytest.mark.anyio

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
+from rag.config.settings import AccessRule
+from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.rights import Rights, Said
-from rag.records import Access
-from rag.settings import AccessRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rag.records import Visibility
+    from rag.corpus import Visibility
 
 ASKED = Said(allow=("user:ann",))
 SAYS = {"visibility": "restricted", "allow": "group:writers", "title": "Plans"}

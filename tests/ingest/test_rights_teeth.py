@@ -21,12 +21,13 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from rag.answers import SearchRequest
+from rag.config.settings import AccessRule, IngestSettings, SearchSettings
+from rag.corpus import Access, Principal
 from rag.errors import NotFoundError, StoreError
 from rag.ingest.rights import Rights, Said
 from rag.ingest.run import Instructions, ingest
-from rag.records import Access, Principal, SearchRequest
 from rag.search.desk import Desk
-from rag.settings import AccessRule, IngestSettings, SearchSettings
 from rag.store import access_writer, schema
 from rag.store.access_writer import AccessTable, access_table, revised
 from rag.store.connection import connect, table_folder
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
     import lancedb
 
+    from rag.corpus import AccessRecord
     from rag.ingest.report import Report
-    from rag.records import AccessRecord
     from rag.store.schema import Claim
 
 pytestmark = pytest.mark.anyio
@@ -457,7 +458,7 @@ BROKEN = [
     ),
     Broken(
         "a denial compares letter case",
-        "rag.access.visible",
+        "rag.access.rule.visible",
         lambda real: lambda who, access, _case="allow": real(who, access, "always"),
         a_denial_stops_a_name_in_other_letters,
     ),

@@ -15,8 +15,8 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 import rag.ingest.run
+from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
-from rag.settings import IngestSettings
 from rag.store.connection import database_folder
 from rag.store.reader import Reader
 from rag.store.writer import CollectionWriter
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from rag.embed import Embedder, TextKind
+    from rag.corpus import EmbedderIdentity, Source, Vectors
     from rag.ingest.report import Outcome, Report
-    from rag.records import EmbedderIdentity, Source, Vectors
+    from rag.models.embed import Embedder, TextKind
     from rag.store.reader import CollectionReader
 
 pytestmark = pytest.mark.anyio

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.config.settings import IngestSettings
+from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.discover import Found, discover
+from rag.ingest.metadata import MAX_BYTES, described, read_sidecar
 from rag.ingest.parse import parse
 from rag.ingest.rights import Rights
-from rag.ingest.sidecar import MAX_BYTES, described, read_sidecar
-from rag.records import Access
-from rag.settings import IngestSettings
 
 if TYPE_CHECKING:
     from types import ModuleType

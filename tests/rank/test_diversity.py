@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.rank.diversity import diversify
-from rag.rank.likeness import Likeness, cosine, jaccard
+from rag.rank.diversity import Likeness, cosine, diversify, jaccard
 
 TWINS = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], np.float32)
 UNLIKE = np.eye(6, dtype=np.float32)

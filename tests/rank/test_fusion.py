@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag.answers import Hit
+from rag.corpus import Chunk, Source
 from rag.rank.fusion import (
     TIE,
     best_scores,
@@ -23,7 +25,6 @@ from rag.rank.fusion import (
     ranks,
     reciprocal_rank_fusion,
 )
-from rag.records import Chunk, Hit, Source
 
 if TYPE_CHECKING:
     from random import Random

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.rank.likeness import cosine, jaccard
+from rag.rank.diversity import cosine, jaccard
 
 SETS = st.lists(st.frozensets(st.sampled_from("abcdef")), max_size=8)
 

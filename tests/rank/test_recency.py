@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag.answers import Hit
+from rag.corpus import Chunk, Source
 from rag.errors import ConfigurationError
 from rag.rank.recency import aged, by_recency, decay
-from rag.records import Chunk, Hit, Source
 
 if TYPE_CHECKING:
-    from rag.profiles import MissingDate
+    from rag.config.profiles import MissingDate
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SOURCE = Source("s", "documents", "file:///s", "S", "text/plain", "d", 1, 1, NOW)

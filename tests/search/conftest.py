@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.chat import open_chat
-from rag.records import Answer, Mode, Principal, SearchRequest
+from rag.answers import Answer, Mode, SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Principal
+from rag.models.chat import open_chat
 from rag.search.desk import Desk
-from rag.settings import SearchSettings
 from rag.store.reader import Reader
 from rag.store.writer import ensure_collection
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.chat import Chat
-    from rag.rank.reranker import Reranker
-    from rag.records import FieldType, Source
+    from rag.corpus import FieldType, Source
+    from rag.models.chat import Chat
+    from rag.models.rerank import Reranker
     from tests.endpoint import Endpoint
 
 ME = Principal("default")
@@ -79,4 +80,4 @@ async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
 @pytest.fixture
 def blind(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes the engine let everything through, so that only the gate keeps anything back."""
-    return lambda: monkeypatch.setattr("rag.access.predicate", lambda _principal, _case: "(true)")
+    return lambda: monkeypatch.setattr("rag.access.rule.predicate", lambda _principal, _case: "(true)")

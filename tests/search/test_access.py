@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
+from rag.answers import Mode, SearchRequest
+from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.records import Access, EmbedderIdentity, Mode, Principal, SearchRequest
 from rag.store import schema
 from rag.store.connection import connect
 from rag.store.reader import CollectionReader, Reader
@@ -16,7 +17,7 @@ from rag.store.writer import drop_tenant, ensure_collection, open_writer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from rag.records import FieldType, Source
+    from rag.corpus import FieldType, Source
     from rag.search.desk import Desk
     from rag.store.reader import StoredSource
     from tests.search.conftest import Shelf

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from rag.records import Principal
+from rag.concurrency import concurrently
+from rag.corpus import Principal
 from rag.search.gate import SLACK, admit
-from rag.search.recall import Candidate, concurrently
+from rag.search.recall import Candidate
 from rag.search.view import View
 from rag.store.reader import CollectionReader, Reader
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from rag.answers import SearchRequest
+from rag.config.profiles import ProfileSettings
+from rag.config.settings import SearchSettings
 from rag.errors import InvalidRequestError
-from rag.profiles import ProfileSettings
-from rag.records import SearchRequest
 from rag.search.plan import Plan, make_plan
-from rag.settings import SearchSettings
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}
 OWN = {"stage": "custom", "call": "own:ask"}

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from rag.chat import open_chat
+from rag.answers import Answer, Mode, SearchRequest, SubQuery, Usage
+from rag.config.profiles import MultiQueryStage
+from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
-from rag.profiles import MultiQueryStage
-from rag.records import Access, Answer, Mode, Principal, SearchRequest, SubQuery, Usage
+from rag.models.chat import open_chat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from rag.chat import Chat
+    from rag.models.chat import Chat
     from rag.search.desk import Desk
     from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf

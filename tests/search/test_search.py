@@ -9,11 +9,12 @@ import anyio
 import numpy as np
 import pytest
 
-from rag.embed.open import open_embedder
+from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Mode, SearchRequest
+from rag.config.settings import EmbedderSettings, SearchSettings, Settings
+from rag.corpus import EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
-from rag.records import MAX_LIMIT, MAX_QUERY_CHARS, EmbedderIdentity, Mode, Principal, SearchRequest
+from rag.models.embed import open_embedder
 from rag.search.desk import Desk
-from rag.settings import EmbedderSettings, SearchSettings, Settings
 from rag.store import maintenance, schema
 from rag.store.connection import connect
 from rag.store.reader import Reader

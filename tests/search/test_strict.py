@@ -15,13 +15,14 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from rag.access import visible
+from rag.access.rule import visible
+from rag.answers import Mode, SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Access, Principal
 from rag.errors import RefdeskError
-from rag.records import Access, Mode, Principal, SearchRequest
 from rag.search.desk import Desk
-from rag.search.reply import search_reply
-from rag.search.trace_reply import with_trace
-from rag.settings import SearchSettings
+from rag.search.reply.records import search_reply
+from rag.search.reply.trace import with_trace
 from rag.store import maintenance, schema
 from rag.store.connection import connect
 from rag.store.reader import Reader

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from rag.records import Access, Answer, Listing, Mode, Principal, SearchRequest, SubQuery
+from rag.answers import Answer, Listing, Mode, SearchRequest, SubQuery
+from rag.corpus import Access, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    from rag.chat import Chat
+    from rag.models.chat import Chat
     from rag.search.desk import Desk
     from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf

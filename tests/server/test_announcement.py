@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.settings import Settings
+from rag.config.settings import Settings
 from server.announcement import announce
 
 if TYPE_CHECKING:

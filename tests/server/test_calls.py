@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rag.keys import Keys, keys_file, read_keys
+from rag.access.keys import Keys, keys_file, read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

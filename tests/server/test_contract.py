@@ -27,7 +27,9 @@ def imported_with(*modules: str) -> set[str]:
 
 
 def test_nothing_that_writes_is_imported_even_by_way_of_others() -> None:
-    modules = imported_with("server.main", "rag.search.desk", "rag.embed.local", "rag.embed.remote")
+    modules = imported_with(
+        "server.main", "rag.search.desk", "rag.models.embed.local", "rag.models.embed.remote"
+    )
     assert "rag.store.reader" in modules
     assert not [name for name in modules if name.startswith(tuple(FORBIDDEN))]
 

@@ -25,15 +25,15 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 
-from rag.embed.open import open_embedder
-from rag.records import Access, Principal
+from rag.config.settings import EmbedderSettings, LimitSettings, SearchSettings, Settings
+from rag.corpus import Access, Principal
+from rag.models.embed import open_embedder
 from rag.search.desk import Desk
-from rag.settings import EmbedderSettings, LimitSettings, SearchSettings, Settings
 from rag.store.reader import Reader
 from rag.store.writer import ensure_collection, open_writer
 from server.admission import Admission
 from server.app import create_server
-from server.opening import OpeningDesk
+from server.lazy_desk import OpeningDesk
 from tests.server import duel_draw as draw
 from tests.server.duel_faults import DEFAULT_LIMIT, Reply, faults
 from tests.server.duel_rules import COLLECTIONS, OPERATORS, VAULT
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
-    from rag.embed import TextKind
-    from rag.records import EmbedderIdentity, Vectors, Visibility
+    from rag.corpus import EmbedderIdentity, Vectors, Visibility
+    from rag.models.embed import TextKind
     from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter
     from tests.conftest import Scripts

@@ -20,19 +20,19 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-import server.issuer
+import server.http.issuer
+from rag.config.settings import SEARCH_SCOPE, HttpSettings, OAuthSettings
+from rag.corpus import Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from rag.records import Principal
-from rag.settings import SEARCH_SCOPE, HttpSettings, OAuthSettings
-from server.addresses import check_exposure
-from server.identity import Caller
-from server.oauth import JwtVerifier
+from server.http.addresses import check_exposure
+from server.http.identity import Caller
+from server.http.oauth import JwtVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from server.oauth import GroupsMatter
+    from server.http.oauth import GroupsMatter
     from tests.server.conftest import Remote, World
 
 ISSUER = "https://issuer.example.com/"
@@ -387,7 +387,7 @@ async def test_a_new_key_of_the_issuer_is_found_and_an_old_one_ends(
     issuer.keys = [_jwk(RSAAlgorithm, OTHER_RSA, "new")]
     new = _token(key=OTHER_RSA, headers={"kid": "new"})
     assert await verifier.verify_token(new) is None  # not within the cooldown
-    monkeypatch.setattr(server.issuer, "COOLDOWN_SECONDS", 0)
+    monkeypatch.setattr(server.http.issuer, "COOLDOWN_SECONDS", 0)
     assert await verifier.verify_token(new) is not None
     assert await verifier.verify_token(_token()) is None
 
@@ -398,11 +398,11 @@ async def test_an_outage_of_the_issuer_is_bridged_for_a_time(
 ) -> None:
     assert await verifier.verify_token(_token()) is not None
     issuer.status = 500
-    monkeypatch.setattr(server.issuer, "COOLDOWN_SECONDS", 0)
-    monkeypatch.setattr(server.issuer, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(server.http.issuer, "COOLDOWN_SECONDS", 0)
+    monkeypatch.setattr(server.http.issuer, "FRESH_SECONDS", 0)
     assert await verifier.verify_token(_token()) is not None
     assert issuer.asked == 2
-    monkeypatch.setattr(server.issuer, "OUTAGE_SECONDS", 0)
+    monkeypatch.setattr(server.http.issuer, "OUTAGE_SECONDS", 0)
     with pytest.raises(ProviderError):
         await verifier.verify_token(_token())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.senders import Sender, Senders
+from server.http.senders import Sender, Senders
 
 PROXY = "10.0.0.7"
 

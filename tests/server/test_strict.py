@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from rag.records import Mode
+from rag.answers import Mode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ import asyncio
 import anyio
 import pytest
 
+from rag.config.settings import LimitSettings
+from rag.corpus import Principal
 from rag.errors import BusyError
-from rag.records import Principal
-from rag.settings import LimitSettings
 from server.admission import Admission
 from server.turns import Turns
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rag.corpus import Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.records import Collection, EmbedderIdentity
 from rag.store import schema
 from rag.store.catalog import collection_record, collection_row
 

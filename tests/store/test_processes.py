@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.answers import SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Principal
 from rag.errors import BusyError
-from rag.records import Principal, SearchRequest
 from rag.search.desk import Desk
-from rag.settings import SearchSettings
 from rag.store import schema
 from rag.store.connection import connect
 from rag.store.reader import Reader
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.records import Mode
+    from rag.answers import Mode
 
     WritingProcess = Callable[..., subprocess.Popen[str]]
 

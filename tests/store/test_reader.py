@@ -20,7 +20,7 @@ from rag.store.writer import drop_collection, ensure_collection, open_writer
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rag.records import Language
+    from rag.corpus import Language
     from rag.store.schema import NewSource
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from rag.store.terms import Term, index_terms, query_terms, stems
 
 if TYPE_CHECKING:
-    from rag.records import Language
+    from rag.corpus import Language
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rag.access import labels_of
+from rag.access.rule import labels_of
+from rag.config.settings import valid_name
+from rag.corpus import Access, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
-from rag.records import Access, EmbedderIdentity
-from rag.settings import valid_name
 from rag.store import maintenance, schema
 from rag.store.access_writer import change_access
 from rag.store.connection import connect, database_folder

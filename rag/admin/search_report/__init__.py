@@ -11,15 +11,14 @@ from rag.admin.search_report.moves import moves
 from rag.admin.search_report.passages import fate_shown, hit_shown
 from rag.admin.search_report.stages import previews, stages_table
 from rag.admin.trace_wording import all_used, cost, milliseconds, one_line, query_details, tokens
-from rag.evaluate.report.markup import Html, joined, tag
-from rag.evaluate.report.page import page, section
-from rag.search.untrusted import label
+from rag.report.html import Html, joined, page, section, tag
+from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.records import Answer, SubQuery
-    from rag.search.why_not import Fate
+    from rag.answers import Answer, SubQuery
+    from rag.search.explain.why_not import Fate
 
 STYLE = Path(__file__).with_name("style.css")
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import log
 from typing import TYPE_CHECKING
 
-from rag.evaluate.report.markup import Html, tag
+from rag.report.html import Html, tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

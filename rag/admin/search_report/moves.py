@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from rag.admin.rank_steps import telling, way
 from rag.admin.search_report.ladder import COLOURS, ladder, line
 from rag.admin.trace_wording import place, way_said
-from rag.evaluate.report.markup import Html, note, tag
 from rag.evaluate.report.wording import shortened
-from rag.search.untrusted import label
+from rag.report.html import Html, note, tag
+from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rag.admin.rank_steps import Step
     from rag.admin.search_report.ladder import Line
-    from rag.records import Hit, Stage
-    from rag.search.why_not import Fate
+    from rag.answers import Hit, Stage
+    from rag.search.explain.why_not import Fate
 
 DRAWN = 10  # hits with a line of their own
 NEARLY = 4  # passages that are no hits, with a line

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from rag.admin.rank_steps import changes, way
 from rag.admin.search_report.ladder import COLOURS
 from rag.admin.trace_wording import listings_said, one_line, place_parts
-from rag.evaluate.report.markup import Html, tag
-from rag.search.untrusted import label
+from rag.report.html import Html, tag
+from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rag.admin.rank_steps import Step
-    from rag.records import Answer, Hit
-    from rag.search.why_not import Fate
+    from rag.answers import Answer, Hit
+    from rag.search.explain.why_not import Fate
 
 SHOWN_CHARS = 600  # of a hit's text
 KEPT = "\n\u200c\u200d"  # lines; and joiners, which scripts need

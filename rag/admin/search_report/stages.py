@@ -6,14 +6,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rag.admin.trace_wording import all_used, cost, counts, milliseconds, one_line, tokens
-from rag.evaluate.report.markup import Html, joined, tag
-from rag.evaluate.report.page import folded
-from rag.search.untrusted import label
+from rag.report.html import Html, folded, joined, tag
+from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.records import Preview, Stage
+    from rag.answers import Preview, Stage
 
 TITLES = ("Step", "When", "ms", "In → out", "Tokens", "Cost")
 WITHOUT_USAGE = 4  # of the columns

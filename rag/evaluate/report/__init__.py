@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from rag.errors import InvalidRequestError
 from rag.evaluate.compare import compare
 from rag.evaluate.report.figures import latencies, scatters, score_bars
-from rag.evaluate.report.markup import Html, joined, note, tag
-from rag.evaluate.report.page import folded, page, section
 from rag.evaluate.report.questions import differing, worst
 from rag.evaluate.report.tables import metrics_table, settings_table
 from rag.evaluate.report.wording import counted, listed, run_name
+from rag.report.html import Html, folded, joined, note, page, section, tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rag.evaluate.compare import SAME
-from rag.evaluate.report.markup import tag
 from rag.evaluate.report.wording import counted, shortened
+from rag.report.html import tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rag.evaluate.compare import Comparison, Pair
-    from rag.evaluate.report.markup import Html
     from rag.evaluate.runs import Latency
+    from rag.report.html import Html
 
 INSET = 0.04  # of a scatter's width, so that dots at 0 and 1 are whole
 SMALLEST_DOT, LARGEST_DOT = 3.0, 24.0  # pixels of radius; the largest would be all questions

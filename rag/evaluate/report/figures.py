@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.evaluate.report.charts import binned, distribution, latency_edges, scatter, waits
-from rag.evaluate.report.markup import Html, joined, note, tag
 from rag.evaluate.report.wording import counted, run_name
+from rag.report.html import Html, joined, note, tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

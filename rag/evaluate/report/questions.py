@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.evaluate.report.markup import Html, joined, note, tag
 from rag.evaluate.report.wording import run_name
+from rag.report.html import Html, joined, note, tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rag.evaluate.report.markup import Html, tag
 from rag.evaluate.report.wording import run_name, signed
+from rag.report.html import Html, tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

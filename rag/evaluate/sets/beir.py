@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
+from rag.config.settings import Name
 from rag.errors import ConfigurationError
 from rag.evaluate.sets.judged import JudgedDocument, JudgedSet, Question
 from rag.evaluate.sets.lines import AskingLine, check_unique, json_lines, text_of
-from rag.settings import Name
 
 if TYPE_CHECKING:
     from pathlib import Path

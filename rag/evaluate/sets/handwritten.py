@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from rag.records import Source
+    from rag.corpus import Source
     from rag.store.reader import CollectionReader
 
 PASSAGE_CHARS = 300

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rag.records import Principal
+    from rag.corpus import Principal
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rag.config.settings import GroupName, Name, UserName
+from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.sets.judged import Asking
-from rag.records import Principal
-from rag.settings import GroupName, Name, UserName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

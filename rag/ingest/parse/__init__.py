@@ -28,7 +28,7 @@ from rag.ingest.parse.decode import decode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rag.records import Document
+    from rag.corpus import Document
 
 _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(markdown.SUFFIXES, markdown.parse),

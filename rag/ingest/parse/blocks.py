@@ -8,8 +8,8 @@ from email.utils import parsedate_to_datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.corpus import Block, BlockKind
 from rag.hidden import without_hidden
-from rag.records import Block, BlockKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

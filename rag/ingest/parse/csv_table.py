@@ -7,12 +7,12 @@ import io
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse.record_lines import records_document
+from rag.ingest.parse.json_data import records_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rag.records import Document
+    from rag.corpus import Document
 
 SUFFIXES = (".csv", ".tsv", ".tab")
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import html_to_markdown
 from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOptions, WarningKind
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean, date, first_heading, one_line
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.records import Document
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -1,17 +1,22 @@
-"""JSON and JSON lines."""
+"""JSON and JSON lines.
+
+Records (of JSON, JSON lines, CSV) as lines that read well, one block each.
+"""
 
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from rag.corpus import Block, Document
 from rag.errors import ParseError
-from rag.ingest.parse.record_lines import records_document
+from rag.ingest.parse.blocks import clean
 from rag.ingest.parse.source_code import code_blocks
-from rag.records import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
 
 SUFFIXES = (".json",)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
@@ -58,3 +63,37 @@ def _value(text: str, place: str) -> object:
 
 def _record(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {"value": value}
+
+
+_GAP = "\n\n"  # between two records
+
+
+def records_document(records: Iterable[Mapping[str, object]], name: str, mime_type: str) -> Document:
+    """The document of a sequence of records: each one is a block of `key: value` lines."""
+    texts = [text for record in records if (text := record_lines(record))]
+    whole = _GAP.join(texts)
+    starts = accumulate((len(text) + len(_GAP) for text in texts), initial=0)
+    blocks = (Block("table", start, start + len(text)) for start, text in zip(starts, texts, strict=False))
+    return Document(whole, name, mime_type, tuple(blocks))
+
+
+def record_lines(record: Mapping[str, object]) -> str:
+    """`key: value` lines, without empty values.
+
+    Example: {"name": "Ada", "born": 1815, "tags": ["a", "b"], "died": None} ->
+    "name: Ada", "born: 1815" and "tags: a, b".
+    """
+    values = ((key.strip(), _readable(value).strip()) for key, value in record.items())
+    return clean("\n".join(f"{key}: {value}" for key, value in values if value)).strip()
+
+
+def _readable(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case list() if not any(isinstance(item, list | dict) for item in value):
+            return ", ".join(map(_readable, value))
+        case _:
+            return json.dumps(value, ensure_ascii=False)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
+from rag.corpus import Block, Document
 from rag.ingest.parse.blocks import Lines, date, first_heading, line_blocks
 from rag.ingest.parse.front_matter import split_front_matter
-from rag.records import Block, Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from markdown_it.token import Token
 
-    from rag.records import BlockKind
+    from rag.corpus import BlockKind
 
 SUFFIXES = (".md", ".markdown", ".mdx")
 

@@ -8,9 +8,9 @@ import re
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean, paragraphs, utc
-from rag.records import Document
 
 if TYPE_CHECKING:
     from datetime import datetime

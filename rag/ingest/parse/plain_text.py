@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from rag.corpus import Document
 from rag.ingest.parse.blocks import paragraphs
-from rag.records import Document
 
 if TYPE_CHECKING:
-    from rag.records import BlockKind
+    from rag.corpus import BlockKind
 
 SUFFIXES = (".txt", ".text", ".log", "readme", "license", "licence", "changelog", "authors", "notice")
 

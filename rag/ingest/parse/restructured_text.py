@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.corpus import Document
 from rag.ingest.parse.blocks import Lines, first_heading, line_blocks
-from rag.records import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rag.records import BlockKind
+    from rag.corpus import BlockKind
 
 SUFFIXES = (".rst", ".rest")
 

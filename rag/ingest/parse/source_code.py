@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from rag.corpus import Block, Document
 from rag.ingest.parse.blocks import block
-from rag.records import Block, Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import pytest
 
 from rag.evaluate.compare import compare
 from rag.evaluate.report import report_page
-from rag.evaluate.report.page import PAGE
 from rag.evaluate.runs import Finding, Latency
+from rag.report.html import PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,1 @@
+"""Who asks, and what they may see: the rule, keys, tenants."""

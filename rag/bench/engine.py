@@ -1,0 +1,115 @@
+"""The limit of a search: the engine's own calls and nothing around them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import pyarrow as pa
+from lancedb.query import FullTextOperator, MatchQuery
+
+from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_TENANT, SearchSettings
+from rag.store import schema
+from rag.store.catalog import collection_row
+from rag.store.connection import connect, database_folder
+from rag.store.folder import note_tenant
+from rag.store.reader import CHUNK_COLUMNS, PROBES, REFINED, Reader
+from rag.store.terms import query_terms
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import lancedb
+    import numpy as np
+    import numpy.typing as npt
+
+    from rag.answers import Mode
+    from rag.corpus import Language
+    from rag.models.embed import Embedder
+
+TENANT = DEFAULT_TENANT
+LANGUAGE: Language = "English"
+CANDIDATES = SearchSettings().candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The tables of a collection, without the desk."""
+
+    embedder: Embedder
+    chunks: lancedb.AsyncTable
+    sources: lancedb.AsyncTable
+
+    async def search(self, mode: Mode, query: str, where: str | None = None) -> None:
+        """Embed the query, and get the mode's lists with the columns that hits need, at once."""
+        (vector,) = await self.embedder.embed([query], "query")
+        lists = {
+            "dense": [self._dense(vector, CANDIDATES)],
+            "sparse": [self._sparse(query)],
+            "hybrid": [self._dense(vector, CANDIDATES), self._sparse(query)],
+        }[mode]
+        lists = [one.where(where) if where else one for one in lists]
+        async with anyio.create_task_group() as tasks:
+            for one in lists[1:]:
+                tasks.start_soon(one.to_arrow)
+            await lists[0].to_arrow()
+
+    async def window(self, id_: str, start: int, end: int) -> tuple[str, list[str]]:
+        """A source's text[start:end], and the ids of the chunks that touch it, in no order."""
+        query = self.sources.query().where(schema.one_of("id", [id_])).select(schema.SOURCES_SCHEMA.names)
+        (source,) = (await query.to_arrow()).to_pylist()
+        touching = f"{schema.one_of('source_id', [id_])} AND (start < {end:d}) AND (end > {start:d})"
+        rows = (await self.chunks.query().where(touching).select(CHUNK_COLUMNS).to_arrow()).to_pylist()
+        return source["text"][start:end], [row["id"] for row in rows]
+
+    async def exact(self, vector: npt.NDArray[np.float32], limit: int, where: str | None) -> list[str]:
+        """The ids of the nearest chunks, by looking at all of them."""
+        query = self._dense(vector, limit).bypass_vector_index()
+        rows: pa.Table = await (query.where(where) if where else query).to_arrow()
+        return cast("list[str]", rows["id"].to_pylist())
+
+    def _dense(self, vector: npt.NDArray[np.float32], limit: int) -> Any:  # noqa: ANN401 the engine's queries share no base
+        query = self.chunks.query().nearest_to(vector).distance_type("cosine")
+        query = query.minimum_nprobes(PROBES).maximum_nprobes(0).refine_factor(REFINED)
+        return query.select([*CHUNK_COLUMNS, "vector", "_distance"]).limit(limit)
+
+    def _sparse(self, query: str) -> Any:  # noqa: ANN401 the same
+        terms = " ".join(query_terms(query, LANGUAGE))
+        match = MatchQuery(terms, "body", operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
+        found = self.chunks.query().nearest_to_text(match)
+        return found.select([*CHUNK_COLUMNS, "vector", "_score"]).limit(CANDIDATES)
+
+
+async def open_engine(data: Path, embedder: Embedder) -> Engine:
+    """The engine on the only collection of a data folder."""
+    database = await connect(data)
+    names = [table(TENANT, DEFAULT_COLLECTION) for table in (schema.chunks_table, schema.sources_table)]
+    chunks, sources = [await database.open_table(name) for name in names]
+    return Engine(embedder, chunks, sources)
+
+
+async def add_tenants(data: Path, count: int) -> None:
+    """Give so many more tenants a copy of the collection that there is.
+
+    Making them by `ensure_collection` takes minutes. So the tables' folders are linked, which holds as
+    long as nobody writes to them; the catalog gets its rows together, as the writer's compaction would
+    leave them.
+    """
+    (collection,) = await Reader(data, timeout_seconds=60).collections(TENANT)
+    catalog = await (await connect(data)).open_table(schema.COLLECTIONS)
+    copies = [replace(collection, tenant=f"{TENANT}-{number}") for number in range(count)]
+    for copy in copies:
+        note_tenant(data, copy.tenant, filterable=bool(copy.fields))
+        for name in (schema.chunks_table, schema.sources_table):
+            _link(data, name(TENANT, collection.name), name(copy.tenant, collection.name))
+        _link(data, schema.access_table(TENANT), schema.access_table(copy.tenant))
+    if copies:
+        await catalog.add(pa.concat_tables([collection_row(copy) for copy in copies]))
+
+
+def _link(data: Path, table: str, copy: str) -> None:
+    tables = database_folder(data)
+    shutil.copytree(tables / f"{table}.lance", tables / f"{copy}.lance", copy_function=os.link)

@@ -1,0 +1,36 @@
+"""How a search's time grows with the collection, against the smallest one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, get_args
+
+from rag.answers import Mode, SearchRequest
+from rag.bench.corpus import QUESTIONS
+from rag.bench.measure import interleaved, measured
+from rag.bench.search import PRINCIPAL, desk_on
+from rag.bench.stock import stocked
+
+if TYPE_CHECKING:
+    from rag.bench.measure import Measure
+    from rag.bench.stock import Bench
+    from rag.search.desk import Desk
+
+
+async def measure_growth(bench: Bench) -> list[Measure]:
+    """Warm searches of each mode in collections of each size."""
+    desks = {size: desk_on(bench, await stocked(bench, size)) for size in bench.sizes.growth}
+    measures = []
+    for mode in get_args(Mode):
+        bench.say(f"searching collections of every size in mode {mode}")
+        searches = {size: partial(_search, desk, mode) for size, desk in desks.items()}
+        took = await interleaved(searches, QUESTIONS, bench.sizes.searches)
+        measures += [
+            measured(f"growth/{mode}/{size} chunks", times, "ms", took[min(took)])
+            for size, times in took.items()
+        ]
+    return measures
+
+
+async def _search(desk: Desk, mode: Mode, query: str) -> None:
+    await desk.search(PRINCIPAL, SearchRequest(query, mode=mode))

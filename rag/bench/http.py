@@ -1,0 +1,106 @@
+"""What HTTP costs, against the library: time and CPU of a search, and the rate that many clients reach."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rag.answers import SearchRequest
+from rag.bench.corpus import QUESTIONS
+from rag.bench.load import tool
+from rag.bench.measure import measured, rotated
+from rag.bench.remote import ERAS, connected, listening, make_keys
+from rag.bench.search import BLOCK, PRINCIPAL, desk_on, rate, spent
+from rag.bench.stock import stocked
+from rag.errors import RefdeskError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from rag.bench.measure import Measure
+    from rag.bench.remote import Connection
+    from rag.bench.stock import Bench
+    from rag.search.desk import Desk
+
+    Search = Callable[[str], Awaitable[None]]
+    Way = Callable[[int], AbstractAsyncContextManager[Search]]
+
+CLIENTS = 16
+LIBRARY = "library"
+FAILED = b'"isError":true'
+
+
+async def measure_http(bench: Bench) -> list[Measure]:
+    """Hybrid searches in both eras, of one client and of many, against the library's in this process."""
+    data = await stocked(bench, bench.sizes.collection)
+    key = make_keys(data, {"ann": frozenset()})["ann"]
+    async with listening(data) as remote:
+        ways: dict[str, Way] = {LIBRARY: partial(_in_library, desk_on(bench, data))}
+        for era in ERAS:
+            calls = {query: remote.request(era, key, *tool("search", query=query)) for query in QUESTIONS}
+            ways[era] = partial(_over_http, remote.port, calls)
+        bench.say("searching over HTTP")
+        measures = await _one_by_one(bench, ways, remote.pid)
+        bench.say(f"searching over HTTP, {CLIENTS} at once")
+        return measures + await _rates(bench, ways)
+
+
+@asynccontextmanager
+async def _in_library(desk: Desk, _clients: int) -> AsyncIterator[Search]:
+    async def search(query: str) -> None:
+        await desk.search(PRINCIPAL, SearchRequest(query))
+
+    yield search
+
+
+@asynccontextmanager
+async def _over_http(port: int, requests: Mapping[str, bytes], clients: int) -> AsyncIterator[Search]:
+    """A search by any of so many clients, each of which keeps its connection."""
+    async with AsyncExitStack() as stack:
+        idle = [await stack.enter_async_context(connected(port)) for _ in range(clients)]
+        yield partial(_ask, idle, requests)
+
+
+async def _ask(idle: list[Connection], requests: Mapping[str, bytes], query: str) -> None:
+    connection = idle.pop()
+    answer = await connection.ask(requests[query])
+    if answer.status != 200 or FAILED in answer.body:  # noqa: PLR2004 OK
+        raise RefdeskError(f"The server answered a search over HTTP with {answer.status}: {answer.body!r}")
+    idle.append(connection)
+
+
+async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> list[Measure]:
+    """How long a search takes, and its CPU in the process that answers it."""
+    took: dict[str, list[float]] = defaultdict(list)
+    cpu: dict[str, list[float]] = defaultdict(list)
+    blocks = max(1, bench.sizes.rounds * bench.sizes.searches // BLOCK)
+    for at in range(blocks + 1):
+        for name, way in rotated(list(ways.items()), at):
+            async with way(1) as search:
+                times, used = await spent(search, os.getpid() if name == LIBRARY else server)
+            if at:  # the first round fills the caches
+                took[name] += times
+                cpu[name].append(used)
+    measures = []
+    for era in ERAS:
+        on_top = [whole - part for whole, part in zip(cpu[era], cpu[LIBRARY], strict=True)]
+        measures.append(measured(f"http/search/{era}", took[era], "ms", took[LIBRARY]))
+        measures.append(measured(f"http/cpu/{era}", cpu[era], "ms", cpu[LIBRARY]))
+        measures.append(measured(f"http/cpu on top/{era}", on_top, "ms"))
+    return measures
+
+
+async def _rates(bench: Bench, ways: Mapping[str, Way]) -> list[Measure]:
+    """Searches a second, so many at once."""
+    rates: dict[str, list[float]] = defaultdict(list)
+    for at in range(bench.sizes.rounds + 1):
+        for name, way in rotated(list(ways.items()), at):
+            async with way(CLIENTS) as search:
+                reached = await rate(search, CLIENTS, bench.sizes.searches if at else BLOCK)
+            rates[name] += [reached] if at else []
+    library = rates[LIBRARY]
+    return [measured(f"http/{CLIENTS} at once/{era}", rates[era], "searches/s", library) for era in ERAS]

@@ -1,0 +1,107 @@
+"""The requests of a mixed load, drawn at random, and what each must be answered with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from rag.answers import Mode
+from rag.bench.access import SHARES, keeping
+from rag.bench.corpus import QUESTIONS
+from rag.bench.remote import ERAS
+from rag.bench.stock import SOURCE_CHUNKS
+from rag.config.settings import DEFAULT_COLLECTION
+from rag.uris import resource_uri
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+    from rag.bench.remote import Answer, Remote
+
+Outcome: TypeAlias = Literal["answered", "tool error", "protocol error", "refused"]
+Call: TypeAlias = "tuple[Outcome, str, dict[str, object]]"
+
+WEIGHTS = {
+    "search": 20,
+    "filtered search": 10,
+    "get_source": 20,
+    "resources/read": 15,
+    "tools/list": 5,
+    "resources/list": 5,
+    "prompts/list": 5,
+    "empty query": 4,
+    "unknown source": 4,
+    "unknown tool": 4,
+    "unknown resource": 4,
+    "wrong key": 4,
+}
+STRANGER = "rdk_00000000_x"  # a key that nobody has
+REFUSED = 401
+SPOKEN = (200, 400, 404)  # statuses of answers in the protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request, and what must become of it."""
+
+    name: str
+    request: bytes
+    expected: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Who asks: their keys, and the ids of sources that all of them see, of as many chunks in all."""
+
+    keys: Sequence[str]
+    ids: Sequence[str]
+    chunks: int
+
+    def draw(self, remote: Remote, chance: random.Random) -> Ask:
+        """A request of somebody, in one of the eras."""
+        (name,) = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))
+        expected, method, params = self._calls(chance)[name]
+        key = STRANGER if name == "wrong key" else chance.choice(self.keys)
+        return Ask(name, remote.request(chance.choice(ERAS), key, method, params), expected)
+
+    def _calls(self, chance: random.Random) -> Mapping[str, Call]:
+        query, mode, id_ = (chance.choice(some) for some in (QUESTIONS, get_args(Mode), self.ids))
+        filter_ = keeping(chance.choice(list(SHARES.values())), self.chunks)
+        chunk = f"{id_}/{chance.randrange(SOURCE_CHUNKS)}"
+        return {
+            "search": ("answered", *tool("search", query=query, mode=mode)),
+            "filtered search": ("answered", *tool("search", query=query, mode=mode, filter=filter_)),
+            "get_source": ("answered", *tool("get_source", id=chance.choice([id_, chunk]))),
+            "resources/read": ("answered", *_read(chance.choice([id_, chunk]))),
+            "tools/list": ("answered", "tools/list", {}),
+            "resources/list": ("answered", "resources/list", {}),
+            "prompts/list": ("answered", "prompts/list", {}),
+            "empty query": ("tool error", *tool("search", query="")),
+            "unknown source": ("tool error", *tool("get_source", id="nothing")),
+            "unknown tool": ("protocol error", *tool("nothing")),
+            "unknown resource": ("protocol error", *_read("nothing")),
+            "wrong key": ("refused", *tool("search", query=query)),
+        }
+
+
+def tool(name: str, **arguments: object) -> tuple[str, dict[str, object]]:
+    """The method and the parameters of a call."""
+    return "tools/call", {"name": name, "arguments": arguments}
+
+
+def _read(id_: str) -> tuple[str, dict[str, object]]:
+    return "resources/read", {"uri": resource_uri(DEFAULT_COLLECTION, id_)}
+
+
+def outcome_of(answer: Answer) -> Outcome | None:
+    """What an answer says, None if it is none of these: 429 of a busy desk -> None."""
+    if answer.status == REFUSED:
+        return "refused"
+    if answer.status not in SPOKEN:
+        return None
+    reply = json.loads(answer.body)
+    if "error" in reply:
+        return "protocol error"
+    return "tool error" if reply["result"].get("isError") else "answered"

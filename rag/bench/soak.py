@@ -1,0 +1,206 @@
+"""A server under mixed load for long, while documents come and go: what it answers, and what it holds."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+from anyio import to_thread
+
+from rag.bench.access import GUEST
+from rag.bench.changes import READER, Shelf, change
+from rag.bench.corpus import SEED
+from rag.bench.load import Readers, outcome_of, tool
+from rag.bench.measure import measured
+from rag.bench.remote import ERAS, connected, listening, make_keys
+from rag.bench.search import desk_on
+from rag.bench.stock import stocked
+from rag.errors import RefdeskError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rag.bench.measure import Measure
+    from rag.bench.remote import Connection, Era, Remote
+    from rag.bench.stock import Bench
+
+CLIENTS = 8
+SOURCES = 64  # that are opened
+PAUSE_SECONDS = 0.25  # after each look at a change, and before a client comes again after an error
+LOOKING = 0.1  # of the requests are the reader's, for the document that comes and goes
+LEAVING = 0.02  # of the others aren't waited for; half of these aren't even sent whole
+SAMPLES = 200
+WARM, END = (0.2, 0.4), (0.8, 1.0)  # the parts of a run that are compared
+LOOKED = ("answered", "tool error")  # what comes of a document that one sees, and that one doesn't
+TOLD = 5  # errors that are told in words
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the server held when so much of the run was over."""
+
+    progress: float
+    asked: int
+    megabytes: float
+    descriptors: int
+    threads: int
+
+
+async def measure_soak(bench: Bench) -> list[Measure]:
+    """Requests of all kinds: at least `requests`, and for at least `soak_seconds`."""
+    data = bench.folder / "soaked"
+    await to_thread.run_sync(shutil.copytree, await stocked(bench, bench.sizes.collection), data)
+    keys = make_keys(data, {"ann": frozenset(), "bob": GUEST.groups, READER: frozenset()})
+    some = await desk_on(bench, data).sources(GUEST, after=("", ""), limit=SOURCES)
+    readers = Readers((keys["ann"], keys["bob"]), [one.id for one in some], bench.sizes.collection)
+    bench.say("serving clients of all kinds over HTTP, while documents come and go")
+    async with listening(data) as remote:
+        soak = Soak(bench, remote, readers, keys[READER])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(soak.operate, data)
+            for number in range(CLIENTS):
+                tasks.start_soon(soak.ask, random.Random(SEED + number))  # noqa: S311 repeatable, not secret
+        return soak.measures()
+
+
+class Soak:
+    """A run under way, and what came of it."""
+
+    def __init__(self, bench: Bench, remote: Remote, readers: Readers, key: str) -> None:
+        self._bench = bench
+        self._remote = remote
+        self._readers = readers
+        self._key = key
+        self._server = psutil.Process(remote.pid)
+        self._shelf = Shelf()
+        self._began = time.monotonic()
+        self._asked = self._errors = self._leaks = 0
+        self._samples: list[Sample] = []
+
+    async def operate(self, data: Path) -> None:
+        """Change documents, one at least, until the run is over; look at once what their reader finds."""
+        documents = 0
+        while not documents or self._progress() < 1:
+            documents += 1
+            try:
+                await change(self._bench, data, self._shelf, f"canary{documents}", self._look_again)
+            except RefdeskError as error:
+                self._wrong(f"a change failed: {error}")
+
+    async def ask(self, chance: random.Random) -> None:
+        """Be one client after the other until the run is over."""
+        while self._progress() < 1:
+            try:
+                async with connected(self._remote.port) as connection:
+                    await self._converse(connection, chance)
+            except (RefdeskError, OSError) as error:
+                self._count()
+                self._wrong(str(error))
+                await anyio.sleep(PAUSE_SECONDS)
+
+    async def _converse(self, connection: Connection, chance: random.Random) -> None:
+        """Ask one thing after the other until the run is over, or leave in the middle of one."""
+        while self._progress() < 1:
+            if chance.random() < LOOKING:
+                await self._look(connection, chance.choice(ERAS))
+            ask = self._readers.draw(self._remote, chance)
+            if chance.random() < LEAVING:
+                await connection.stream.send(ask.request[: len(ask.request) // chance.randint(1, 2)])
+                self._count()
+                return
+            answer = await connection.ask(ask.request)
+            self._count()
+            if outcome_of(answer) != ask.expected:
+                self._wrong(f"{ask.name}: {answer.status} {answer.body[:200]!r}")
+
+    async def _look_again(self) -> None:
+        async with connected(self._remote.port) as connection:
+            for era in ERAS:
+                await self._look(connection, era)
+        await anyio.sleep(PAUSE_SECONDS)
+
+    async def _look(self, connection: Connection, era: Era) -> None:
+        """Search and open the document as its reader, who is to see it if the last change left it to them."""
+        state = self._shelf.state
+        if state is None:
+            return
+        for call in (tool("search", query=state.word), tool("get_source", id=state.id)):
+            answer = await connection.ask(self._remote.request(era, self._key, *call))
+            self._count()
+            outcome = outcome_of(answer)
+            found = outcome == "answered" and state.id.encode() in answer.body
+            if self._shelf.state is state and found and not state.visible:
+                self._leaks += 1
+            elif (self._shelf.state is state and found != state.visible) or outcome not in LOOKED:
+                self._wrong(f"the document that changes: {answer.status} {answer.body[:200]!r}")
+
+    def _progress(self) -> float:
+        """How much of the run is over, 1 at its end."""
+        sizes = self._bench.sizes
+        passed = (time.monotonic() - self._began) / sizes.soak_seconds if sizes.soak_seconds else 1
+        return min(1, passed, self._asked / sizes.requests)
+
+    def _count(self) -> None:
+        self._asked += 1
+        progress = self._progress()
+        if progress >= len(self._samples) / SAMPLES:
+            with suppress(psutil.Error):
+                self._samples.append(self._sample(progress))
+
+    def _sample(self, progress: float) -> Sample:
+        with self._server.oneshot():
+            megabytes = self._server.memory_info().rss / 1e6
+            threads = self._server.num_threads()
+            return Sample(progress, self._asked, megabytes, _descriptors(self._server), threads)
+
+    def _wrong(self, what: str) -> None:
+        self._errors += 1
+        if self._errors <= TOLD:
+            self._bench.say(f"not as it should be: {what}")
+
+    def measures(self) -> list[Measure]:
+        """What the server held at the end, against what it held when it was warm, and the counts.
+
+        Raises:
+            RefdeskError: the server did not live as long.
+        """
+        warm, end = self._between(*WARM), self._between(*END)
+        if not warm or not end:
+            raise RefdeskError("The server over HTTP ended under its load.")
+
+        def held(name: str, unit: str, of: Callable[[Sample], float]) -> Measure:
+            return measured(f"soak/{name}", [of(one) for one in end], unit, [of(one) for one in warm])
+
+        thousands = (median(one.asked for one in end) - median(one.asked for one in warm)) / 1000
+        memory = held("memory", "MB", lambda one: one.megabytes)
+        grown = (memory.value - (memory.limit or 0)) * 1000 / thousands
+        rate = self._asked / (time.monotonic() - self._began)
+        return [
+            memory,
+            measured("soak/memory per 1,000 requests", [grown], "kB"),
+            held("descriptors", "descriptors", lambda one: one.descriptors),
+            held("threads", "threads", lambda one: one.threads),
+            measured("soak/requests", [self._asked], "requests"),
+            measured("soak/rate", [rate], "requests/s"),
+            measured("soak/changes", [self._shelf.changes], "changes"),
+            measured("soak/errors", [self._errors], "requests"),
+            measured("soak/leaks", [self._leaks], "requests"),
+        ]
+
+    def _between(self, start: float, end: float) -> list[Sample]:
+        return [one for one in self._samples if start <= one.progress <= end]
+
+
+def _descriptors(process: psutil.Process) -> int:
+    if sys.platform == "win32":
+        return process.num_handles()
+    return process.num_fds()

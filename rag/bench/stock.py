@@ -1,0 +1,134 @@
+"""What the parts measure on: a workbench, and on it data folders with collections of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rag.bench.corpus import SEED
+from rag.bench.engine import TENANT
+from rag.config.settings import DEFAULT_COLLECTION
+from rag.corpus import Access, Passage, Source
+from rag.models.embed.vectors import unit_rows
+from rag.store.schema import Claim, NewSource
+from rag.store.writer import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from rag.corpus import FieldType, Vectors
+    from rag.models.embed import Embedder
+    from rag.store.writer import CollectionWriter
+
+SOURCE_CHUNKS = 10
+FIELDS: Mapping[str, FieldType] = {"number": "integer", "tags": "string list"}
+TAGS = ("old", "new")  # each source has one of them
+DENIED_GROUP = "guests"  # who don't see every tenth source
+WAVE_SOURCES = 500  # in one commit
+FEWEST, MOST = 3, 5  # sentences of a chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured; tests take less."""
+
+    searches: int = 96  # of each kind
+    starts: int = 11  # of each server; with many tenants, half as many
+    rounds: int = 3  # of what takes seconds
+    collection: int = 10_000  # chunks of the collection that most parts search
+    growth: tuple[int, ...] = (1_000, 10_000, 100_000)  # chunks
+    index: tuple[int, ...] = (100_000,)  # chunks
+    tenants: tuple[int, ...] = (1, 100, 2_000)
+    files: int = 100  # for ingestion
+    book: int = 5_000  # chunks of the long source
+    requests: int = 600  # of all kinds, at least, for the server over HTTP
+    soak_seconds: float = 0  # that they go on for, at least
+
+
+LARGE = Sizes(growth=(1_000, 10_000, 100_000, 1_000_000), index=(100_000, 1_000_000))
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all parts share: a folder that goes away, an embedder, sentences with their vectors."""
+
+    folder: Path
+    embedder: Embedder
+    sentences: Sequence[str]
+    vectors: Vectors
+    sizes: Sizes
+    say: Callable[[str], None]
+
+
+async def stocked(bench: Bench, chunks: int) -> Path:
+    """A data folder whose one collection holds so many chunks; made when first asked for.
+
+    The chunks are made up of real sentences, their vectors are the means of the sentences'. They go
+    through the writer, as ingested ones do, so tables and indexes are the real ones.
+    """
+    data = bench.folder / f"{chunks} chunks"
+    if data.exists():
+        return data
+    bench.say(f"making a collection of {chunks:,} chunks")
+    identity = bench.embedder.identity
+    collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, identity, fields=FIELDS)
+    chance = np.random.default_rng(SEED)
+    numbers = chance.permutation(chunks // SOURCE_CHUNKS).tolist()
+    async with open_writer(data, collection) as writer:
+        for first in range(0, len(numbers), WAVE_SOURCES):
+            wave = numbers[first : first + WAVE_SOURCES]
+            await writer.replace(
+                [_guarded(_made_up(bench, writer, number, chance), number) for number in wave]
+            )
+        await writer.finish()
+    return data
+
+
+def _made_up(bench: Bench, writer: CollectionWriter, number: int, chance: np.random.Generator) -> NewSource:
+    chosen = [
+        chance.integers(0, len(bench.sentences), chance.integers(FEWEST, MOST + 1))
+        for _ in range(SOURCE_CHUNKS)
+    ]
+    texts = [" ".join(bench.sentences[at] for at in some) for some in chosen]
+    means = np.stack([bench.vectors[some].mean(axis=0) for some in chosen])
+    vectors = unit_rows(means)
+    return new_source(writer, f"Document {number}", "\n\n".join(texts), paragraphs(texts), vectors)
+
+
+def _guarded(new: NewSource, number: int) -> NewSource:
+    """A source with fields to filter by, and hidden from guests if it is a tenth one."""
+    denied = frozenset({f"group:{DENIED_GROUP}"} if number % 10 == 9 else ())  # noqa: PLR2004 the tenth
+    access = Access("tenant", deny=denied)
+    return replace(new, claim=Claim(access), fields={"number": number, "tags": (TAGS[number % 2],)})
+
+
+def paragraphs(texts: Sequence[str]) -> list[Passage]:
+    """The passages of a text that is these texts with blank lines between them."""
+    ends = np.cumsum([len(text) + 2 for text in texts]).tolist()
+    return [
+        Passage(seq, end - 2 - len(text), end - 2, (), "", None, len(text) // 4)
+        for seq, (text, end) in enumerate(zip(texts, ends, strict=True))
+    ]
+
+
+def new_source(
+    writer: CollectionWriter, title: str, text: str, passages: Sequence[Passage], vectors: Vectors
+) -> NewSource:
+    """A source as ingestion hands it to the writer."""
+    uri = f"bench:{title}"
+    source = Source(
+        id=writer.source_id(uri),
+        collection=writer.collection.name,
+        uri=uri,
+        title=title,
+        mime_type="text/markdown",
+        digest=title,
+        chunk_count=len(passages),
+        length=len(text),
+        ingested_at=datetime.now(UTC),
+    )
+    return NewSource(source, text, (), passages, vectors, Claim(Access("tenant")))

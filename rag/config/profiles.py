@@ -1,0 +1,218 @@
+"""Retrieval plans as an operator writes them: fusion, thresholds, and the stages in their order."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rag.answers import MAX_LIMIT, Mode
+
+DEFAULT_PROFILE = "default"
+RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
+CALL_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+TOLERANCE = 1e-6  # of weights whose sum must be 1
+
+ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
+Weight = Annotated[float, Field(ge=0, le=100)]
+Seconds = Annotated[float, Field(gt=0, le=600)]
+
+
+class Section(BaseModel):
+    """A table of the settings file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FusionSettings(Section):
+    """How the lists of mode hybrid become one."""
+
+    method: Literal["calibrated", "rrf", "dbsf", "convex"] = "calibrated"
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    k: Annotated[int, Field(ge=1, le=1000)] = RRF_K
+    weights: tuple[Weight, Weight] = (1.0, 1.0)
+    baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> FusionSettings:
+        if not any(self.weights):
+            raise ValueError("one of the weights must be more than 0")
+        return self
+
+
+class ThresholdSettings(Section):
+    """What is left out of an answer for being too unlike the query. None leaves nothing out."""
+
+    min_similarity: Annotated[float, Field(ge=-1, le=1)] | None = None
+    max_distance: Annotated[float, Field(ge=0, le=2)] | None = None
+    percentage_distance: Annotated[float, Field(ge=0, le=1000)] | None = None
+    min_evidence: Annotated[float, Field(ge=-1, le=1)] | None = None
+    weak_evidence: Literal["note", "no hits"] = "note"
+
+    @property
+    def of_hits(self) -> bool:
+        """Whether hits can be left out one by one."""
+        return (self.min_similarity, self.max_distance, self.percentage_distance) != (None, None, None)
+
+
+class MultiQueryStage(Section):
+    """The query in other words, by the chat model, beside the query itself."""
+
+    stage: Literal["multi_query"]
+    queries: Annotated[int, Field(ge=1, le=10)] = 3
+    weight: Share = 0.7
+    timeout_seconds: Seconds = 10.0
+
+
+class PlannerStage(Section):
+    """The query taken apart by the chat model, each part with its collections and filter."""
+
+    stage: Literal["planner"]
+    queries: Annotated[int, Field(ge=1, le=10)] = 4
+    timeout_seconds: Seconds = 10.0
+
+
+class RerankWeights(Section):
+    """What a score of the chat model, the similarity and the place in the order count. They add up to 1."""
+
+    semantic: Share = 0.4
+    vector: Share = 0.4
+    position: Share = 0.2
+
+    @model_validator(mode="after")
+    def _whole(self) -> RerankWeights:
+        if abs(self.semantic + self.vector + self.position - 1) > TOLERANCE:
+            raise ValueError("semantic, vector and position must add up to 1")
+        return self
+
+
+class RerankStage(Section):
+    """The first hits scored anew against the query, by the reranker or the chat model."""
+
+    stage: Literal["rerank"]
+    by: Literal["reranker", "chat"] = "reranker"
+    candidates: Annotated[int, Field(ge=1, le=1000)] = 30
+    limit: Annotated[int, Field(ge=1, le=1000)] | None = None
+    weights: RerankWeights = RerankWeights()
+    timeout_seconds: Seconds = 10.0
+
+
+class NeighborsStage(Section):
+    """Each hit with the chunks before and after it."""
+
+    stage: Literal["neighbors"]
+    count: Annotated[int, Field(ge=0, le=5)] = 1
+
+
+MissingSection = Literal["warn", "ignore", "error"]
+"""A hit in a source without headings stays as it is, with a note or without, or is an error."""
+
+
+class ParentStage(Section):
+    """Each hit with the section around it."""
+
+    stage: Literal["parent"]
+    max_chars: Annotated[int, Field(ge=200, le=100_000)] = 4000
+    missing: MissingSection = "warn"
+
+
+MissingDate = Literal["ignore", "penalize", "error"]
+"""A hit without a date keeps its score, counts as infinitely old, or is an error."""
+
+
+class RecencyStage(Section):
+    """Newer documents before older ones, by the date that a document states of itself or a declared field."""
+
+    stage: Literal["recency"]
+    half_life_days: Annotated[float, Field(gt=0)] = 90.0
+    weight: Share = 0.5
+    field: str = ""
+    missing: MissingDate = "ignore"
+
+
+class DiversifyStage(Section):
+    """Passages that add something before those that repeat, and no source taking all the room."""
+
+    stage: Literal["diversify"]
+    lambda_: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.7
+    by: Literal["vectors", "words"] = "vectors"
+    source_penalty: Share = 0.0
+    per_source: Annotated[int, Field(ge=1)] | None = None
+
+
+class DedupeStage(Section):
+    """No passage that nearly repeats a better one."""
+
+    stage: Literal["dedupe"]
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.9
+
+
+class CompressStage(Section):
+    """Of each hit only the sentences that answer, word for word; no hit of which nothing is left."""
+
+    stage: Literal["compress"]
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_chars: Annotated[int, Field(ge=50)] | None = None
+
+
+class CustomStage(Section):
+    """A function of the operator's own, by its dotted path."""
+
+    stage: Literal["custom"]
+    call: Annotated[str, Field(pattern=CALL_PATTERN)]
+    takes: Literal["query", "hits"]
+    options: dict[str, Any] = {}
+    timeout_seconds: Seconds = 10.0
+
+
+QueryStage: TypeAlias = MultiQueryStage | PlannerStage | CustomStage
+HitStage: TypeAlias = (
+    RerankStage
+    | NeighborsStage
+    | ParentStage
+    | RecencyStage
+    | DiversifyStage
+    | DedupeStage
+    | CompressStage
+    | CustomStage
+)
+Stages: TypeAlias = tuple[Annotated[QueryStage | HitStage, Field(discriminator="stage")], ...]
+
+
+def makes_queries(stage: QueryStage | HitStage) -> TypeGuard[QueryStage]:
+    """Whether a stage makes queries; the others take hits to hits."""
+    if isinstance(stage, CustomStage):
+        return stage.takes == "query"
+    return isinstance(stage, MultiQueryStage | PlannerStage)
+
+
+def takes_hits(stage: QueryStage | HitStage) -> TypeGuard[HitStage]:
+    """Whether a stage takes hits to hits."""
+    return not makes_queries(stage)
+
+
+Overridable = Literal["mode", "limit"]
+
+
+class ProfileSettings(Section):
+    """A named retrieval plan: what it leaves out is as [search] says."""
+
+    mode: Mode | None = None
+    limit: Limit | None = None
+    fusion: FusionSettings | None = None
+    thresholds: ThresholdSettings | None = None
+    candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
+    relax: bool | None = None
+    context_tokens: ContextTokens | None = None
+    stages: Stages | None = None
+
+
+SHIPPED = {
+    "fast": ProfileSettings(candidates=20),
+    "precise": ProfileSettings(stages=(DedupeStage(stage="dedupe", threshold=1.0),)),
+    "fresh": ProfileSettings(stages=(RecencyStage(stage="recency"),)),
+}
+"""Profiles that are there unless the operator makes others of these names."""

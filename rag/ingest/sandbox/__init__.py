@@ -1,0 +1,1 @@
+"""Risky files are parsed in a process of their own, with limits."""

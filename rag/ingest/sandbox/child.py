@@ -1,0 +1,93 @@
+"""The process that parses: requests come on standard input, answers go to standard output, as data.
+
+A request is a head (`REQUEST`: the lengths of name and content, the seconds of a processor that it may
+take), the name, and the content. An answer is a length (`LENGTH`) and so many bytes of JSON: the document,
+or what is wrong with the file. The first says that it is ready. Started by `rag.ingest.sandbox.pool`.
+"""
+
+from __future__ import annotations
+
+import encodings
+import importlib
+import json
+import pkgutil
+import struct
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest import parse as parsers
+from rag.ingest.sandbox.confinement import allow_cpu, confine
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rag.corpus import Document
+
+REQUEST = struct.Struct("!IIQ")
+LENGTH = struct.Struct("!I")
+READY = b"ready"
+MAX_ANSWER_BYTES = 1 << 27
+"""No text of use is longer; an answer that says it is, is none."""
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # what a parser prints is no answer
+    _import_everything()
+    confine(int(sys.argv[1]))
+    answers.write(LENGTH.pack(len(READY)) + READY)
+    answers.flush()
+    while head := requests.read(REQUEST.size):
+        name_size, size, seconds = REQUEST.unpack(head)
+        name = requests.read(name_size).decode()
+        allow_cpu(seconds)
+        answer = _answer(requests.read(size), name)
+        answers.write(LENGTH.pack(len(answer)))
+        answers.write(answer)
+        answers.flush()
+
+
+def _import_everything() -> None:
+    """What is imported only when it is needed: later nothing can be opened."""
+    importlib.import_module("_strptime")
+
+    import pypdf  # noqa: PLC0415 see above
+
+    _import_all_of(pypdf)
+    _import_all_of(encodings)
+
+
+def _import_all_of(package: ModuleType) -> None:
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        with suppress(ImportError):  # of another platform, or with dependencies that are not installed
+            importlib.import_module(module.name)
+
+
+def _answer(data: bytes, name: str) -> bytes:
+    try:
+        answer = _written({"document": _values(parsers.parse(data, name))})
+    except ParseError as error:
+        return _written({"error": str(error)})
+    if len(answer) > MAX_ANSWER_BYTES:
+        return _written({"error": f"its text takes over {MAX_ANSWER_BYTES >> 20} MB"})
+    return answer
+
+
+def _written(answer: object) -> bytes:
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _values(document: Document) -> dict[str, object]:
+    return {
+        "text": document.text,
+        "title": document.title,
+        "mime_type": document.mime_type,
+        "blocks": [(one.kind, one.start, one.end, one.level, one.title) for one in document.blocks],
+        "pages": document.pages,
+        "date": document.date.isoformat() if document.date else None,
+        "url": document.url,
+        "metadata": dict(document.metadata),
+    }

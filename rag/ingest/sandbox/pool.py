@@ -1,0 +1,189 @@
+"""Parsers that can be made to hang or to eat memory run in a process of their own, with limits.
+
+`rag.ingest.sandbox.child` is that process. It gets a file's content, answers with data, and may do nothing
+else (`rag.ingest.sandbox.confinement`). It is used for the next file again, until its event loop ends or a
+file breaks it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+from anyio.lowlevel import RunVar
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from rag.concurrency import cores
+from rag.errors import ParseError
+from rag.ingest.parse import parse
+from rag.ingest.sandbox.answer import NoDocumentError, document_of
+from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, READY, REQUEST
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from anyio.abc import Process
+
+    from rag.corpus import Document
+
+MEMORY_BYTES = 1 << 30
+SANDBOXED = (".pdf", ".html", ".htm", ".xhtml")  # their parsers can be made to take quadratic time
+LARGE_BYTES = 1_000_000  # from here on the others, too, can be made to eat memory
+SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond, which is not worth another thread
+START_SECONDS = 60.0
+PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rag.ingest.sandbox.child import main; main()"
+KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
+"""What Python may need to start, of an environment that may hold keys."""
+
+
+async def parse_safely(
+    data: bytes, name: str, *, timeout_seconds: float, memory_bytes: int = MEMORY_BYTES
+) -> Document:
+    """Parse a file off the event loop, within limits where its format or size is risky.
+
+    Raises:
+        ParseError: it can't be parsed, or not within the limits.
+    """
+    if len(data) < LARGE_BYTES and not name.lower().endswith(SANDBOXED):
+        return await to_thread.run_sync(parse, data, name)
+    try:
+        async with _borrowed(memory_bytes) as child:
+            with anyio.fail_after(timeout_seconds):
+                answer = await child.answer(data, name, math.ceil(timeout_seconds))
+            if len(answer) < SHORT_ANSWER_BYTES:
+                return document_of(answer)
+            return await to_thread.run_sync(document_of, answer)
+    except TimeoutError as error:
+        raise ParseError(f"parsing took over {timeout_seconds:g} s (ingest.parse_timeout_seconds)") from error
+    except NoDocumentError as error:
+        raise ParseError("its parser answered with what is no document") from error
+    except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:
+        raise ParseError(f"parsing crashed or needed over {memory_bytes >> 20} MB of memory") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A process that parses."""
+
+    process: Process
+    answers: BufferedByteReceiveStream
+    memory_bytes: int
+
+    async def answer(self, data: bytes, name: str, seconds: int) -> bytes:
+        """What it says to a file, for which it may take so many seconds of a processor."""
+        assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
+        named = name.encode()
+        await self.process.stdin.send(REQUEST.pack(len(named), len(data), seconds) + named + data)
+        return await self.said()
+
+    async def said(self) -> bytes:
+        """The next that it says.
+
+        Raises:
+            NoDocumentError: it says that it will say too much.
+        """
+        (length,) = LENGTH.unpack(await self.answers.receive_exactly(LENGTH.size))
+        if length > MAX_ANSWER_BYTES:
+            raise NoDocumentError(f"an answer of {length} bytes")
+        return await self.answers.receive_exactly(length)
+
+    async def end(self) -> None:
+        """End it, whatever it does."""
+        with anyio.CancelScope(shield=True):
+            if self.process.returncode is None:
+                self.process.kill()
+            await self.process.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The processes of an event loop that have nothing to do."""
+
+    idle: list[_Child] = field(default_factory=list)
+    limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
+
+
+_pools: RunVar[tuple[_Pool, AsyncGenerator[_Pool]]] = RunVar("parsing processes")
+
+
+@asynccontextmanager
+async def _borrowed(memory_bytes: int) -> AsyncIterator[_Child]:
+    """A process with this limit; it is kept for the next file unless this one breaks it."""
+    pool = await _pool()
+    async with pool.limiter:
+        child = await _taken(pool, memory_bytes) or await _started(memory_bytes)
+        try:
+            yield child
+        except ParseError:
+            pool.idle.append(child)
+            raise
+        except BaseException:
+            await child.end()
+            raise
+        pool.idle.append(child)
+
+
+async def _taken(pool: _Pool, memory_bytes: int) -> _Child | None:
+    while pool.idle:
+        child = pool.idle.pop()
+        if child.process.returncode is None and child.memory_bytes == memory_bytes:
+            return child
+        await child.end()
+    return None
+
+
+async def _started(memory_bytes: int) -> _Child:
+    """A process that is ready. It sees the modules that this one sees, but nothing of a working folder.
+
+    Raises:
+        ParseError: it doesn't get ready.
+    """
+    where = [path for path in sys.path if Path(path).is_absolute()]
+    command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), *where]
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    try:
+        process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
+    except OSError as error:
+        raise ParseError(f"the process that parses can't be started: {error.strerror}") from error
+    assert process.stdout  # noqa: S101 for the type checker: it is a pipe by default
+    child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes)
+    try:
+        with anyio.fail_after(START_SECONDS):
+            ready = await child.said() == READY
+    except (anyio.IncompleteRead, NoDocumentError, OSError):
+        ready = False
+    except BaseException:
+        await child.end()
+        raise
+    if not ready:
+        await child.end()
+        raise ParseError("the process that parses doesn't start; is refdesk completely installed?")
+    return child
+
+
+async def _pool() -> _Pool:
+    try:
+        return _pools.get()[0]
+    except LookupError:
+        pools = _pool_of_the_loop()
+        pool = await anext(pools)
+        _pools.set((pool, pools))
+        return pool
+
+
+async def _pool_of_the_loop() -> AsyncGenerator[_Pool]:
+    """One pool. An event loop closes its generators when it ends, and with this one the processes end."""
+    pool = _Pool()
+    try:
+        yield pool
+    finally:
+        while pool.idle:
+            await pool.idle.pop().end()

@@ -1,0 +1,1 @@
+"""Everything that is computed by a model, here or behind an endpoint."""

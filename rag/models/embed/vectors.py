@@ -1,0 +1,30 @@
+"""What may be called a vector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rag.errors import ProviderError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from rag.corpus import Vectors
+
+
+def unit_rows(rows: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> Vectors:
+    """Every row scaled to unit length.
+
+    Example: [[3, 4]] -> [[0.6, 0.8]].
+
+    Raises:
+        ProviderError: a row is zero, or not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # the check below says it better
+        norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
+    if not (np.isfinite(norms) & (norms > 0)).all():
+        raise ProviderError("The embedding model gave a vector that is zero or not finite; nothing was kept.")
+    unit: Vectors = (rows / norms).astype(np.float32)
+    return unit

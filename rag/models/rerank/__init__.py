@@ -1,0 +1,70 @@
+"""What a reranker is, and from settings to a ready one.
+
+From what a classifier says to scores between 0 and 1.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from anyio import to_thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from rag.config.settings import RerankerSettings
+
+
+class Reranker(Protocol):
+    """A model that says how well a text answers a query; safe to share between tasks."""
+
+    async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
+        """One score from 0 to 1 per text, in the texts' order; None where the model gave none.
+
+        Raises:
+            ProviderError: a remote model failed, or answered with something that is no scores.
+        """
+
+
+@asynccontextmanager
+async def open_reranker(
+    settings: RerankerSettings, environment: Mapping[str, str]
+) -> AsyncIterator[Reranker | None]:
+    """The reranker that the settings name, for as long as the context lasts; None if they name none.
+
+    `environment` is where a remote one finds its key. Libraries are imported and models loaded
+    here and in worker threads, so the event loop goes on meanwhile. A remote one isn't asked yet.
+
+    Raises:
+        ConfigurationError: the model can't be downloaded or loaded, or a key is missing.
+    """
+    match settings.provider:
+        case "none":
+            yield None
+        case "onnx":
+            yield await to_thread.run_sync(_local, settings, abandon_on_cancel=True)  # it may download long
+        case _:
+            async with await to_thread.run_sync(_remote, settings, environment) as reranker:
+                yield reranker
+
+
+def _local(settings: RerankerSettings) -> Reranker:
+    from rag.models.rerank.cross_encoder import cross_encoder  # noqa: PLC0415 takes 0.2 s
+
+    return cross_encoder(settings)
+
+
+def _remote(
+    settings: RerankerSettings, environment: Mapping[str, str]
+) -> AbstractAsyncContextManager[Reranker]:
+    from rag.models.rerank.remote import remote_reranker  # noqa: PLC0415 takes 0.5 s and more
+
+    return remote_reranker(settings, environment)
+
+
+def logistic(logit: float) -> float:
+    """The probability that a logit stands for. Example: 0.0 -> 0.5, 2.0 -> 0.88, -2.0 -> 0.12."""
+    return (1 + math.tanh(logit / 2)) / 2  # the usual form overflows below -709

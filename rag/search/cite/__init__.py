@@ -1,0 +1,1 @@
+"""Citations in an answer: found, resolved, checked."""

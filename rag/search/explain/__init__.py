@@ -1,0 +1,1 @@
+"""Why a search found nothing, or not what somebody expected."""

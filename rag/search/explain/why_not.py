@@ -1,0 +1,119 @@
+"""What became of a source in a search, for who wonders why it is not among the hits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rag.answers import SubQuery
+from rag.search.queries import embedded
+from rag.search.recall import recall
+from rag.search.stages.thresholds import UNGROUNDED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.answers import Answer, Stage
+    from rag.corpus import Source
+    from rag.search.pipeline import Pipeline
+    from rag.search.plan import Plan
+    from rag.search.view import View
+    from rag.store.reader import StoredSource
+
+STEPS = {
+    "thresholds": "It is less like the query than the thresholds ask for.",
+    "rerank": "It was not among the passages that were scored anew, or that the stage leaves.",
+    "dedupe": "It nearly repeats a better passage.",
+    "compress": "It holds no sentence that answers.",
+    "custom": "The operator's own stage left it out.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a source. `step` is where the last of its passages fell out, None if one is a hit.
+
+    `reason` says why in a sentence or two. `chunk_id` is its best passage and `ranks` are what that one had
+    after each stage, from 1, None once it was out; without such a passage both are empty.
+    """
+
+    source: Source
+    step: str | None
+    reason: str
+    chunk_id: str = ""
+    ranks: tuple[tuple[str, int | None], ...] = ()
+
+
+async def fate(stored: StoredSource, answer: Answer, views: Sequence[View], search: Pipeline) -> Fate:
+    """What became of a readable source in a search that looked at `views` and whose answer has a trace."""
+    source, plan = stored.source, search.plan
+    view = next((view for view in views if view.table.collection.name == source.collection), None)
+    if view is None:
+        return Fate(source, "plan", f"The search doesn't look at its collection, {source.collection}.")
+    listed = answer.trace.listings if answer.trace else {}
+    if any(_of(source, id_) for id_ in listed):
+        return _through(source, answer, plan)
+    if not view.admits(stored):
+        return Fate(source, *_not_asked_for(source, plan))
+    if not plan.limit:
+        return Fate(source, "limit", "The limit is 0.")
+    return Fate(source, "recall", await _unlisted(source, view, search))
+
+
+def _of(source: Source, chunk_id: str) -> bool:
+    return chunk_id.partition("/")[0] == source.id
+
+
+def _not_asked_for(source: Source, plan: Plan) -> tuple[str, str]:
+    if source.id in plan.exclude_sources or (plan.sources is not None and source.id not in plan.sources):
+        return "sources", "The request leaves this source out."
+    return "filter", "Its fields don't fit the filter."
+
+
+async def _unlisted(source: Source, view: View, search: Pipeline) -> str:
+    """How far the lists are from the source's best passage."""
+    alone = replace(view, sources=(source.id,))
+    (query,) = await embedded([SubQuery(search.plan.query)], [alone], search)
+    one_hit = replace(search.plan, candidates=1)
+    (found,) = await recall([query], one_hit)
+    told = [
+        f"By meaning its best passage is {id_}, with a similarity of {cosine:.2f}."
+        for id_, cosine in found.dense_scores.items()
+    ]
+    if search.plan.mode != "dense":
+        told += [f"By words it is {id_}." for id_ in found.sparse_scores] or [
+            "It holds no word of the query."
+        ]
+    count = search.plan.candidates
+    return " ".join([f"None of its passages is among the first {count} of a list.", *told])
+
+
+def _through(source: Source, answer: Answer, plan: Plan) -> Fate:
+    """Where the stages had the source's passages."""
+    stages = [stage for stage in answer.stages if stage.left]
+    last = next((stage for stage in reversed(stages) if _best(source, stage)), stages[0])
+    chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
+    ranks = tuple((stage.name, _rank(chunk_id, stage)) for stage in stages)
+    if any(hit.chunk.id == chunk_id for hit in answer.hits):
+        return Fate(source, None, "It is among the hits.", chunk_id, ranks)
+    return Fate(source, *_fall(chunk_id, last, answer.stages, plan), chunk_id, ranks)
+
+
+def _fall(chunk_id: str, last: Stage, stages: Sequence[Stage], plan: Plan) -> tuple[str, str]:
+    """The stage after the last one that had the passage, and why it fell out there."""
+    following = [stage for stage in stages[stages.index(last) + 1 :] if stage.name != "context"]
+    if not following:
+        return "evidence", UNGROUNDED
+    name = following[0].name
+    if name == "limit":
+        return name, f"Its best passage has rank {_rank(chunk_id, last)}, and the limit is {plan.limit}."
+    return name, STEPS.get(name, "This stage left it out.")
+
+
+def _best(source: Source, stage: Stage) -> str:
+    """The first of the source's passages that a stage left, or nothing."""
+    return next((id_ for id_ in stage.left if _of(source, id_)), "")
+
+
+def _rank(chunk_id: str, stage: Stage) -> int | None:
+    return stage.left.index(chunk_id) + 1 if chunk_id in stage.left else None

@@ -1,0 +1,1 @@
+"""What leaves a search: JSON replies, contexts for prompts, traces; safe to show to a model."""

@@ -1,0 +1,82 @@
+"""Hits as one string for a model's prompt, each passage under its citation."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rag.answers import Context
+from rag.search.reply.untrusted import disarmed
+from rag.text import Span, sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rag.answers import Hit
+
+    TokenSpans = Callable[[str], Sequence[tuple[int, int]]]
+
+_CITATION = re.compile(r"(?<!\\)\\*+\[(?=[^\[\]]*(?<![a-z2-7])[a-z2-7]{16}/\d)", re.IGNORECASE)
+BETWEEN = "\n\n"
+
+
+def assemble(hits: Sequence[Hit], *, budget: int, token_spans: TokenSpans) -> Context:
+    r"""The beginning of all `hits` (best first), one below the other, as far as `budget` tokens reach.
+
+    A passage that doesn't fit is cut after its last sentence that does, and nothing follows it: a worse
+    hit never takes the room of a better one, and a larger budget only adds at the end. The first passage
+    is cut after its last token that fits if not even its first sentence does. Citations count.
+    Example: "[mfzq/3]\nThe text.\n\n[mfzq/7]\nAnother one."
+    """
+    text, passages = _joined(hits, budget, token_spans)
+    spans = token_spans(text)
+    reach = spans[budget][0] if len(spans) > budget else len(text)
+    ends = chain(_sentence_ends(text, passages, reach), _token_ends(text, passages, spans, reach))
+    text = text[: next((end for end in ends if len(token_spans(text[:end])) <= budget), 0)]
+    shown = [passage for passage in passages if passage.start < len(text)]
+    return Context(
+        text=text,
+        chunk_ids=tuple(hit.chunk.id for hit, _ in zip(hits, shown, strict=False)),
+        tokens=len(token_spans(text)),
+        cut=bool(shown) and shown[-1].end > len(text),
+        left_out=len(hits) - len(shown),
+    )
+
+
+def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[str, list[Span]]:
+    """Passages under their citations, and where they are; none after the one that reaches over `room`."""
+    text, passages = "", []
+    for hit in hits:
+        head = f"{BETWEEN if text else ''}[{hit.chunk.id}]\n"
+        passage = _harmless(hit.text)
+        text += head + passage
+        passages.append(Span(len(text) - len(passage), len(text)))
+        room -= len(token_spans(head + passage))
+        if room < 0:
+            break
+    return text, passages
+
+
+def _harmless(text: str) -> str:
+    """A passage as it is shown, and with no citation in it: it could pass for one of another source."""
+    return _CITATION.sub(r"\\[", disarmed(text).strip())
+
+
+def _sentence_ends(text: str, passages: Sequence[Span], reach: int) -> Iterator[int]:
+    """The ends of sentences up to `reach`, the last first."""
+    for passage in reversed(passages):
+        if passage.start < reach:
+            for sentence in reversed(sentences(text[slice(*passage)])):
+                if (end := passage.start + sentence.end) <= reach:
+                    yield end
+
+
+def _token_ends(
+    text: str, passages: Sequence[Span], spans: Sequence[tuple[int, int]], reach: int
+) -> Iterator[int]:
+    """The ends of the very first sentence's tokens up to `reach`, the last first."""
+    for passage in passages[:1]:
+        for sentence in sentences(text[slice(*passage)])[:1]:
+            last = min(reach, passage.start + sentence.end)
+            yield from (end for _, end in reversed(spans) if passage.start < end <= last)

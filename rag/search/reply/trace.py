@@ -1,0 +1,157 @@
+"""A search's trace as the record that the tool's `explain` and `--json` print: complete, compact, bounded."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+from rag.search.reply.records import SCORE_DIGITS, Reply
+from rag.search.reply.untrusted import disarmed, label
+
+if TYPE_CHECKING:
+    from rag.answers import Answer, Listing, Preview, Stage, SubQuery, Usage
+    from rag.search.reply.records import SearchReply
+
+COST_DIGITS = 6
+NO_ROOM = "The trace did not fit; raise max_chars or lower limit."
+NO_ROOM_CHARS = len(f'"{NO_ROOM}",')
+
+
+class QueryRecord(Reply):
+    """One of the queries that were asked; `filter` is JSON, cut like any label."""
+
+    text: str
+    weight: float
+    reason: str | None = None
+    collections: list[str] | None = None
+    filter: str | None = None
+
+
+class UsageRecord(Reply):
+    """What was asked of models that count."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cost: float | None = None
+
+
+class PreviewRecord(Reply):
+    """The beginning of a hit, as it was after a stage."""
+
+    id: str
+    score: float
+    text: str
+
+
+class StageRecord(Reply):
+    """A step of the search; `before` and `after` count queries or hits, `preview` has the first of these."""
+
+    name: str
+    ms: float
+    status: Literal["failed"] | None = None
+    warnings: list[str] | None = None
+    usage: UsageRecord | None = None
+    before: int | None = None
+    after: int | None = None
+    preview: list[PreviewRecord] | None = None
+
+
+class ListingRecord(Reply):
+    """Where a list had a hit; `query` is the place among the queries, from 0, where there are several."""
+
+    query: int | None = None
+    list: Literal["dense", "sparse"]
+    rank: int
+    score: float
+
+
+class TraceRecord(Reply):
+    """What happened to a search. `listings` tells of each hit, by its id, which lists had it."""
+
+    queries: list[QueryRecord]
+    stages: list[StageRecord]
+    listings: dict[str, list[ListingRecord]]
+    trust: Literal["untrusted"] = "untrusted"
+
+
+def trace_record(answer: Answer) -> TraceRecord:
+    """What an answer's stages and trace tell, without the lists of all that each stage left.
+
+    Scores are as coarse as the hits'. An answer without a trace has its stages only.
+    """
+    queries = answer.trace.queries if answer.trace else ()
+    listings = answer.trace.listings if answer.trace else {}
+    several = len(queries) > 1
+    return TraceRecord(
+        queries=[_query(query) for query in queries],
+        stages=[_stage(stage) for stage in answer.stages],
+        listings={
+            hit.chunk.id: [_listing(one, several=several) for one in listings[hit.chunk.id]]
+            for hit in answer.hits
+            if hit.chunk.id in listings
+        },
+    )
+
+
+def with_trace(reply: SearchReply, answer: Answer, max_chars: int | None) -> SearchReply:
+    """A reply with its answer's trace, as far as `max_chars` of JSON reach; what is missing is said.
+
+    For that the reply itself must leave `NO_ROOM_CHARS`.
+    """
+    whole = trace_record(answer)
+    brief = whole.model_copy(
+        update={"stages": [stage.model_copy(update={"preview": None}) for stage in whole.stages]}
+    )
+    for trace in (whole, brief):
+        explained = reply.model_copy(update={"trace": trace})
+        if max_chars is None or len(explained.compact()) <= max_chars:
+            return explained
+    return reply.model_copy(update={"notes": [*reply.notes, NO_ROOM]})
+
+
+def _query(query: SubQuery) -> QueryRecord:
+    filter_ = None if query.filter is None else json.dumps(query.filter, ensure_ascii=False, default=str)
+    return QueryRecord(
+        text=label(query.text),
+        weight=round(query.weight, SCORE_DIGITS),
+        reason=label(query.reason) or None,
+        collections=list(query.collections) or None,
+        filter=label(filter_) if filter_ else None,
+    )
+
+
+def _stage(stage: Stage) -> StageRecord:
+    return StageRecord(
+        name=stage.name,
+        ms=round(1000 * stage.seconds, 1),
+        status="failed" if stage.status == "failed" else None,
+        warnings=[label(warning) for warning in stage.warnings] or None,
+        usage=_usage(stage.usage) if stage.usage else None,
+        before=stage.before,
+        after=stage.after,
+        preview=[_preview(one) for one in stage.preview] or None,
+    )
+
+
+def _usage(usage: Usage) -> UsageRecord:
+    return UsageRecord(
+        requests=usage.requests,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cost=round(usage.cost, COST_DIGITS) or None,
+    )
+
+
+def _preview(preview: Preview) -> PreviewRecord:
+    text = disarmed(preview.text)
+    return PreviewRecord(id=preview.id, score=round(preview.score, SCORE_DIGITS), text=text)
+
+
+def _listing(listing: Listing, *, several: bool) -> ListingRecord:
+    return ListingRecord(
+        query=listing.query if several else None,
+        list=listing.list,
+        rank=listing.rank,
+        score=round(listing.score, SCORE_DIGITS),
+    )

@@ -1,0 +1,110 @@
+"""Which part of a long text to show.
+
+A window on a source: what `get_source` shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rag.answers import Extract
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.uris import NOT_FOUND
+
+if TYPE_CHECKING:
+    from rag.corpus import Chunk
+    from rag.search.view import View
+    from rag.store.reader import StoredSource
+
+
+SNAP_SHARE = 5  # an edge moves inwards by up to 1/5 of the window to stand between words
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters [start, end) of a text."""
+
+    start: int
+    end: int
+
+
+def centred(whole: Span, middle: Span, max_chars: int) -> Span:
+    """Up to `max_chars` of `whole` with `middle` in its middle, or beginning with it if it is longer.
+
+    Example: whole (0, 100), middle (40, 50), max_chars 30 -> (30, 60).
+    """
+    spare = max(0, max_chars - (middle.end - middle.start))
+    start = max(whole.start, min(middle.start - spare // 2, whole.end - max_chars))
+    return Span(start, min(start + max_chars, whole.end))
+
+
+def between_words(text: str, window: Span, whole: Span) -> Span:
+    """`window` with the edges that cut `whole` moved inwards to white space, where there is some near.
+
+    Example: "one two three four five", window (2, 20) of whole (0, 23) -> (4, 18), "two three four".
+    """
+    reach = max(1, (window.end - window.start) // SNAP_SHARE)
+    start, end = window.start, window.end
+    if start > whole.start and not text[start - 1].isspace():
+        start = next((at + 1 for at in range(start, min(start + reach, end)) if text[at].isspace()), start)
+    if end < whole.end and not text[end].isspace():
+        end = next((at for at in range(end - 1, max(end - reach, start), -1) if text[at].isspace()), end)
+    return Span(start, end)
+
+
+async def extract(
+    view: View,
+    source_id: str,
+    seq: str,
+    *,
+    start: int | None,
+    max_chars: int,
+    around: int | None,
+) -> Extract:
+    """A window on a source of the view; see `Desk.extract`."""
+    found = await view.table.text(source_id)
+    if found is None or not view.admits(found[0]):
+        raise NotFoundError(NOT_FOUND)
+    stored, outline, text = found
+    chunk = await _chunk(view, stored, seq) if seq else None
+    whole, middle = await _wanted(view, stored, chunk, start=start, around=around)
+    window = between_words(text, centred(whole, middle, max_chars), whole)
+    chunks = await view.table.touching(stored, window.start, window.end, view.where)
+    return Extract(stored.source, outline, window.start, window.end, text[window.start : window.end], chunks)
+
+
+async def _chunk(view: View, stored: StoredSource, seq: str) -> Chunk:
+    if seq.isascii() and seq.isdecimal() and int(seq) < stored.source.chunk_count:
+        for chunk in await view.table.between(stored, int(seq), int(seq), view.where):
+            return chunk
+    raise NotFoundError(NOT_FOUND)
+
+
+async def _wanted(
+    view: View,
+    stored: StoredSource,
+    chunk: Chunk | None,
+    *,
+    start: int | None,
+    around: int | None,
+) -> tuple[Span, Span]:
+    """What is asked for: at most this span, and if it is too long, with that one in its middle."""
+    length = stored.source.length
+    if around is not None and (chunk is None or start is not None):
+        raise InvalidRequestError("around goes with the id of a chunk (source_id/seq), and without start.")
+    if around is not None and around < 0:
+        raise InvalidRequestError(f"around must be at least 0, not {around}.")
+    if start is not None:
+        if not 0 <= start < length:
+            raise InvalidRequestError(f"start must be from 0 to {length - 1} in this source.")
+        return Span(start, length), Span(start, start)
+    if chunk is None:
+        return Span(0, length), Span(0, 0)
+    middle = Span(chunk.start, chunk.end)
+    if around is None:
+        return Span(0, length), middle
+    near = await view.table.between(stored, chunk.seq - around, chunk.seq + around, view.where)
+    if not near:  # access was taken away meanwhile
+        raise NotFoundError(NOT_FOUND)
+    return Span(near[0].start, near[-1].end), middle

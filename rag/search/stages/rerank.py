@@ -1,0 +1,72 @@
+"""The stage `rerank`: the first hits scored anew against the query, by a reranker or the chat model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import anyio
+
+from rag.errors import ProviderError
+from rag.models.rerank.chat import chat_scores, weighted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.answers import Hit
+    from rag.config.profiles import RerankStage
+    from rag.models.chat import Chat
+    from rag.models.rerank import Reranker
+    from rag.search.pipeline import Models
+    from rag.search.trace import Step
+
+log = logging.getLogger(__name__)
+
+FAILED = "The passages were not reranked ({}); their order is that of the search itself."
+UNSCORED = "{} of the passages got no score of the reranker and stand last."
+
+
+async def reranked(
+    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: Step, *, limit: int
+) -> list[Hit]:
+    """The hits in the order of new scores, those without one last; what was not scored is left out.
+
+    Scored are the first `candidates` of the stage, or the first `limit` if that is more. If that fails, all
+    hits stay as they are, and a warning says so.
+    """
+    scored = hits[: max(stage.candidates, limit)]
+    if not scored:
+        return list(hits)
+    try:
+        with anyio.fail_after(stage.timeout_seconds):
+            scores = await _scores(scored, stage, query, models, step)
+    except TimeoutError:
+        step.warns(FAILED.format(f"no answer within {stage.timeout_seconds:g} seconds"), failed=True)
+        return list(hits)
+    except ProviderError as error:
+        log.warning("reranking failed: %s", error)
+        step.warns(FAILED.format(str(error).rstrip(".")), failed=True)
+        return list(hits)
+    if missing := scores.count(None):
+        step.warns(UNSCORED.format(missing))
+    pairs = sorted(
+        zip(scored, scores, strict=True), key=lambda pair: -1 if pair[1] is None else pair[1], reverse=True
+    )
+    return [replace(hit, score=score or 0.0) for hit, score in pairs][: stage.limit]
+
+
+async def _scores(
+    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: Step
+) -> list[float | None]:
+    texts = [_scored_text(hit) for hit in hits]
+    if stage.by == "reranker":
+        return await cast("Reranker", models.reranker).scores(query, texts)
+    semantic = await chat_scores(cast("Chat", models.chat), query, texts, step.uses)
+    return weighted(semantic, [hit.similarity for hit in hits], stage.weights)
+
+
+def _scored_text(hit: Hit) -> str:
+    """A passage under its headings, as it was embedded."""
+    section = " > ".join(hit.chunk.section) or hit.source.title
+    return f"{section}\n\n{hit.text}"

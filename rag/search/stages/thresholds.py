@@ -1,0 +1,68 @@
+"""Which hits are near enough to the query to be shown, and whether they are evidence at all."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rag.answers import Hit
+    from rag.config.profiles import ThresholdSettings
+    from rag.corpus import Distance
+
+EVIDENCE = 3  # hits whose mean similarity says whether an answer can rest on them
+UNGROUNDED = "No sufficiently grounded information found."
+
+
+def distance(similarity: float, metric: Distance) -> float:
+    """How far a passage is from the query, by its collection's metric; lower is nearer.
+
+    Vectors have unit length, so all metrics order alike: cosine and dot are 1 - similarity, euclidean is
+    the length of the straight line, sqrt(2 - 2 * similarity).
+    """
+    away = max(0.0, 1.0 - similarity)
+    return sqrt(2 * away) if metric == "euclidean" else away
+
+
+def near_enough(
+    hits: Sequence[Hit], thresholds: ThresholdSettings, metrics: Mapping[str, Distance]
+) -> list[Hit]:
+    """The hits that no threshold leaves out, in their order. `metrics` tells each collection's.
+
+    `percentage_distance` is relative to the nearest hit of a metric: 20 leaves what is at most a fifth
+    further away. Where `max_distance` says less, that counts.
+    """
+    away = [distance(hit.similarity, metrics[hit.source.collection]) for hit in hits]
+    furthest = _furthest(hits, away, thresholds, metrics)
+    least = -inf if thresholds.min_similarity is None else thresholds.min_similarity
+    return [
+        hit
+        for hit, far in zip(hits, away, strict=True)
+        if hit.similarity >= least and far <= furthest[metrics[hit.source.collection]]
+    ]
+
+
+def _furthest(
+    hits: Sequence[Hit],
+    away: Sequence[float],
+    thresholds: ThresholdSettings,
+    metrics: Mapping[str, Distance],
+) -> dict[Distance, float]:
+    nearest: dict[Distance, float] = {}
+    for hit, far in zip(hits, away, strict=True):
+        metric = metrics[hit.source.collection]
+        nearest[metric] = min(far, nearest.get(metric, inf))
+    most = inf if thresholds.max_distance is None else thresholds.max_distance
+    share = thresholds.percentage_distance
+    if share is None:
+        return dict.fromkeys(nearest, most)
+    return {metric: min(most, far * (1 + share / 100)) for metric, far in nearest.items()}
+
+
+def is_weak(hits: Sequence[Hit], thresholds: ThresholdSettings) -> bool:
+    """Whether the first hits are too unlike the query to answer from."""
+    least = thresholds.min_evidence
+    return least is not None and bool(hits) and fmean(hit.similarity for hit in hits[:EVIDENCE]) < least

@@ -1,0 +1,1 @@
+"""The HTTP transport: who may come in, and how they are identified."""

@@ -1,0 +1,196 @@
+"""Whole runs, on so little that the figures mean nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import psutil
+import pytest
+
+from rag.bench.run import PARTS, run_bench
+from rag.bench.stock import Sizes
+from rag.errors import RefdeskError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rag.bench.measure import Measure
+    from tests.conftest import Scripts
+
+SMALL = Sizes(
+    searches=2,
+    starts=1,
+    rounds=1,
+    collection=20,
+    growth=(20, 40),
+    index=(40,),
+    tenants=(1, 3),
+    files=1,
+    book=20,
+    requests=40,
+)
+COMMAND = "from rag.admin.bench import bench_command; bench_command()"
+AT_MOST_SECONDS = 60
+MODES = ("dense", "sparse", "hybrid")
+WAYS = ("library", "stdio")
+STAGES = ("read", "parse", "chunk", "embed", "write", "index", "whole run")
+SHARES = ("50 %", "1 %", "0.01 %")
+ERAS = ("legacy", "modern")
+ON_TOP = {"search/cpu on top/library", *(f"http/cpu on top/{era}" for era in ERAS)}  # less than 0 at times
+COUNTED = ("errors", "leaks")
+FILTERS = ("", *(f"/access and filter {share}" for share in SHARES))
+
+
+def run(corpus: Path, *parts: str, say: Callable[[str], None]) -> list[Measure]:
+    return anyio.run(partial(run_bench, parts, corpus=corpus, sizes=SMALL, say=say))
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    """What the run said."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def others() -> set[psutil.Process]:
+    """Processes of other tests."""
+    return set(psutil.Process().children(recursive=True))
+
+
+@pytest.fixture(scope="module")
+def measures(few_sentences: Path, lines: list[str], others: set[psutil.Process]) -> dict[str, Measure]:  # noqa: ARG001 looked up before
+    """All parts but the start, which the part tables measures in the same way."""
+    made = run(few_sentences, *(part for part in PARTS if part != "start"), say=lines.append)
+    assert len({one.name for one in made}) == len(made)
+    return {one.name: one for one in made}
+
+
+def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) -> None:
+    assert {name: one.unit for name, one in measures.items()} == {
+        **{f"search/{mode}/{way}": "ms" for mode in MODES for way in WAYS},
+        **{f"search/{what}/library": "ms" for what in ("cpu", "cpu on top")},
+        **{f"get_source{which}/{way}": "ms" for which in ("", "/5 MB") for way in WAYS},
+        **{f"concurrency/{level}/{way}": "searches/s" for level in (1, 4, 16) for way in WAYS},
+        **{f"http/{what}/{era}": "ms" for what in ("search", "cpu", "cpu on top") for era in ERAS},
+        **{f"http/16 at once/{era}": "searches/s" for era in ERAS},
+        "soak/memory": "MB",
+        "soak/memory per 1,000 requests": "kB",
+        "soak/descriptors": "descriptors",
+        "soak/threads": "threads",
+        "soak/requests": "requests",
+        "soak/rate": "requests/s",
+        "soak/changes": "changes",
+        **{f"soak/{what}": "requests" for what in COUNTED},
+        "memory/idle": "MB",
+        "memory/working": "MB",
+        **{f"ingest/{stage}": "chunks/s" for stage in STAGES},
+        "ingest/unchanged": "s",
+        "ingest/peak memory": "MB",
+        "disk/per chunk": "bytes",
+        **{f"growth/{mode}/{size} chunks": "ms" for mode in MODES for size in SMALL.growth},
+        **{f"index/recall@20{which}": "share" for which in FILTERS},
+        **{f"index/search{which}": "ms" for which in FILTERS},
+        **{f"access/search {share}": "ms" for share in SHARES},
+        "access/worst filter": "ms",
+        "access/refused filter": "ms",
+        **{
+            f"tables/{count}/{what}": "ms" for count in (1, 3) for what in ("search", "start", "first search")
+        },
+    }
+
+
+def test_every_figure_is_positive_and_lies_between_its_own_bounds(measures: dict[str, Measure]) -> None:
+    signed = ON_TOP | {"soak/memory per 1,000 requests"}
+    counts = {f"soak/{what}" for what in COUNTED}
+    figures = [one for name, one in measures.items() if name not in signed | counts]
+    assert not [one for one in figures if not 0 < one.min <= one.value <= one.p95]
+    assert [measures[name].value for name in counts] == [0, 0]
+
+
+def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> None:
+    without = {name for name, one in measures.items() if one.ratio is None}
+    nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
+    nothing |= ON_TOP
+    nothing |= {f"soak/{what}" for what in ("requests", "rate", "changes", *COUNTED)}
+    nothing |= {"soak/memory per 1,000 requests"}
+    assert without == nothing | {"access/worst filter", "access/refused filter"}
+
+
+def test_what_grows_is_set_against_the_smallest_size(measures: dict[str, Measure]) -> None:
+    for kind in ("growth/hybrid/{} chunks", "growth/dense/{} chunks"):
+        assert measures[kind.format(40)].limit == measures[kind.format(20)].value
+        assert measures[kind.format(20)].ratio == 1
+    assert measures["tables/3/first search"].limit == measures["tables/1/first search"].value
+
+
+def test_stages_are_set_against_the_embedder_alone(measures: dict[str, Measure]) -> None:
+    for stage in ("read", "write", "whole run"):
+        assert measures[f"ingest/{stage}"].limit == measures["ingest/embed"].value
+
+
+def test_without_a_vector_index_everything_is_found(measures: dict[str, Measure]) -> None:
+    assert [measures[f"index/recall@20{which}"].value for which in FILTERS] == [1, 1, 1, 1]
+
+
+def test_it_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]) -> None:
+    assert measures
+    assert "making a collection of 40 chunks" in lines
+    assert "searching, 16 at once" in lines
+    assert "making a database of 3 tenants" in lines
+
+
+def test_it_leaves_nothing_behind(
+    measures: dict[str, Measure], lines: list[str], others: set[psutil.Process]
+) -> None:
+    assert measures
+    folder = Path(lines[0].removeprefix("working in "))
+    assert folder.parent == Path(tempfile.gettempdir())
+    assert not folder.exists()
+    assert set(psutil.Process().children(recursive=True)) <= others
+
+
+def test_after_an_error_it_leaves_nothing_either(few_sentences: Path) -> None:
+    said: list[str] = []
+
+    def stop_at_ingestion(line: str) -> None:
+        said.append(line)
+        if line.startswith("ingesting"):
+            (Path(said[0].removeprefix("working in ")) / "no-settings.toml").write_text("nonsense = 1")
+
+    with pytest.raises(RefdeskError, match="refdesk-admin ingest ended with exit code 2"):
+        run(few_sentences, "ingestion", say=stop_at_ingestion)
+    assert not Path(said[0].removeprefix("working in ")).exists()
+
+
+def test_a_run_that_is_told_to_end_ends_its_server_and_removes_its_folder(scripts: Scripts) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "search"],
+        env=scripts.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        killer = threading.Timer(AT_MOST_SECONDS, process.kill)
+        killer.start()
+        assert process.stderr
+        folder = Path(process.stderr.readline().partition("working in ")[2].strip())
+        assert folder.is_dir()
+        assert any(line.endswith("searching in mode dense\n") for line in process.stderr)
+        servers = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)  # which it takes as Ctrl-C
+        out, rest = process.communicate()
+        killer.cancel()
+    assert servers
+    assert psutil.wait_procs(servers, timeout=AT_MOST_SECONDS)[1] == []
+    assert process.returncode == 1  # by this way of starting it; refdesk-admin makes it 130
+    assert not folder.exists()
+    assert "Traceback" not in rest
+    assert out == ""

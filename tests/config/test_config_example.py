@@ -1,0 +1,70 @@
+"""config.example.toml says what the settings are."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+from rag.config.load import load_settings, setting_keys
+from rag.config.profiles import HitStage, ProfileSettings, QueryStage
+from rag.config.settings import SearchSettings, Settings
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "config.example.toml"
+
+
+def test_the_example_equals_the_defaults() -> None:
+    assert load_settings(EXAMPLE, {}) == Settings()
+
+
+def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
+    of_the_operator = {("search", "profiles"), ("search", "of_collections"), ("search", "of_tenants")}
+    keys = [keys for keys in _keys(_uncommented()) if keys[:2] not in of_the_operator]
+    assert keys == list(setting_keys())
+
+
+def test_the_examples_of_profiles_are_complete_and_valid() -> None:
+    profiles = _uncommented()["search"]["profiles"]
+    assert profiles
+    for profile in profiles.values():
+        assert set(ProfileSettings.model_validate(profile).model_dump()) == set(profile)
+
+
+def test_the_example_of_stages_shows_each_with_all_its_options() -> None:
+    shown = _uncommented()["search"]["stages"]
+    read = SearchSettings.model_validate({"stages": shown}).stages
+    assert [one["stage"] for one in shown] == [one.stage for one in read]
+    assert {type(one) for one in read} == set(get_args(HitStage) + get_args(QueryStage))
+    assert [set(one) for one in shown] == [set(one.model_dump(by_alias=True)) for one in read]
+
+
+def test_every_setting_is_explained_by_a_comment_above_it() -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    for keys in setting_keys():
+        at, *_ = [
+            n
+            for n, line in enumerate(lines)
+            if line == f"# [[{'.'.join(keys)}]]"
+            or (re.match(rf"(# )?{keys[-1]} = ", line) and _section(lines, n) == keys[:-1])
+        ]
+        above = lines[:at]
+        while re.match(r"(# )?\w+ = ", above[-1]):  # one comment may explain several keys in a row
+            above.pop()
+        assert above[-1].startswith("#"), keys
+
+
+def _uncommented() -> dict[str, Any]:
+    return tomllib.loads(re.sub(r"^# (\w+ = |\[)", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE))
+
+
+def _section(lines: list[str], at: int) -> tuple[str, ...]:
+    headers = [line.strip("#[] ") for line in lines[:at] if line.startswith(("[", "# ["))]
+    return tuple(headers[-1].split(".")) if headers else ()
+
+
+def _keys(table: dict[str, object], above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for key, value in table.items():
+        found += _keys(value, (*above, key)) if isinstance(value, dict) else [(*above, key)]
+    return found

@@ -1,0 +1,154 @@
+"""Settings that others can change and data that others can read are told, with what mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.config.permissions import loose_permissions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Scripts
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+SOMEBODY = 12345
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that others get as far as to, with settings and data that are the user's alone."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)
+        (folder / "settings").mkdir(mode=0o755)
+        (folder / "settings" / "config.toml").touch(0o644)
+        (folder / "it's data").mkdir(mode=0o700)
+        yield folder
+
+
+def _told(place: Path) -> list[str]:
+    return list(loose_permissions(place / "settings" / "config.toml", place / "it's data"))
+
+
+def _mended(told: str) -> None:
+    """Run the command that a sentence ends with."""
+    subprocess.run(shlex.split(told.rpartition(": ")[2]), check=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "words"),
+    [
+        ("settings/config.toml", 0o666, "Others can write the file"),
+        ("settings/config.toml", 0o646, "Others can write the file"),
+        ("settings", 0o777, "Others can write the folder"),
+        (".", 0o777, "Others can write the folder"),
+        ("it's data", 0o755, "Others can get into the data folder"),
+        ("it's data", 0o701, "Others can get into the data folder"),
+        ("it's data", 0o704, "Others can get into the data folder"),
+    ],
+)
+def test_what_others_may_do_is_told_and_the_command_mends_it(
+    place: Path, path: str, mode: int, words: str
+) -> None:
+    assert _told(place) == []
+    (place / path).chmod(mode)
+    (told,) = _told(place)
+    assert told.startswith(f"{words} {place / path}")
+    _mended(told)
+    assert _told(place) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [("settings/config.toml", 0o600), ("settings", 0o1777), (".", 0o1777), ("it's data", 0o500)],
+)
+def test_what_harms_nobody_is_not_told(place: Path, path: str, mode: int) -> None:
+    (place / path).chmod(mode)
+    assert _told(place) == []
+
+
+def test_an_open_data_folder_that_nobody_gets_as_far_as_to_is_fine(place: Path) -> None:
+    (place / "it's data").chmod(0o755)
+    assert _told(place)
+    place.chmod(0o700)
+    assert _told(place) == []
+
+
+def test_what_is_not_there_is_fine(place: Path) -> None:
+    assert loose_permissions(place / "none" / "config.toml", place / "none") == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_settings_of_somebody_else_are_told_and_the_roots_are_fine(place: Path) -> None:
+    file = place / "settings" / "config.toml"
+    os.chown(file, SOMEBODY, SOMEBODY)
+    (told,) = _told(place)
+    assert told.startswith(f"The file {file} belongs to another user, who can change the settings.")
+    _mended(told)
+    assert _told(place) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_group_counts_unless_it_is_the_owners_own(place: Path) -> None:
+    """Root's group is its own; another's may hold anybody."""
+    file, data = place / "settings" / "config.toml", place / "it's data"
+    file.chmod(0o664)
+    data.chmod(0o770)
+    assert _told(place) == []
+    os.chown(file, -1, SOMEBODY)
+    os.chown(data, -1, SOMEBODY)
+    of_file, of_data = _told(place)
+    assert "write the file" in of_file
+    assert "into the data folder" in of_data
+
+
+def test_settings_that_are_a_link_are_looked_at_where_they_lie(place: Path) -> None:
+    link = place / "it's data" / "config.toml"
+    link.symlink_to(place / "settings" / "config.toml")
+    assert loose_permissions(link, place / "none") == ()
+    (place / "settings").chmod(0o777)
+    (told,) = loose_permissions(link, place / "none")
+    assert f"the folder {place / 'settings'}," in told
+    _mended(told)
+    (place / "it's data").chmod(0o777)
+    (told,) = loose_permissions(link, place / "none")
+    assert f"""the folder {place / "it's data"},""" in told
+
+
+def test_commands_and_servers_say_it_once_at_their_start(scripts: Scripts, place: Path) -> None:
+    file, data = place / "settings" / "config.toml", place / "it's data"
+    given = ("--config", file, "--data", data)
+    commands = (("config", "check"), ("config", "check", "--json"), ("status",))
+    for command in commands:
+        assert scripts.admin(*command, *given).stderr == ""
+    assert _of_server(scripts, file, data) == []
+    file.chmod(0o666)
+    (told,) = _told(place)
+    for command in commands:
+        run = scripts.admin(*command, *given)
+        assert run.stderr == f"refdesk-admin: {told}\n"
+        assert run.returncode == 0
+    assert [json.loads(line)["message"] for line in _of_server(scripts, file, data)] == [told]
+
+
+def _of_server(scripts: Scripts, config: Path, data: Path) -> list[str]:
+    """What a server says on standard error from its start to the end of its input."""
+    run = subprocess.run(
+        [scripts.server, "--config", config, "--data", data],
+        env=scripts.environment,
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return run.stderr.splitlines()

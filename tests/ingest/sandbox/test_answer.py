@@ -1,0 +1,115 @@
+"""What a confined parser says is believed only where it can be a document."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.corpus import Block, Document
+from rag.errors import ParseError
+from rag.ingest.parse import parse
+from rag.ingest.sandbox.answer import NoDocumentError, document_of
+from rag.ingest.sandbox.child import _answer, _values, _written
+
+GOOD: dict[str, Any] = {
+    "text": "One\n\ntwo",
+    "title": "One",
+    "mime_type": "text/html",
+    "blocks": [["heading", 0, 3, 1, "One"], ["paragraph", 5, 8, 0, ""]],
+    "pages": [0, 5],
+    "date": "2024-05-01T00:00:00+00:00",
+    "url": "https://example.com/a",
+    "metadata": {"language": "en"},
+}
+
+
+def _said(**changes: object) -> Document:
+    return document_of(json.dumps({"document": GOOD | changes}).encode())
+
+
+def test_a_document_comes_back_as_it_was() -> None:
+    heading, paragraph = Block("heading", 0, 3, 1, "One"), Block("paragraph", 5, 8)
+    document = Document(
+        text="One\n\ntwo",
+        title="One",
+        mime_type="text/html",
+        blocks=(heading, paragraph),
+        pages=(0, 5),
+        date=datetime(2024, 5, 1, tzinfo=UTC),
+        url="https://example.com/a",
+        metadata={"language": "en"},
+    )
+    assert _said() == document
+    assert document_of(_written({"document": _values(document)})) == document
+
+
+@given(st.text(), st.sampled_from(["a.md", "a.html", "a.txt", "a.rst", "a.py", "a.csv", "a.jsonl"]))
+def test_whatever_a_parser_makes_of_a_text_comes_back_or_its_reason_does(text: str, name: str) -> None:
+    data = text.encode("utf-8", "replace")
+    try:
+        expected: Document | str = parse(data, name)
+    except ParseError as error:
+        expected = " ".join(str(error).split())
+    try:
+        said: Document | str = document_of(_answer(data, name))
+    except ParseError as error:
+        said = str(error)
+    assert said == expected
+
+
+def test_half_a_character_does_not_shift_the_text_behind_it() -> None:
+    document = Document("a\ud800b", "t", "text/plain", (Block("paragraph", 0, 3),))
+    assert document_of(_written({"document": _values(document)})).text == "a?b"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"text": 5},
+        {"text": None},
+        {"title": ["One"]},
+        {"mime_type": "text/html; <script>"},
+        {"blocks": []},
+        {"blocks": [["heading", 0, 3, 1]]},
+        {"blocks": [["picture", 0, 3, 1, "One"]]},
+        {"blocks": [["heading", -1, 3, 1, "One"]]},
+        {"blocks": [["heading", 0, 9, 1, "One"]]},
+        {"blocks": [["heading", 3, 0, 1, "One"]]},
+        {"blocks": [["heading", "0", 3, 1, "One"]]},
+        {"blocks": [["heading", 0, 3, 1, "One"], ["paragraph", 2, 8, 0, ""]]},
+        {"blocks": [["heading", 0, 10**30, 1, "One"]]},
+        {"pages": [5, 0]},
+        {"pages": [9]},
+        {"date": "yesterday"},
+        {"url": "javascript:alert(1)"},
+        {"url": "https://" + "a" * 5000},
+        {"metadata": {"language": 5}},
+        {"metadata": ["en"]},
+        {"visibility": "tenant"},
+    ],
+)
+def test_what_can_not_be_a_document_is_none(changes: dict[str, object]) -> None:
+    with pytest.raises(NoDocumentError):
+        _said(**changes)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"{", b"null", b"[]", b"5", b"\xff", b'{"document": 5}', b"[" * 10_000]
+)
+def test_what_is_no_answer_is_no_document(answer: bytes) -> None:
+    with pytest.raises(NoDocumentError):
+        document_of(answer)
+
+
+def test_titles_are_one_line_and_reasons_are_not_endless() -> None:
+    assert _said(title="One\n  two " + "x" * 500).title == "One two " + "x" * 192
+    assert _said(blocks=[["heading", 0, 3, 1, "a\nb"]]).blocks[0].title == "a b"
+    for error, told in (("no\nway", "no way"), ("x" * 5000, "x" * 200), ("", "no reason is given")):
+        with pytest.raises(ParseError) as reason:
+            document_of(json.dumps({"error": error}).encode())
+        assert str(reason.value) == told

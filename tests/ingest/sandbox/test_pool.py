@@ -1,0 +1,461 @@
+"""Parsing within limits of time and memory, whatever the file does."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import zlib
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+import psutil
+import pytest
+from anyio.lowlevel import RunVar
+
+from rag.config.settings import IngestSettings
+from rag.errors import ParseError
+from rag.ingest.sandbox import pool as sandbox
+from rag.ingest.sandbox.confinement import NOBODY
+from rag.ingest.sandbox.pool import LARGE_BYTES, parse_safely
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import ModuleType
+
+pytestmark = pytest.mark.anyio
+
+
+class Run(Protocol):
+    async def __call__(self, lines: Sequence[str], without: str = ...) -> list[str]: ...
+
+
+HELLO = b"BT /F 1 Tf (Hello) Tj ET\n"
+MEGABYTE = 1 << 20
+
+
+def _pdf(contents: Sequence[bytes]) -> bytes:
+    """A PDF with these page contents, compressed: what is large and monotonous takes no room."""
+    first = 4  # the number of the first page's object; contents follow the pages
+    pages = range(first, first + len(contents))
+    return _numbered(
+        [
+            b"<</Type/Catalog/Pages 2 0 R>>",
+            b"<</Type/Pages/Kids[%s]/Count %d>>"
+            % (b" ".join(b"%d 0 R" % page for page in pages), len(pages)),
+            b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+            *(
+                b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents %d 0 R"
+                b"/Resources<</Font<</F 3 0 R>>>>>>" % (page + len(pages))
+                for page in pages
+            ),
+            *map(_stream, contents),
+        ]
+    )
+
+
+def _stream(content: bytes) -> bytes:
+    packed = zlib.compress(content)
+    return b"<</Length %d/Filter/FlateDecode>>stream\n%s\nendstream" % (len(packed), packed)
+
+
+def _numbered(objects: Sequence[bytes]) -> bytes:
+    data, starts = b"%PDF-1.7\n", []
+    for number, content in enumerate(objects, 1):
+        starts.append(b"%010d 00000 n \n" % len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    size = len(objects) + 1
+    table = b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, b"".join(starts))
+    return data + table + b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n" % (size, len(data))
+
+
+SLOW = _pdf([HELLO * 1_000_000])
+GREEDY = _pdf([HELLO + b"BI /W 1 /H 1 /CS /G /BPC 8 ID " + b"a" * 60_000_000 + b"\nEI\n"] * 8)
+
+
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
+
+
+async def test_a_pdf_is_parsed_outside_this_process_and_comes_back_whole() -> None:
+    before = _children()
+    document = await parse_safely(_pdf([HELLO, HELLO]), "a.PDF", timeout_seconds=60)
+    assert (document.text, document.pages) == ("Hello\n\nHello", (0, 7))
+    assert len(_children() - before) == 1
+    await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
+    assert len(_children() - before) == 1
+
+
+async def test_small_texts_are_parsed_here() -> None:
+    before = _children()
+    assert (await parse_safely(b"# Title", "a.md", timeout_seconds=60)).title == "Title"
+    assert _children() == before
+    large = b"word " * (LARGE_BYTES // 5)
+    assert len((await parse_safely(large, "a.txt", timeout_seconds=60)).text) == len(large)
+    assert len(_children() - before) == 1
+
+
+async def test_what_takes_too_long_is_given_up_and_its_process_ended() -> None:
+    before = _children()
+    with pytest.raises(ParseError, match=r"over 0\.5 s \(ingest\.parse_timeout_seconds\)"):
+        await parse_safely(SLOW, "a.pdf", timeout_seconds=0.5)
+    assert _children() == before
+    assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
+
+
+async def test_a_slow_file_does_not_hold_up_what_else_is_to_do() -> None:
+    await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(parse_safely, SLOW, "a.pdf", timeout_seconds=60))
+        assert (await parse_safely(b"text", "a.txt", timeout_seconds=60)).text == "text"
+        tasks.cancel_scope.cancel()
+    assert tasks.cancel_scope.cancelled_caught
+
+
+async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None:
+    with pytest.raises(ParseError, match=r"damaged|needed over 400 MB"):
+        await parse_safely(GREEDY, "a.pdf", timeout_seconds=60, memory_bytes=400 * MEGABYTE)
+    assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
+
+
+async def test_what_is_wrong_with_a_file_is_told_through_the_process_too() -> None:
+    for data in (b"", b"no PDF at all", _pdf([HELLO])[:200]):
+        with pytest.raises(ParseError, match="damaged"):
+            await parse_safely(data, "a.pdf", timeout_seconds=60)
+    with pytest.raises(ParseError, match="only pictures"):
+        await parse_safely(_pdf([b"q Q"]), "a.pdf", timeout_seconds=60)
+
+
+async def test_a_parser_that_is_killed_is_a_file_that_crashed_it() -> None:
+    before = _children()
+    await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_kill_when_busy, before)
+        with pytest.raises(ParseError, match="crashed"):
+            await parse_safely(SLOW, "a.pdf", timeout_seconds=60)
+
+
+async def _kill_when_busy(before: set[int]) -> None:
+    child = psutil.Process(*(_children() - before))
+    idle = child.cpu_times().user
+    while child.cpu_times().user < idle + 0.1:
+        await anyio.lowlevel.checkpoint()
+    child.kill()
+
+
+async def test_a_processor_is_lent_for_so_many_seconds_even_if_nobody_watches() -> None:
+    child = await sandbox._started(sandbox.MEMORY_BYTES)  # noqa: SLF001 the outer limit would be faster
+    assert b"Hello" in await child.answer(_pdf([HELLO]), "a.pdf", 0)
+    with pytest.raises(anyio.IncompleteRead):
+        await child.answer(SLOW, "a.pdf", 0)
+    await child.process.wait()  # before any other signal, whose sender would take the reason of its end
+    assert child.process.returncode == -signal.SIGXCPU
+    await child.end()
+
+
+async def test_a_bad_file_is_skipped_with_its_reason_and_the_others_come_in(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    papers = tmp_path / "papers"
+    papers.mkdir()
+    (papers / "a.pdf").write_bytes(_pdf([HELLO]))
+    (papers / "b.pdf").write_bytes(SLOW)
+    (papers / "c.html").write_text("<h1>Title</h1>")
+    settings = IngestSettings(parse_timeout_seconds=0.5)
+    report = await small_desk.ingested(tmp_path / "data", papers, settings=settings)
+    assert report.counts["added"] == 2
+    (reason,) = [one.reason for one in report.outcomes if one.outcome == "skipped"]
+    assert reason == "parsing took over 0.5 s (ingest.parse_timeout_seconds)"
+
+
+EXPLOITED = """
+import sys; sys.path[:] = sys.argv[2:]
+import ctypes, os, resource, signal, socket
+from pathlib import Path
+from rag.ingest.sandbox import child as confined, confinement
+from rag.corpus import Block, Document
+def outcome(line):
+    try:
+        return str(eval(line))
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+def exploited(code, name):
+    text = "\\n".join(map(outcome, code.decode().splitlines()))
+    return Document(text, name, "text/plain", (Block("paragraph", 0, len(text)),))
+confined.parsers.parse = exploited
+__WITHOUT__
+confined.main()
+"""
+"""A process whose parser is taken over: it runs each line of a file. A part of what holds it is missing."""
+
+FREE = "confined.confine = lambda memory_bytes: None"
+ALL = ""
+NO_LANDLOCK = "confinement._CREATE_RULESET = -1"
+NO_NAMESPACES = "confinement._NEW_USERS = -1"
+NEITHER = f"{NO_LANDLOCK}; {NO_NAMESPACES}"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only descriptors are limited")
+FAILED = re.compile(r"[A-Z]\w+Error: ")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run lines of code in place of a parser, and tell how each ended."""
+
+    async def run(lines: Sequence[str], without: str = ALL) -> list[str]:
+        monkeypatch.setattr(sandbox, "PROGRAM", EXPLOITED.replace("__WITHOUT__", without))
+        monkeypatch.setattr(sandbox, "_pools", RunVar("the test's own"))
+        document = await parse_safely("\n".join(lines).encode(), "a.pdf", timeout_seconds=60)
+        return document.text.split("\n")
+
+    return run
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder in which everybody may do everything, with files that are everybody's."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        for file in (folder / letter for letter in "abcdefg"):
+            file.write_text("secret")
+            file.chmod(0o666)
+            if not os.geteuid():
+                os.chown(file, NOBODY, NOBODY)
+        yield folder
+
+
+@pytest.mark.parametrize("without", [ALL, NO_LANDLOCK, NO_NAMESPACES, NEITHER])
+async def test_a_parser_that_is_taken_over_reaches_nobody(run: Run, open_folder: Path, without: str) -> None:
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(each) for each in _listeners(open_folder)]
+        lines = [
+            f"(it := socket.socket({int(each.family)}, {int(each.type)})).connect({each.getsockname()!r}) "
+            "or it.send(b'hello')"
+            for each in listeners
+        ]
+        assert all(map(FAILED.match, await run(lines, without)))
+        assert not any(map(_arrived, listeners))
+        assert await run(lines, FREE) == ["5"] * 6
+        assert all(map(_arrived, listeners))
+
+
+def _listeners(folder: Path) -> Iterator[socket.socket]:
+    """On the loopback address, a path and an abstract name, connected and not."""
+    for form in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        path = f"{folder}/{int(form)}"
+        for family, place in (
+            (socket.AF_INET, ("127.0.0.1", 0)),
+            (socket.AF_UNIX, path),
+            (socket.AF_UNIX, f"\0{path}"),
+        ):
+            listener = socket.socket(family, form)
+            listener.bind(place)
+            if form == socket.SOCK_STREAM:
+                listener.listen()
+            yield listener
+        Path(path).chmod(0o777)
+
+
+def _arrived(listener: socket.socket) -> bool:
+    """Whether somebody came; what was sent has arrived when the sender is done."""
+    return bool(select.select([listener], [], [], 0)[0])
+
+
+OPENING = (
+    "Path(FOLDER, 'a').read_text()",
+    "Path(FOLDER, 'a').write_text('changed')",
+    "Path(FOLDER, 'new').touch()",
+    "Path(FOLDER).iterdir().__next__()",
+    "os.listdir(FOLDER)",
+    "os.pipe()",
+)
+NAMING = (
+    "os.unlink(FOLDER + '/b')",
+    "os.rename(FOLDER + '/c', FOLDER + '/moved')",
+    "os.mkdir(FOLDER + '/folder')",
+    "os.symlink('/', FOLDER + '/link')",
+    "os.truncate(FOLDER + '/d', 0)",
+)
+MINDING = ("os.chmod(FOLDER + '/e', 0o600)", "os.utime(FOLDER + '/f', (1, 1))")
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("attempts", "without"),
+    [
+        ((*OPENING, *NAMING, *MINDING), ALL),
+        ((*OPENING, *NAMING, *MINDING), NO_LANDLOCK),
+        ((*OPENING, *NAMING), NO_NAMESPACES),
+        (OPENING, NEITHER),
+    ],
+)
+async def test_a_parser_that_is_taken_over_touches_no_file(
+    run: Run, open_folder: Path, attempts: Sequence[str], without: str
+) -> None:
+    def state() -> list[tuple[str, int, int, int]]:
+        found = [(path.name, path.lstat()) for path in sorted(open_folder.iterdir())]
+        return [(name, status.st_mode, status.st_size, status.st_mtime_ns) for name, status in found]
+
+    before = state()
+    lines = [line.replace("FOLDER", repr(str(open_folder))) for line in attempts]
+    assert all(map(FAILED.match, await run(lines, without)))
+    assert state() == before
+    assert not any(map(FAILED.match, await run(lines, FREE)))
+    assert state() != before
+
+
+HELPING = (
+    "os.fork() or os._exit(0)",
+    "os.kill(os.getppid(), signal.SIGCONT)",
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))",
+    "resource.setrlimit(resource.RLIMIT_AS, (-1, -1))",
+)
+
+
+@LINUX
+async def test_a_parser_that_is_taken_over_gets_no_more_rights_and_no_help(run: Run) -> None:
+    assert all(map(FAILED.match, await run(HELPING)))
+    assert not any(map(FAILED.match, await run(HELPING, FREE)))
+    limits = [f"resource.getrlimit(resource.RLIMIT_{name})" for name in ("CORE", "FSIZE", "NPROC")]
+    assert await run(limits) == ["(0, 0)"] * 3
+    become = "os.execv('/bin/sh', ['sh', '-c', 'exit'])"
+    assert FAILED.match((await run([become]))[0])
+    with pytest.raises(ParseError, match="crashed"):
+        await run([become], FREE)
+
+
+async def test_it_sees_neither_the_environment_nor_the_folder_nor_the_open_files_of_this_process(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "secret").open("w") as file:
+        os.set_inheritable(file.fileno(), True)  # noqa: FBT003 its name says it
+        seen = await run(["os.environ.get('OPENAI_API_KEY')", "os.environ['PATH']", "os.getcwd()"])
+        assert seen == ["None", os.environ["PATH"], "/"]
+        fine, closed = await run(["os.fstat(1)", f"os.fstat({file.fileno()})"], FREE)
+        assert "st_mode" in fine
+        assert "Bad file descriptor" in closed
+
+
+async def test_nothing_in_the_folder_where_the_program_was_started_is_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("rag", "json", "resource"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert (await parse_safely(b"<h1>Title</h1>", "a.html", timeout_seconds=60)).title == "Title"
+
+
+@pytest.mark.parametrize("without", [NO_LANDLOCK, NO_NAMESPACES, NEITHER, "resource.setrlimit = None"])
+async def test_files_are_parsed_wherever_less_can_be_forbidden(
+    monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    if "setrlimit" in without:
+        without = "def refuse(*_): raise ValueError\nresource.setrlimit = refuse"
+    program = EXPLOITED.replace("__WITHOUT__", without).replace("confined.parsers.parse = exploited", "")
+    monkeypatch.setattr(sandbox, "PROGRAM", program)
+    assert (await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)).text == "Hello"
+
+
+BABBLING = """
+import sys, struct, pickle
+out, length = sys.stdout.buffer, struct.Struct("!I")
+out.write(length.pack(5) + b"ready"); out.flush()
+sys.stdin.buffer.read(struct.calcsize("!IIQ"))
+__SAYS__
+out.flush()
+sys.stdin.buffer.read()
+"""
+NO_DOCUMENT, CRASHED = "its parser answered with what is no document", "parsing crashed"
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("out.write(b'Segmentation fault')", NO_DOCUMENT),  # its first bytes are a length of 1.4 GB
+        ("out.write(b'\\xff' * 4)", NO_DOCUMENT),
+        ("out.write(length.pack((1 << 27) + 1))", NO_DOCUMENT),
+        ("out.write(length.pack(3) + b'no!')", NO_DOCUMENT),
+        ("out.write(length.pack(2) + b'{}')", "no reason is given"),
+        ("out.write(length.pack(0))", NO_DOCUMENT),
+        ("it = pickle.dumps(print); out.write(length.pack(len(it)) + it)", NO_DOCUMENT),
+        ("it = b'{\"error\":\"%s\"}' % (b'e' * 5000); out.write(length.pack(len(it)) + it)", "^e{200}$"),
+        ("out.write(length.pack(500) + b'{'); out.flush(); raise SystemExit", CRASHED),
+        ("raise SystemExit", CRASHED),
+        ("out.write(length.pack(500))", r"over 2 s"),
+    ],
+)
+async def test_a_parser_that_babbles_is_a_file_that_broke_it(
+    monkeypatch: pytest.MonkeyPatch, says: str, told: str
+) -> None:
+    before = _children()
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "PROGRAM", BABBLING.replace("__SAYS__", says))
+        with pytest.raises(ParseError, match=told):
+            await parse_safely(b"", "a.pdf", timeout_seconds=2)
+        if told in (NO_DOCUMENT, CRASHED):
+            assert _children() == before
+        monkeypatch.setattr(sandbox, "_pools", RunVar("after it"))
+    assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit", "print('Hello')", "import no_such_module"])
+async def test_a_process_that_does_not_start_is_a_reason_too(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    before = _children()
+    monkeypatch.setattr(sandbox, "PROGRAM", program)
+    with pytest.raises(ParseError, match="the process that parses doesn't start"):
+        await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(ParseError, match="the process that parses can't be started: No such file"):
+        await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
+    assert _children() == before
+
+
+WORKING = """
+import anyio, sys
+from rag.ingest.sandbox.pool import parse_safely
+async def main():
+    await parse_safely(b"<h1>Title</h1>", "a.html", timeout_seconds=60)
+    print("warm", flush=True)
+    await parse_safely(sys.stdin.buffer.read(), "a.pdf", timeout_seconds=60)
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_the_process_ends_with_the_one_that_started_it(*, busy: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdin
+        assert parent.stdout
+        assert parent.stdout.readline() == b"warm\n"
+        (child,) = psutil.Process(parent.pid).children()
+        if busy:
+            parent.stdin.write(SLOW)
+            parent.stdin.close()
+            idle = child.cpu_times().user
+            while child.cpu_times().user < idle + 0.1:
+                pass
+        parent.kill()
+    gone, _ = psutil.wait_procs([child], timeout=30)
+    assert gone
+
+
+def test_the_process_ends_with_the_event_loop() -> None:
+    before = _children()
+    anyio.run(partial(parse_safely, _pdf([HELLO]), "a.pdf", timeout_seconds=60))
+    assert _children() == before

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from rag.config.settings import EmbedderSettings
+from rag.errors import ProviderError
+from rag.models.embed import open_embedder
+from rag.models.embed.local import builtin_embedder
+from rag.models.embed.vectors import unit_rows
+
+if TYPE_CHECKING:
+    from rag.models.embed.local import LocalEmbedder
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def embedder() -> LocalEmbedder:
+    return builtin_embedder(EmbedderSettings())
+
+
+async def test_it_is_what_opens_when_nothing_is_set(embedder: LocalEmbedder) -> None:
+    async with open_embedder(EmbedderSettings(), {}) as opened:
+        assert opened.identity == embedder.identity
+        assert opened.window == 254
+    assert (embedder.identity.provider, embedder.identity.model) == ("builtin", "all-MiniLM-L6-v2")
+
+
+async def test_its_similarities_are_those_that_the_model_is_published_with(embedder: LocalEmbedder) -> None:
+    """Example sentences of the model's card; the rest is what 8-bit weights cost."""
+    texts = ["a happy person", "a happy dog", "a very happy person", "Today is a sunny day"]
+    vectors = await embedder.embed(["That is " + t if t[0] == "a" else t for t in texts], "document")
+    assert vectors[1:] @ vectors[0] == pytest.approx([0.6946, 0.9429, 0.2569], abs=0.04)
+
+
+async def test_a_question_is_nearer_to_its_answer_than_to_another_passage(embedder: LocalEmbedder) -> None:
+    passages = await embedder.embed(
+        [
+            "Keys can be rotated in the console under Security; the old one works for another hour.",
+            "The cafeteria serves lunch from half past eleven to two.",
+        ],
+        "document",
+    )
+    question = await embedder.embed(["How do I replace an API key?"], "query")
+    right, wrong = passages @ question[0]
+    assert right > wrong + 0.25
+
+
+async def test_vectors_are_single_precision_of_unit_length(embedder: LocalEmbedder) -> None:
+    vectors = await embedder.embed(["one", "two words", "\x00", "漢字 👩‍👧"], "document")
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (4, 384)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(4), abs=1e-6)
+
+
+async def test_a_text_has_the_same_vector_in_any_company(embedder: LocalEmbedder) -> None:
+    texts = [f"passage {n} " + "about clocks " * n for n in range(12)]
+    together = await embedder.embed(texts, "document")
+    alone = [(await embedder.embed([text], "document"))[0] for text in texts]
+    assert np.array_equal(together, np.array(alone))
+
+
+async def test_no_texts_have_no_vectors(embedder: LocalEmbedder) -> None:
+    assert (await embedder.embed([], "document")).shape == (0, 384)
+
+
+async def test_only_what_is_in_the_window_counts(embedder: LocalEmbedder) -> None:
+    words = "clock " * 254
+    whole, longer, shorter = await embedder.embed(
+        [words, words + "wildly different end", words[: -len("clock ")] + "dog"], "document"
+    )
+    assert np.array_equal(whole, longer)
+    assert not np.array_equal(whole, shorter)
+
+
+async def test_a_prefix_is_part_of_the_text_of_its_kind() -> None:
+    settings = EmbedderSettings(query_prefix="query: ", document_prefix="passage: ")
+    plain, prefixed = builtin_embedder(EmbedderSettings()), builtin_embedder(settings)
+    assert np.array_equal(
+        await prefixed.embed(["clock"], "query"), await plain.embed(["query: clock"], "query")
+    )
+    assert np.array_equal(
+        await prefixed.embed(["clock"], "document"), await plain.embed(["passage: clock"], "document")
+    )
+    assert prefixed.window == 252
+    assert prefixed.identity != plain.identity
+
+
+@pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
+def test_what_has_no_direction_is_no_vector(row: list[float]) -> None:
+    with pytest.raises(ProviderError, match="zero or not finite"):
+        unit_rows(np.array([[3.0, 4.0], row]))
+
+
+def test_a_row_is_divided_by_its_length() -> None:
+    assert unit_rows(np.array([[3.0, 4.0]])) == pytest.approx(np.array([[0.6, 0.8]]))
+
+
+def test_neither_pytorch_nor_the_network_libraries_are_loaded() -> None:
+    program = """
+import anyio, sys
+from rag.models.embed import open_embedder
+from rag.config.settings import EmbedderSettings
+
+async def main():
+    assert "onnxruntime" not in sys.modules
+    async with open_embedder(EmbedderSettings(), {}) as embedder:
+        await embedder.embed(["one", "two"], "document")
+
+anyio.run(main)
+print(sorted({"torch", "sentence_transformers", "transformers", "openai", "onnx"} & sys.modules.keys()))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("[]\n", "")

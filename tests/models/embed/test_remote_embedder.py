@@ -1,0 +1,305 @@
+"""Against a real HTTP server on loopback that does as it is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy as np
+import pytest
+
+from rag.config.settings import EmbedderSettings
+from rag.errors import ConfigurationError, ProviderError
+from rag.models.embed.remote import RemoteEmbedder, remote_embedder
+from rag.models.endpoint import delay_after
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from rag.corpus import Vectors
+    from tests.endpoint import Behaviour, Endpoint, Reply
+
+pytestmark = pytest.mark.anyio
+
+QUOTED = "a stranger's document"
+
+
+def vector(text: str) -> list[float]:
+    return [float(len(text)), 3.0, 0.0]
+
+
+def listed(vectors: list[Any]) -> bytes:
+    return json.dumps({"data": [{"index": i, "embedding": v} for i, v in enumerate(vectors)]}).encode()
+
+
+def honest(request: dict[str, Any]) -> Reply:
+    """In base64 if it was asked for that, like OpenAI."""
+    vectors: list[Any] = [vector(text) for text in request["input"]]
+    if request["encoding_format"] == "base64":
+        vectors = [base64.b64encode(np.array(v, "<f4").tobytes()).decode() for v in vectors]
+    return 200, {}, listed(vectors)
+
+
+def only_floats(request: dict[str, Any]) -> Reply:
+    return (422, {}, b"") if request["encoding_format"] == "base64" else honest(request)
+
+
+def no_more_than(limit: int, status: int) -> Behaviour:
+    return lambda request: (status, {}, b"") if len(request["input"]) > limit else honest(request)
+
+
+def sizes(provider: Endpoint) -> list[int]:
+    """How many texts were in each request after the probe."""
+    return [len(request["input"]) for request in provider.requests[1:]]
+
+
+def opened(
+    provider: Endpoint,
+    *,
+    probe: Behaviour = honest,
+    first_delay: float = 0.001,
+    key: str = "",
+    **settings: object,
+) -> AbstractAsyncContextManager[RemoteEmbedder]:
+    """The provider answers the first request with `probe`, then by its script, or else honestly."""
+    provider.script = [probe, *(provider.script or [honest])]
+    given = {"provider": "openai", "model": "tiny", "base_url": provider.url} | settings
+    return remote_embedder(
+        EmbedderSettings.model_validate(given), {"OPENAI_API_KEY": key}, first_delay=first_delay
+    )
+
+
+def expected(*texts: str) -> Vectors:
+    rows = np.array([vector(text) for text in texts], np.float32)
+    unit: Vectors = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+async def test_vectors_are_of_unit_length_and_in_the_order_of_the_texts(provider: Endpoint) -> None:
+    async with opened(provider) as embedder:
+        vectors = await embedder.embed(["one", "three", "a"], "document")
+    assert vectors.dtype == np.float32
+    assert vectors == pytest.approx(expected("one", "three", "a"), abs=1e-6)
+    assert {request["encoding_format"] for request in provider.requests} == {"base64"}
+
+
+async def test_the_index_decides_over_the_order_not_the_place(provider: Endpoint) -> None:
+    def backwards(request: dict[str, Any]) -> Reply:
+        status, headers, body = honest(request)
+        return status, headers, json.dumps({"data": json.loads(body)["data"][::-1]}).encode()
+
+    provider.script = [backwards]
+    async with opened(provider) as embedder:
+        vectors = await embedder.embed(["one", "three", "a"], "document")
+    assert vectors == pytest.approx(expected("one", "three", "a"), abs=1e-6)
+
+
+async def test_the_identity_is_known_once_it_is_open(provider: Endpoint) -> None:
+    async with opened(provider, query_prefix="q: ", document_prefix="d: ") as embedder:
+        identity = embedder.identity
+    assert (identity.provider, identity.model, identity.dimension) == ("openai", "tiny", 3)
+    assert (identity.query_prefix, identity.document_prefix) == ("q: ", "d: ")
+
+
+async def test_a_server_that_refuses_base64_is_asked_for_floats(provider: Endpoint) -> None:
+    provider.script = [only_floats]
+    async with opened(provider, probe=only_floats) as embedder:
+        vectors = await embedder.embed(["one", "three"], "document")
+    assert vectors == pytest.approx(expected("one", "three"), abs=1e-6)
+    assert [request["encoding_format"] for request in provider.requests] == ["base64", "float", "float"]
+
+
+async def test_a_server_that_ignores_base64_and_sends_floats_is_understood(provider: Endpoint) -> None:
+    provider.script = [lambda request: (200, {}, listed([vector(text) for text in request["input"]]))]
+    async with opened(provider) as embedder:
+        assert await embedder.embed(["one"], "document") == pytest.approx(expected("one"), abs=1e-6)
+
+
+async def test_texts_go_in_batches(provider: Endpoint) -> None:
+    texts = ["x" * n for n in range(1, 8)]
+    async with opened(provider, batch_size=3) as embedder:
+        assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
+    assert sizes(provider) == [3, 3, 1]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
+    provider: Endpoint, status: int
+) -> None:
+    texts = ["x" * n for n in range(1, 8)]
+    provider.script = [no_more_than(2, status)]
+    async with opened(provider, batch_size=6) as embedder:
+        assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
+    assert sizes(provider) == [6, 3, 1, 1, 1, 1, 1, 1, 1]
+
+
+async def test_one_text_that_is_refused_is_an_error_at_once(provider: Endpoint) -> None:
+    provider.script = [provider.failing(400)]
+    async with opened(provider) as embedder:
+        with pytest.raises(ProviderError, match="after 1 of 5 attempts: HTTP 400"):
+            await embedder.embed(["too long"], "document")
+    assert sizes(provider) == [1]
+
+
+async def test_no_texts_make_no_request(provider: Endpoint) -> None:
+    async with opened(provider) as embedder:
+        assert (await embedder.embed([], "document")).shape == (0, 3)
+    assert sizes(provider) == []
+
+
+async def test_what_passes_is_tried_again(provider: Endpoint) -> None:
+    provider.script = [provider.failing(status) for status in (408, 409, 429, 503)] + [honest]
+    async with opened(provider) as embedder:
+        assert await embedder.embed(["one"], "query") == pytest.approx(expected("one"), abs=1e-6)
+    assert len(sizes(provider)) == 5
+
+
+async def test_retry_after_replaces_the_backoff(provider: Endpoint) -> None:
+    provider.script = [provider.failing(429, **{"Retry-After": "0"}), honest]
+    async with opened(provider, first_delay=3600) as embedder:
+        with anyio.fail_after(5):
+            await embedder.embed(["one"], "query")
+
+
+async def test_five_failures_are_an_error_without_the_words_of_the_reply(provider: Endpoint) -> None:
+    provider.script = [provider.failing(500)]
+    async with opened(provider) as embedder:
+        with pytest.raises(ProviderError) as error:
+            await embedder.embed(["one"], "query")
+    assert str(error.value) == (
+        f"The embedding endpoint {provider.url} (model tiny) failed after 5 of 5 attempts: HTTP 500."
+    )
+    assert len(sizes(provider)) == 5
+
+
+async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Endpoint) -> None:
+    with pytest.raises(ProviderError, match=r"1 of 5 attempts: HTTP 401; is the key in OPENAI_API_KEY right"):
+        async with opened(provider, probe=provider.failing(401), key="wrong"):
+            pass
+    assert provider.keys == ["Bearer wrong"]
+
+
+async def test_a_server_that_keeps_silent_is_given_up(provider: Endpoint) -> None:
+    provider.script = [provider.silent]
+    async with opened(provider, timeout_seconds=0.05) as embedder:
+        with pytest.raises(ProviderError, match=r"5 of 5 attempts: no answer within 0\.05 seconds"):
+            await embedder.embed(["one"], "query")
+
+
+async def test_a_closed_port_is_no_connection_and_credentials_in_the_url_stay_secret(
+    provider: Endpoint,
+) -> None:
+    provider.server_close()
+    url = provider.url.replace("http://", "http://me:hush@")
+    with pytest.raises(ProviderError, match="5 of 5 attempts: no connection") as error:
+        async with opened(provider, base_url=url + "?key=hush"):
+            pass
+    assert "hush" not in str(error.value)
+    assert provider.url in str(error.value)
+
+
+GOOD = vector("one")
+LIES = {
+    "not a number": listed([GOOD, [float("nan"), 1.0, 1.0]]),
+    "infinite": listed([GOOD, [float("inf"), 1.0, 1.0]]),
+    "too large for a double": listed([GOOD, [10**400, 1.0, 1.0]]),
+    "zero": listed([GOOD, [0.0, 0.0, 0.0]]),
+    "shorter": listed([GOOD, [1.0, 1.0]]),
+    "all of another length": listed([[1.0, 1.0], [1.0, 1.0]]),
+    "too few": listed([GOOD]),
+    "too many": listed([GOOD, GOOD, GOOD]),
+    "none": listed([]),
+    "one index twice": listed([GOOD, GOOD]).replace(b'"index": 1', b'"index": 0'),
+    "no index": listed([GOOD, GOOD]).replace(b"index", b"id"),
+    "nested": listed([[GOOD], [GOOD]]),
+    "words": listed(["?", QUOTED]),
+    "odd bytes": listed(["AAAA", "AAAA"]),
+    "null": listed([None, None]),
+    "a list": b"[]",
+    "deep": b"[" * 100_000,
+    "no JSON": QUOTED.encode(),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("body", LIES.values(), ids=LIES.keys())
+async def test_an_answer_that_is_not_the_vectors_is_an_error_and_not_asked_for_again(
+    provider: Endpoint, body: bytes
+) -> None:
+    provider.script = [provider.sending(body)]
+    async with opened(provider) as embedder:
+        with pytest.raises(ProviderError) as error:
+            await embedder.embed(["one", "two"], "document")
+    assert str(error.value) == (
+        f"The embedding endpoint {provider.url} (model tiny) answered 2 texts "
+        "with something else than as many vectors of length 3."
+    )
+    assert sizes(provider) == [2]
+
+
+async def test_a_prefix_is_put_before_each_kind_of_text(provider: Endpoint) -> None:
+    async with opened(provider, query_prefix="query: ", document_prefix="passage: ") as embedder:
+        await embedder.embed(["a"], "query")
+        await embedder.embed(["b", "c"], "document")
+    assert [request["input"] for request in provider.requests[1:]] == [
+        ["query: a"],
+        ["passage: b", "passage: c"],
+    ]
+
+
+async def test_dimensions_are_asked_for_only_if_they_are_set(provider: Endpoint) -> None:
+    async with opened(provider), opened(provider, dimensions=3):
+        pass
+    assert [request.get("dimensions") for request in provider.requests] == [None, 3]
+
+
+async def test_a_model_that_does_not_heed_dimensions_is_a_wrong_setting(provider: Endpoint) -> None:
+    with pytest.raises(ConfigurationError, match=r"length 3, though embedder\.dimensions asks for 2"):
+        async with opened(provider, dimensions=2):
+            pass
+
+
+async def test_openai_itself_wants_a_key_before_anything_is_sent() -> None:
+    settings = EmbedderSettings(provider="openai", model="text-embedding-3-small", api_key_env="MY_KEY")
+    with pytest.raises(ConfigurationError, match="environment variable MY_KEY"):
+        async with remote_embedder(settings, {"OPENAI_API_KEY": "other"}):
+            pass
+
+
+async def test_another_server_needs_no_key(provider: Endpoint) -> None:
+    async with opened(provider):
+        assert provider.keys == ["Bearer none"]
+
+
+async def test_the_tokens_are_estimated_and_what_wordpiece_does_not_know_counts_by_character(
+    provider: Endpoint,
+) -> None:
+    text = "plain words ไทย " + "x" * 150
+    async with opened(provider) as embedder:
+        spans = embedder.token_spans(text)
+    assert [text[start:end] for start, end in spans] == ["plain", "words", *"ไทย", *"x" * 150]
+
+
+async def test_the_window_is_max_tokens_less_the_prefix(provider: Endpoint) -> None:
+    async with opened(provider, max_tokens=100, document_prefix="passage: ") as embedder:
+        assert embedder.window == 98
+
+
+async def test_what_is_beyond_the_window_is_not_sent(provider: Endpoint) -> None:
+    async with opened(provider, max_tokens=64, query_prefix="Q ") as embedder:
+        await embedder.embed(["word " * 64, "word " * 65], "query")
+    assert provider.requests[1]["input"] == ["Q " + "word " * 64, "Q " + ("word " * 64).rstrip()]
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "delay"), [("7", 7), ("3600", 30), ("", 0.5), ("soon", 0.5), ("-1", 0.5), ("1e9", 0.5)]
+)
+def test_a_server_can_ask_for_thirty_seconds_at_most(retry_after: str, delay: float) -> None:
+    assert delay <= delay_after(1, retry_after, first_delay=0.5) <= delay + 0.25
+
+
+def test_the_delay_doubles_with_every_attempt() -> None:
+    delays = [delay_after(attempt, "", first_delay=0.5) for attempt in (1, 2, 3, 4)]
+    assert all(base <= delay <= base + 0.25 for base, delay in zip((0.5, 1, 2, 4), delays, strict=True))

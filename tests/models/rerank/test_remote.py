@@ -1,0 +1,308 @@
+"""Against a real HTTP server on loopback that does as it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from rag.config.settings import RerankerSettings
+from rag.errors import ConfigurationError, ProviderError
+from rag.models.rerank import open_reranker
+from rag.models.rerank.remote import by_place, probabilities, remote_reranker
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from rag.models.rerank.remote import RemoteReranker
+    from tests.endpoint import Behaviour, Endpoint, Reply
+
+pytestmark = pytest.mark.anyio
+
+QUOTED = "a stranger's document"
+QUERY = "when"
+TEXTS = ["one", "three", "a"]
+SCORES = [0.3, 0.5, 0.1]  # a tenth for every character
+WORDS = {
+    "cohere": ("results", "relevance_score"),
+    "voyage": ("data", "relevance_score"),
+    "tei": ("", "score"),
+}
+BODIES: dict[str, dict[str, Any]] = {
+    "cohere": {"model": "tiny", "query": QUERY, "documents": TEXTS, "top_n": 3},
+    "voyage": {"model": "tiny", "query": QUERY, "documents": TEXTS, "top_k": 3},
+    "tei": {"query": QUERY, "texts": TEXTS, "truncate": True},
+}
+
+
+def settings(provider: Endpoint, /, **others: str) -> RerankerSettings:
+    given = {"provider": "cohere", "model": "tiny", "base_url": provider.url}
+    return RerankerSettings.model_validate(given | others)
+
+
+def opened(
+    provider: Endpoint,
+    /,
+    *,
+    key: str = "",
+    timeout_seconds: float = 5,
+    first_delay: float = 0.001,
+    **others: str,
+) -> AbstractAsyncContextManager[RemoteReranker]:
+    return remote_reranker(
+        settings(provider, **others),
+        {"RERANKER_API_KEY": key, "OPENAI_API_KEY": "not for you"},
+        timeout_seconds=timeout_seconds,
+        first_delay=first_delay,
+    )
+
+
+def replying(results: list[tuple[object, object]], dialect: str = "cohere") -> bytes:
+    place, word = WORDS[dialect]
+    listed = [{"index": index, word: score} for index, score in results]
+    return json.dumps({place: listed} if place else listed).encode()
+
+
+def honest(request: dict[str, Any], dialect: str = "cohere") -> Reply:
+    """Best first, as such servers do."""
+    texts = request.get("documents") or request["texts"]
+    best_first = sorted(enumerate(texts), key=lambda item: -len(item[1]))
+    return 200, {}, replying([(index, len(text) / 10) for index, text in best_first], dialect)
+
+
+def no_more_than(limit: int, status: int, then: Behaviour = honest) -> Behaviour:
+    return lambda request: (status, {}, b"") if len(request["documents"]) > limit else then(request)
+
+
+@pytest.mark.parametrize("dialect", WORDS)
+async def test_each_dialect_is_asked_for_all_scores_and_its_best_first_is_put_in_the_order_of_the_texts(
+    provider: Endpoint, dialect: str
+) -> None:
+    provider.script = [lambda request: honest(request, dialect)]
+    async with opened(provider, provider=dialect) as reranker:
+        assert await reranker.scores(QUERY, TEXTS) == SCORES
+    assert provider.paths == ["/v1/rerank"]
+    assert provider.requests == [BODIES[dialect]]
+
+
+async def test_no_texts_make_no_request(provider: Endpoint) -> None:
+    async with opened(provider) as reranker:
+        assert await reranker.scores(QUERY, []) == []
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
+    provider: Endpoint, status: int
+) -> None:
+    texts = ["x" * n for n in range(1, 8)]
+    provider.script = [no_more_than(2, status)]
+    async with opened(provider) as reranker:
+        assert await reranker.scores(QUERY, texts) == [n / 10 for n in range(1, 8)]
+    assert [len(request["documents"]) for request in provider.requests] == [7, 3, 1, 1, 1, 1, 1, 1, 1]
+
+
+async def test_logits_in_one_batch_make_the_scores_of_all_batches_logits(provider: Endpoint) -> None:
+    def logit(request: dict[str, Any]) -> Reply:
+        return 200, {}, replying([(0, {"one": 2.0, "two": 0.5}[request["documents"][0]])])
+
+    provider.script = [no_more_than(1, 413, logit)]
+    async with opened(provider) as reranker:
+        assert await reranker.scores(QUERY, ["one", "two"]) == pytest.approx([0.8808, 0.6225], abs=1e-4)
+
+
+async def test_a_text_that_is_refused_alone_is_an_error(provider: Endpoint) -> None:
+    provider.script = [provider.failing(400)]
+    async with opened(provider) as reranker:
+        with pytest.raises(ProviderError, match="after 1 of 5 attempts: HTTP 400"):
+            await reranker.scores(QUERY, TEXTS)
+    assert [len(request["documents"]) for request in provider.requests] == [3, 1]
+
+
+async def test_what_passes_is_tried_again(provider: Endpoint) -> None:
+    provider.script = [provider.failing(429, **{"Retry-After": "0"}), provider.failing(503), honest]
+    async with opened(provider) as reranker:
+        assert await reranker.scores(QUERY, TEXTS) == SCORES
+    assert len(provider.requests) == 3
+
+
+async def test_five_failures_are_an_error_without_the_words_of_the_reply(provider: Endpoint) -> None:
+    provider.script = [provider.failing(500)]
+    async with opened(provider) as reranker:
+        with pytest.raises(ProviderError) as error:
+            await reranker.scores(QUERY, TEXTS)
+    assert str(error.value) == (
+        f"The reranking endpoint {provider.url} (model tiny) failed after 5 of 5 attempts: HTTP 500."
+    )
+    assert len(provider.requests) == 5
+
+
+async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: Endpoint) -> None:
+    provider.script = [provider.failing(404)]
+    url = provider.url.replace("http://", "http://me:hush@") + "?key=hush"
+    async with opened(provider, provider="tei", model="", base_url=url) as reranker:
+        with pytest.raises(ProviderError) as error:
+            await reranker.scores(QUERY, TEXTS)
+    assert str(error.value).startswith(f"The reranking endpoint {provider.url} failed after 1 of 5 attempts")
+
+
+async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Endpoint) -> None:
+    provider.script = [provider.failing(401)]
+    async with opened(provider, key="wrong") as reranker:
+        with pytest.raises(ProviderError, match=r"1 of 5 attempts: HTTP 401; is the key in RERANKER_API_KEY"):
+            await reranker.scores(QUERY, TEXTS)
+    assert provider.keys == ["Bearer wrong"]
+
+
+async def test_a_server_that_keeps_silent_is_given_up(provider: Endpoint) -> None:
+    provider.script = [provider.silent]
+    async with opened(provider, timeout_seconds=0.05) as reranker:
+        with pytest.raises(ProviderError, match=r"5 of 5 attempts: no answer within 0\.05 seconds"):
+            await reranker.scores(QUERY, TEXTS)
+
+
+async def test_a_request_on_its_way_can_be_cancelled_and_the_next_one_is_answered(
+    provider: Endpoint,
+) -> None:
+    provider.script = [provider.silent, honest]
+    with anyio.fail_after(5):
+        async with opened(provider, timeout_seconds=60) as reranker:
+            async with anyio.create_task_group() as group:
+                group.start_soon(reranker.scores, QUERY, TEXTS)
+                await to_thread.run_sync(provider.asked.wait, 5)
+                group.cancel_scope.cancel()
+            assert await reranker.scores(QUERY, TEXTS) == SCORES
+
+
+async def test_its_own_key_goes_to_the_endpoint_and_to_no_other_that_it_points_to(
+    provider: Endpoint, stranger: Endpoint
+) -> None:
+    elsewhere = stranger.url.replace("127.0.0.1", "localhost") + "/rerank"
+    provider.script = [honest, lambda _request: (307, {"Location": elsewhere}, b"")]
+    stranger.script = [honest]
+    async with opened(provider, key="hush") as reranker:
+        await reranker.scores(QUERY, TEXTS)
+        await reranker.scores(QUERY, TEXTS)
+    assert provider.keys == ["Bearer hush"] * 2
+    assert stranger.keys == [None]
+
+
+async def test_a_local_server_needs_no_key(provider: Endpoint) -> None:
+    provider.script = [honest]
+    async with opened(provider) as reranker:
+        await reranker.scores(QUERY, TEXTS)
+    assert provider.keys == ["Bearer none"]
+
+
+async def test_what_the_environment_tells_of_an_account_at_openai_goes_to_no_other_endpoint(
+    provider: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "our-organization")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "our-project")
+    provider.script = [honest]
+    async with opened(provider) as reranker:
+        await reranker.scores(QUERY, TEXTS)
+    accounts = [(sent["OpenAI-Organization"], sent["OpenAI-Project"]) for sent in provider.headers]
+    assert accounts == [(None, None)]
+
+
+async def test_openai_itself_wants_a_key() -> None:
+    given = RerankerSettings(
+        provider="cohere", model="tiny", base_url="https://api.openai.com/v1", api_key_env="MY_KEY"
+    )
+    with pytest.raises(ConfigurationError, match="environment variable MY_KEY"):
+        async with open_reranker(given, {}):
+            pass
+
+
+async def test_the_settings_open_a_remote_reranker_which_is_not_asked_before_there_are_texts(
+    provider: Endpoint,
+) -> None:
+    provider.script = [honest]
+    async with open_reranker(settings(provider), {"RERANKER_API_KEY": "mine"}) as reranker:
+        assert reranker
+        assert provider.requests == []
+        assert await reranker.scores(QUERY, TEXTS) == SCORES
+    assert provider.keys == ["Bearer mine"]
+
+
+LIES = {
+    "no JSON": QUOTED.encode(),
+    "nothing": b"",
+    "a list": b"[]",
+    "null": b"null",
+    "an error": json.dumps({"error": QUOTED}).encode(),
+    "no list": json.dumps({"results": 1}).encode(),
+    "a word": json.dumps({"results": [QUOTED]}).encode(),
+    "no result": replying([]),
+    "no index": replying([(0, 0.5)]).replace(b"index", b"id"),
+    "no score": replying([(0, 0.5)]).replace(b"relevance_score", b"score"),
+    "a word for an index": replying([("0", 0.5)]),
+    "a fraction for an index": replying([(0.0, 0.5)]),
+    "true for an index": replying([(True, 0.5)]),
+    "a word for a score": replying([(0, "0.5"), (1, 0.5)]),
+    "true for a score": replying([(0, True), (1, 0.5)]),
+    "too large for a double": replying([(0, 10**400), (1, 0.5)]),
+    "only other indexes": replying([(3, 0.5), (-1, 0.5)]),
+    "nothing finite": replying([(0, float("nan")), (1, None), (2, float("-inf"))]),
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", LIES.values(), ids=LIES.keys())
+async def test_an_answer_that_is_no_scores_is_an_error_and_not_asked_for_again(
+    provider: Endpoint, body: bytes
+) -> None:
+    provider.script = [provider.sending(body)]
+    async with opened(provider) as reranker:
+        with pytest.raises(ProviderError) as error:
+            await reranker.scores(QUERY, TEXTS)
+    assert str(error.value) == (
+        f"The reranking endpoint {provider.url} (model tiny) answered 3 texts "
+        "with something else than their scores."
+    )
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("dialect", WORDS)
+async def test_the_answer_of_another_dialect_is_an_error(provider: Endpoint, dialect: str) -> None:
+    other = {"cohere": "tei", "voyage": "cohere", "tei": "voyage"}[dialect]
+    provider.script = [lambda request: honest(request, other)]
+    async with opened(provider, provider=dialect) as reranker:
+        with pytest.raises(ProviderError, match="something else than their scores"):
+            await reranker.scores(QUERY, TEXTS)
+
+
+async def test_a_text_without_a_finite_score_of_its_own_has_none(provider: Endpoint) -> None:
+    provider.script = [
+        provider.sending(replying([(3, 0.9), (-1, 0.8), (2, 0.7), (0, float("nan")), (2, 0.1)]))
+    ]
+    async with opened(provider) as reranker:
+        assert await reranker.scores(QUERY, TEXTS) == [None, None, 0.7]
+
+
+def test_the_first_finite_score_counts() -> None:
+    assert by_place([(0, float("inf")), (0, None), (0, 0.4), (0, 0.2)], 2) == [0.4, None]
+
+
+def test_whole_numbers_are_scores() -> None:
+    assert by_place([(1, 1), (0, 0)], 2) == [0.0, 1.0]
+
+
+def test_scores_within_zero_and_one_stay() -> None:
+    assert probabilities([0.0, None, 1.0, 0.5]) == [0.0, None, 1.0, 0.5]
+
+
+@pytest.mark.parametrize("beyond", [1.001, -0.001])
+def test_one_score_beyond_makes_all_of_them_logits(beyond: float) -> None:
+    scores = probabilities([0.0, None, beyond])
+    assert scores[:2] == [0.5, None]
+    assert scores[2] == pytest.approx(0.5 + beyond / 4, abs=0.02)
+
+
+def test_logits_of_any_size_have_a_place_between_zero_and_one() -> None:
+    scores = probabilities([-1e308, -1000.0, 0.0, 1000.0, 1e308])
+    assert scores == [0.0, 0.0, 0.5, 1.0, 1.0]

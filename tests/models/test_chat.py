@@ -1,0 +1,252 @@
+"""Against a real HTTP server on loopback that does as it is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import pytest
+
+from rag.answers import Usage
+from rag.config.settings import ChatSettings
+from rag.errors import ConfigurationError, ProviderError
+from rag.models.chat import Chat, Form, open_chat
+from rag.models.rerank.chat import TextScores
+from rag.search.stages.planner import SearchPlan
+from rag.search.stages.queries import Rephrasings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from types import ModuleType
+
+    from tests.endpoint import Endpoint
+
+pytestmark = pytest.mark.anyio
+
+QUOTED = "a stranger's document"
+GOOD = {"colour": "red", "sizes": [{"size": 1.5}]}
+
+
+class Size(Form):
+    """How large it is."""
+
+    size: float
+
+
+class Shirt(Form):
+    colour: Literal["red", "blue"]
+    sizes: list[Size]
+
+
+@pytest.fixture
+async def chat(chat_server: Endpoint, chats: ModuleType) -> AsyncIterator[Chat]:
+    settings = chats.settings(chat_server, input_price=2.0, output_price=10.0)
+    async with open_chat(settings, {}, first_delay=0.001) as opened:
+        assert opened
+        yield opened
+
+
+async def asked(chat: Chat, used: list[Usage]) -> Shirt:
+    return await chat.reply("Describe the shirt.", "a shirt", Shirt, used.append)
+
+
+def total(used: list[Usage]) -> Usage:
+    return sum(used, Usage())
+
+
+async def test_a_reply_comes_in_the_form_that_was_asked_for(
+    chat_server: Endpoint, chats: ModuleType, chat: Chat
+) -> None:
+    chat_server.script = [chats.saying(GOOD)]
+    assert await asked(chat, []) == Shirt(colour="red", sizes=[Size(size=1.5)])
+    (request,) = chat_server.requests
+    assert request["model"] == "tiny"
+    assert request["temperature"] == 0
+    assert [message["role"] for message in request["messages"]] == ["system", "user"]
+    assert [message["content"] for message in request["messages"]] == ["Describe the shirt.", "a shirt"]
+    assert request["response_format"]["type"] == "json_schema"
+    assert request["response_format"]["json_schema"]["strict"] is True
+    assert request["response_format"]["json_schema"]["schema"]["required"] == ["colour", "sizes"]
+
+
+KNOWN = {"type", "title", "description", "enum", "const", "items", "$ref"}
+OF_OBJECTS = {"properties", "required", "additionalProperties", "$defs"}
+
+
+def parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield schema
+    inner = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
+    for part in inner + [schema[key] for key in ("items",) if key in schema]:
+        yield from parts(part)
+
+
+@pytest.mark.parametrize("form", [Shirt, Rephrasings, SearchPlan, TextScores])
+async def test_the_schema_sent_is_strict_to_its_leaves(
+    chat_server: Endpoint, chats: ModuleType, chat: Chat, form: type[Form]
+) -> None:
+    chat_server.script = [chats.saying(None)]
+    with pytest.raises(ProviderError):
+        await chat.reply("", "", form, lambda _used: None)
+    schema = chat_server.requests[0]["response_format"]["json_schema"]["schema"]
+    for part in parts(schema):
+        assert part.keys() <= KNOWN | OF_OBJECTS
+        assert "type" in part or part.keys() == {"$ref"}
+        if part.get("type") == "object":
+            assert part["additionalProperties"] is False
+            assert set(part["required"]) == set(part["properties"])
+    assert schema["type"] == "object"
+
+
+async def test_requests_tokens_and_cost_are_counted(
+    chat_server: Endpoint, chats: ModuleType, chat: Chat
+) -> None:
+    chat_server.script = [chats.saying(GOOD, tokens=(1000, 50))]
+    used: list[Usage] = []
+    await asked(chat, used)
+    assert total(used) == Usage(1, 1000, 50, 0.0025)
+
+
+async def test_every_attempt_is_a_request(chat_server: Endpoint, chats: ModuleType, chat: Chat) -> None:
+    chat_server.script = [chat_server.failing(503), chat_server.failing(429), chats.saying(GOOD)]
+    used: list[Usage] = []
+    await asked(chat, used)
+    assert total(used).requests == len(chat_server.requests) == 3
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "many", 10**400, None])
+async def test_a_server_that_miscounts_tokens_is_read_all_the_same(
+    chat_server: Endpoint, chat: Chat, count: object
+) -> None:
+    choice = {"message": {"content": json.dumps(GOOD)}}
+    body = {"choices": [choice], "usage": {"prompt_tokens": count, "completion_tokens": 1}}
+    chat_server.script = [chat_server.sending(json.dumps(body).encode())]
+    used: list[Usage] = []
+    await asked(chat, used)
+    assert total(used) == Usage(requests=1)
+
+
+WRONG = {
+    "refused": ({"message": {"refusal": QUOTED, "content": None}}, "refused to answer"),
+    "filtered": ({"message": {"content": ""}, "finish_reason": "content_filter"}, "refused to answer"),
+    "cut": ({"message": {"content": json.dumps(GOOD)}, "finish_reason": "length"}, "gave only the beginning"),
+    "empty": ({"message": {"content": ""}}, "gave an empty answer"),
+    "blank": ({"message": {"content": " \n"}}, "gave an empty answer"),
+    "null": ({"message": {"content": None}}, "gave an empty answer"),
+    "words": ({"message": {"content": QUOTED}}, "another form"),
+    "fenced": ({"message": {"content": f"```json\n{json.dumps(GOOD)}\n```"}}, "another form"),
+    "a field more": ({"message": {"content": json.dumps({**GOOD, QUOTED: QUOTED})}}, "another form"),
+    "a field less": ({"message": {"content": json.dumps({"colour": "red"})}}, "another form"),
+    "another value": ({"message": {"content": json.dumps({**GOOD, "colour": QUOTED})}}, "another form"),
+    "another type": ({"message": {"content": json.dumps({**GOOD, "sizes": QUOTED})}}, "another form"),
+    "a number in words": (
+        {"message": {"content": json.dumps({**GOOD, "sizes": [{"size": "1.5"}]})}},
+        "another form",
+    ),
+    "half a character": ({"message": {"content": '{"colour": "\\ud800", "sizes": []}'}}, "another form"),
+    "deep": ({"message": {"content": "[" * 100_000}}, "another form"),
+    "no message": ({"text": QUOTED}, "another form"),
+    "no choice": (None, "another form"),
+}
+
+
+@pytest.mark.parametrize(("choice", "words"), WRONG.values(), ids=WRONG.keys())
+async def test_a_reply_that_is_no_good_is_an_error_that_quotes_nothing_and_counts(
+    chat_server: Endpoint, chats: ModuleType, chat: Chat, choice: object, words: str
+) -> None:
+    chat_server.script = [chats.replying(choice, tokens=(7, 3))]
+    used: list[Usage] = []
+    with pytest.raises(ProviderError, match=words) as error:
+        await asked(chat, used)
+    assert str(error.value).startswith(f"The chat endpoint {chat_server.url} (model tiny) ")
+    assert QUOTED not in "".join(traceback.format_exception(error.value))
+    assert total(used) == Usage(1, 7, 3, 0.000044)
+    assert len(chat_server.requests) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"choices": []}', b"[" * 100_000, QUOTED.encode()])
+async def test_a_body_that_is_no_reply_is_an_error(chat_server: Endpoint, chat: Chat, body: bytes) -> None:
+    chat_server.script = [chat_server.sending(body)]
+    used: list[Usage] = []
+    with pytest.raises(ProviderError, match="another form"):
+        await asked(chat, used)
+    assert total(used) == Usage(requests=1)
+
+
+async def test_a_model_that_takes_no_temperature_is_asked_without_one(
+    chat_server: Endpoint, chats: ModuleType, chat: Chat
+) -> None:
+    chat_server.script = [chat_server.failing(400), chats.saying(GOOD)]
+    assert (await asked(chat, [])).colour == "red"
+    assert ["temperature" in request for request in chat_server.requests] == [True, False]
+
+
+async def test_what_is_refused_either_way_is_an_error_without_the_words_of_the_reply(
+    chat_server: Endpoint, chat: Chat
+) -> None:
+    chat_server.script = [chat_server.failing(400)]
+    used: list[Usage] = []
+    with pytest.raises(ProviderError) as error:
+        await asked(chat, used)
+    assert str(error.value) == (
+        f"The chat endpoint {chat_server.url} (model tiny) failed after 1 of 5 attempts: HTTP 400."
+    )
+    assert total(used) == Usage(requests=2)
+
+
+async def test_the_key_is_sent_to_the_endpoint_and_not_where_it_points_to(
+    chat_server: Endpoint, stranger: Endpoint, chats: ModuleType
+) -> None:
+    environment = {"OPENAI_API_KEY": "another", "CHAT_KEY": "hush"}
+    stranger.script = [chats.saying(GOOD)]
+    chat_server.script = [
+        chats.saying(GOOD),
+        lambda _request: (307, {"Location": f"{stranger.url}/chat/completions"}, b""),
+    ]
+    async with open_chat(chats.settings(chat_server, api_key_env="CHAT_KEY"), environment) as chat:
+        assert chat
+        await asked(chat, [])
+        await asked(chat, [])
+    assert chat_server.keys == ["Bearer hush"] * 2
+    assert "hush" not in "".join(map(str, stranger.headers))
+    assert stranger.requests
+    assert "hush" not in json.dumps(chat_server.requests)
+
+
+async def test_nothing_is_sent_before_something_is_asked(chat_server: Endpoint, chats: ModuleType) -> None:
+    async with open_chat(chats.settings(chat_server), {}) as chat:
+        assert chat
+    assert chat_server.requests == []
+
+
+async def test_without_a_model_there_is_no_chat() -> None:
+    async with open_chat(ChatSettings(), {}) as chat:
+        assert chat is None
+
+
+async def test_openai_itself_wants_a_key() -> None:
+    with pytest.raises(ConfigurationError, match="environment variable CHAT_KEY"):
+        async with open_chat(
+            ChatSettings(model="gpt", api_key_env="CHAT_KEY"), {"OPENAI_API_KEY": "another"}
+        ):
+            pass
+
+
+async def test_who_gives_up_ends_the_request(chat_server: Endpoint, chat: Chat) -> None:
+    chat_server.script = [chat_server.silent]
+    used: list[Usage] = []
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asked, chat, used)
+            await anyio.to_thread.run_sync(chat_server.asked.wait)
+            tasks.cancel_scope.cancel()
+    assert total(used) == Usage(requests=1)
+
+
+def test_the_openai_library_is_not_imported_before_a_chat_is_opened() -> None:
+    modules = "rag.models.chat, rag.search.stages.queries, rag.models.rerank.chat"
+    code = f"import sys, {modules}; sys.exit('openai' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

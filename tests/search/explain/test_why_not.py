@@ -1,0 +1,281 @@
+"""Why a source is not among the hits, told for each step at which it can fall out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import Answer, SearchRequest
+from rag.corpus import Access, Principal
+from rag.errors import NotFoundError
+from rag.search.stages.thresholds import UNGROUNDED
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rag.models.chat import Chat
+    from rag.search.explain.why_not import Fate
+    from tests.endpoint import Endpoint
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+ANN, ME = Principal("default", "ann"), Principal("default")
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
+QUERY = "pendulum clock"
+BEST, GOOD, POOR = "pendulum clock", "pendulum clock tower", "a clock of sand"
+
+
+@pytest.fixture
+async def ids(shelf: Shelf) -> dict[str, str]:
+    """Four sources from the best to the poorest, one of which repeats a newer one, and one without a word."""
+    await shelf.declare("documents", year="integer")
+    texts = {
+        "best": (BEST,),
+        "good": (GOOD,),
+        "same": (GOOD,),
+        "poor": ("sand", POOR),
+        "other": ("hourglass",),
+    }
+    return {
+        name: (
+            await shelf.put(
+                name, *text, fields={"year": 2000 + at}, date=datetime(2020 - at, 1, 1, tzinfo=UTC)
+            )
+        ).id
+        for at, (name, text) in enumerate(texts.items())
+    }
+
+
+async def _why_not(
+    shelf: Shelf,
+    id_: str,
+    *,
+    settings: dict[str, Any] | None = None,
+    principal: Principal = ME,
+    **request: Any,  # noqa: ANN401 a request's
+) -> tuple[Answer, Fate]:
+    desk = shelf.desk(**{"mode": "sparse"} | (settings or {}))
+    answer, fate = await desk.why_not(principal, SearchRequest(QUERY, **request), id_)
+    assert answer == await desk.search(principal, SearchRequest(QUERY, **request))
+    assert (fate.step is None) == any(hit.source.id == fate.source.id for hit in answer.hits)
+    return answer, fate
+
+
+async def test_of_a_hit_its_rank_after_each_stage_is_told(shelf: Shelf, ids: dict[str, str]) -> None:
+    settings = {"stages": [{"stage": "dedupe"}]}
+    answer, fate = await _why_not(shelf, ids["poor"], settings=settings)
+    assert (fate.step, fate.reason) == (None, "It is among the hits.")
+    assert fate.source == answer.hits[2].source
+    assert fate.chunk_id == f"{ids['poor']}/1" == answer.hits[2].chunk.id
+    assert fate.ranks == (("fuse", 4), ("gate", 4), ("dedupe", 3))
+
+
+@pytest.mark.parametrize("seq", ["1", "0", "99", ""])
+async def test_a_chunk_stands_for_its_source(shelf: Shelf, ids: dict[str, str], seq: str) -> None:
+    assert (await _why_not(shelf, f"{ids['poor']}/{seq}"))[1] == (await _why_not(shelf, ids["poor"]))[1]
+
+
+async def test_a_hit_beyond_the_context_is_still_a_hit(shelf: Shelf, ids: dict[str, str]) -> None:
+    await shelf.put("long", "pendulum clock " * 99)
+    answer, fate = await _why_not(shelf, ids["poor"], settings={"context_tokens": 100}, context=True)
+    assert answer.context
+    assert fate.step is None
+    assert ("context", None) in fate.ranks
+
+
+async def test_another_collection_is_not_looked_at(shelf: Shelf, ids: dict[str, str]) -> None:
+    letter = await shelf.put("letter", BEST, collection="letters")
+    _, fate = await _why_not(shelf, letter.id, collections=("documents",))
+    assert (fate.step, fate.reason) == ("plan", "The search doesn't look at its collection, letters.")
+    assert (fate.source, fate.chunk_id, fate.ranks) == (letter, "", ())
+    assert (await _why_not(shelf, letter.id))[1].step is None
+    assert (await _why_not(shelf, ids["best"], collections=("documents",)))[1].step is None
+
+
+async def test_a_source_that_the_request_leaves_out_is_told_so(shelf: Shelf, ids: dict[str, str]) -> None:
+    for request in ({"exclude_sources": (ids["best"],)}, {"sources": (ids["good"], ids["poor"])}):
+        _, fate = await _why_not(shelf, ids["best"], **request)
+        assert (fate.step, fate.reason) == ("sources", "The request leaves this source out.")
+    assert (await _why_not(shelf, ids["best"], sources=(ids["best"],)))[1].step is None
+
+
+async def test_a_source_that_does_not_fit_the_filter_is_told_so(shelf: Shelf, ids: dict[str, str]) -> None:
+    _, fate = await _why_not(shelf, ids["best"], filter={"year": {"$gt": 2000}})
+    assert (fate.step, fate.reason) == ("filter", "Its fields don't fit the filter.")
+    assert (await _why_not(shelf, ids["best"], filter={"year": 2000}))[1].step is None
+
+
+async def test_what_a_relaxed_filter_brings_is_traced_through_the_search_without_it(
+    shelf: Shelf, ids: dict[str, str]
+) -> None:
+    settings, nowhere = {"relax": True}, {"year": 1900}
+    _, fate = await _why_not(shelf, ids["best"], settings=settings, filter=nowhere)
+    assert fate.step is None
+    assert fate.ranks == (("fuse", 1), ("gate", 1))
+    _, fate = await _why_not(shelf, ids["poor"], settings=settings, filter=nowhere, limit=2)
+    assert (fate.step, fate.reason) == ("limit", "Its best passage has rank 4, and the limit is 2.")
+    _, fate = await _why_not(shelf, ids["best"], filter=nowhere)
+    assert fate.step == "filter"
+
+
+async def test_of_a_source_in_no_list_the_best_passage_is_told(shelf: Shelf, ids: dict[str, str]) -> None:
+    _, fate = await _why_not(shelf, ids["other"])
+    assert (fate.step, fate.chunk_id, fate.ranks) == ("recall", "", ())
+    assert fate.reason == (
+        "None of its passages is among the first 50 of a list. It holds no word of the query."
+    )
+    await shelf.put("many", *(f"pendulum clock number{number}" for number in range(30)))
+    dense = (await shelf.search(QUERY, mode="dense", limit=100)).hits
+    similarity = next(hit.similarity for hit in dense if hit.source.id == ids["poor"])
+    told = f"By meaning its best passage is {ids['poor']}/1, with a similarity of {similarity:.2f}."
+    first = "None of its passages is among the first 10 of a list."
+    for mode, expected in [
+        ("dense", f"{first} {told}"),
+        ("sparse", f"{first} By words it is {ids['poor']}/1."),
+        ("hybrid", f"{first} {told} By words it is {ids['poor']}/1."),
+    ]:
+        settings = {"mode": mode, "candidates": 10}
+        _, fate = await _why_not(shelf, ids["poor"], settings=settings)
+        assert (fate.step, fate.reason) == ("recall", expected)
+
+
+async def test_what_the_limit_cuts_is_told_its_rank(shelf: Shelf, ids: dict[str, str]) -> None:
+    _, fate = await _why_not(shelf, ids["poor"], limit=3)
+    assert (fate.step, fate.reason) == ("limit", "Its best passage has rank 4, and the limit is 3.")
+    assert fate.ranks == (("fuse", 4), ("gate", 4), ("limit", None))
+    assert (await _why_not(shelf, ids["poor"], limit=4))[1].step is None
+
+
+async def test_where_no_passages_were_asked_for_the_limit_is_the_reason(
+    shelf: Shelf, ids: dict[str, str]
+) -> None:
+    _, fate = await _why_not(shelf, ids["best"], limit=0)
+    assert (fate.step, fate.reason) == ("limit", "The limit is 0.")
+    _, fate = await _why_not(shelf, ids["best"], limit=0, exclude_sources=(ids["best"],))
+    assert fate.step == "sources"
+
+
+LEFT_OUT: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "thresholds": (
+        "poor",
+        {"thresholds": {"min_similarity": 0.7}},
+        "thresholds",
+        "It is less like the query than the thresholds ask for.",
+    ),
+    "all by thresholds": (
+        "poor",
+        {"mode": "dense", "thresholds": {"max_distance": 0.0, "percentage_distance": 0.0}},
+        "thresholds",
+        "It is less like the query than the thresholds ask for.",
+    ),
+    "dedupe": ("same", {"stages": [{"stage": "dedupe"}]}, "dedupe", "It nearly repeats a better passage."),
+    "compress": (
+        "other",
+        {"mode": "dense", "stages": [{"stage": "compress", "threshold": 1}]},
+        "compress",
+        "It holds no sentence that answers.",
+    ),
+    "the limit before compress": (
+        "other",
+        {"mode": "dense", "limit": 2, "stages": [{"stage": "dedupe"}, {"stage": "compress"}]},
+        "limit",
+        "Its best passage has rank 4, and the limit is 2.",
+    ),
+    "weak evidence": (
+        "best",
+        {"thresholds": {"min_evidence": 1.0, "weak_evidence": "no hits"}},
+        "evidence",
+        UNGROUNDED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "settings", "step", "reason"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
+async def test_each_stage_that_leaves_a_source_out_is_told(
+    shelf: Shelf, ids: dict[str, str], name: str, settings: dict[str, Any], step: str, reason: str
+) -> None:
+    _, fate = await _why_not(shelf, ids[name], settings=settings)
+    assert (fate.step, fate.reason) == (step, reason)
+    after = [rank for stage, rank in fate.ranks if stage == step]
+    assert after in ([], [None])
+    assert fate.chunk_id.startswith(ids[name])
+    assert fate.ranks[0][1] is not None
+
+
+async def test_the_first_of_a_document_s_passages_is_never_too_many(
+    shelf: Shelf, ids: dict[str, str]
+) -> None:
+    crowd = await shelf.put("crowd", *(f"pendulum clock number{number}" for number in range(9)))
+    settings = {"stages": [{"stage": "diversify", "per_source": 1}]}
+    answer, fate = await _why_not(shelf, crowd.id, settings=settings)
+    assert [hit.source.id for hit in answer.hits].count(crowd.id) == 1
+    assert fate.step is None
+    _, fate = await _why_not(shelf, crowd.id, settings=settings, limit=1)
+    assert (fate.step, fate.ranks[-1]) == ("limit", ("limit", None))
+    assert (await _why_not(shelf, ids["best"], settings=settings, limit=1))[1].step is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"), [({"limit": 2}, "rerank"), ({"candidates": 2}, "rerank"), ({}, None)]
+)
+async def test_what_a_reranker_does_not_leave_is_told_so(  # noqa: PLR0913, PLR0917 a model that answers
+    shelf: Shelf,
+    chats: ModuleType,
+    chat: Chat,
+    chat_server: Endpoint,
+    ids: dict[str, str],
+    stage: dict[str, object],
+    step: str | None,
+) -> None:
+    scores = [{"index": place, "score": 9 - place} for place in range(4)]
+    chat_server.script = [chats.saying({"scores": scores})]
+    stages = [{"stage": "rerank", "by": "chat"} | stage]
+    desk = shelf.desk(chat=chat, mode="sparse", limit=2, stages=stages)
+    _, fate = await desk.why_not(ME, SearchRequest(QUERY, limit=2 if step else 8), ids["poor"])
+    assert fate.step == step
+    if step:
+        assert fate.reason == "It was not among the passages that were scored anew, or that the stage leaves."
+        assert fate.ranks == (("fuse", 4), ("gate", 4), ("rerank", None))
+
+
+async def test_what_is_not_there_not_readable_or_gone_is_one_and_the_same(
+    shelf: Shelf, ids: dict[str, str]
+) -> None:
+    hidden = await shelf.put("hidden", BEST, access=ONLY_ANN)
+    diary = await shelf.put("diary", BEST, collection="diaries", access=ONLY_ANN)
+    gone = await shelf.put("gone", BEST)
+    async with await shelf.small.writing(shelf.data) as writer:
+        await writer.remove([gone.id])
+    async with await shelf.small.writing(shelf.data, "elsewhere") as writer:
+        foreign = shelf.small.new_source(writer, "foreign", BEST)
+        await writer.replace([foreign])
+    assert (await _why_not(shelf, hidden.id, principal=ANN))[1].step is None
+    assert (await _why_not(shelf, foreign.source.id, principal=Principal("elsewhere")))[1].step is None
+    told = set()
+    for id_ in (
+        hidden.id,
+        f"{hidden.id}/0",
+        diary.id,
+        gone.id,
+        foreign.source.id,
+        "unknown",
+        "",
+        "/",
+        "x" * 9999,
+    ):
+        with pytest.raises(NotFoundError) as error:
+            await _why_not(shelf, id_)
+        told.add((type(error.value), error.value.args, str(error.value)))
+    assert len(told) == 1
+    assert (await _why_not(shelf, ids["best"]))[1].step is None
+
+
+async def test_ranks_count_only_what_the_principal_may_see(shelf: Shelf, ids: dict[str, str]) -> None:
+    _, before = await _why_not(shelf, ids["poor"], limit=1)
+    await shelf.put("hidden", *[BEST] * 5, access=ONLY_ANN)
+    assert (await _why_not(shelf, ids["poor"], limit=1))[1] == before
+    _, seen = await _why_not(shelf, ids["poor"], limit=1, principal=ANN)
+    assert seen.ranks[0] == ("fuse", 9)

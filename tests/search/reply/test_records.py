@@ -1,0 +1,262 @@
+"""Answers as records: complete, compact, and within their budget."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.answers import MIN_REPLY_CHARS, Answer, Extract, Hit
+from rag.corpus import Chunk, Heading, Source
+from rag.search.reply.context import assemble
+from rag.search.reply.records import MAX_OUTLINE, fetch_reply, search_reply, source_reply
+from rag.search.reply.untrusted import ALTERED, disarmed
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+SOURCE = Source(
+    id="mfzq",
+    collection="documents",
+    uri="file:///home/me/secret/place.md",
+    title="The title",
+    mime_type="text/markdown",
+    digest="d",
+    chunk_count=3,
+    length=100,
+    ingested_at=MOMENT,
+)
+HOSTILE = ['"', "\n", "\\", "😀", "\x01", "\u2028", "a", " ", "![a](b)", "```\n", "<img src=x>", "é"]
+TEXTS = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=400).map("".join)
+
+
+def _characters(text: str) -> list[tuple[int, int]]:
+    return [(at, at + 1) for at in range(len(text))]
+
+
+def _hit(text: str = "the text", seq: int = 3, **details: Any) -> Hit:  # noqa: ANN401 a source's fields
+    chunk = Chunk(f"mfzq/{seq}", "mfzq", seq, 0, len(text), text, ("The title", "Part", "Sub"), 7)
+    return Hit(chunk, replace(SOURCE, **details), 0.98765432, 0.4321987)
+
+
+def _extract(text: str, *, start: int = 0, behind: int = 0, headings: int = 0) -> Extract:
+    length = start + len(text) + behind
+    outline = tuple(Heading(f"Heading {n}", 1 + n % 3, n) for n in range(headings))
+    step = 50
+    chunks = tuple(
+        Chunk(f"mfzq/{at // step}", "mfzq", at // step, at, at + step, "x", page=1)
+        for at in range(start - start % step, start + len(text), step)
+    )
+    return Extract(replace(SOURCE, length=length), outline, start, start + len(text), text, chunks)
+
+
+def _altered(texts: list[str]) -> list[str]:
+    return [ALTERED] if any(disarmed(text) != text for text in texts) else []
+
+
+def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
+    hit = _hit(
+        date=datetime(2024, 5, 1, tzinfo=UTC), url="https://example.org/a", metadata={"author": "O'Neill"}
+    )
+    reply = search_reply(Answer((hit,), ("a note",)), None)
+    assert json.loads(reply.compact()) == {
+        "results": [
+            {
+                "id": "mfzq/3",
+                "uri": "refdesk://documents/mfzq/3",
+                "source_id": "mfzq",
+                "title": "The title",
+                "url": "https://example.org/a",
+                "collection": "documents",
+                "section": "Part > Sub",
+                "page": 7,
+                "date": "2024-05-01T00:00:00+00:00",
+                "indexed_at": "2026-01-02T03:04:05+00:00",
+                "text": "the text",
+                "score": 0.99,
+                "similarity": 0.4322,
+                "metadata": {"author": "O'Neill"},
+                "citation": "[mfzq/3]",
+            }
+        ],
+        "notes": ["a note"],
+        "trust": "untrusted",
+    }
+
+
+def test_what_a_hit_does_not_have_is_left_out_and_where_its_file_lies_is_not_told() -> None:
+    (record,) = json.loads(search_reply(Answer((_hit(),)), None).compact())["results"]
+    assert not {"url", "date"} & record.keys()
+    assert "secret" not in json.dumps(record)
+
+
+def test_a_hits_words_are_made_safe() -> None:
+    hit = _hit("![a](http://x)", title="![t](u)\n", metadata={"k\n": "<img src=x>"})
+    hit = replace(hit, chunk=replace(hit.chunk, section=("A\nB", "![c](d)")))
+    (record,) = search_reply(Answer((hit,)), None).results
+    assert record.text == "! [a](http://x)"
+    assert (record.title, record.metadata, record.section) == (
+        "! [t](u)",
+        {"k": "< img src=x>"},
+        "A B > ! [c](d)",
+    )
+
+
+def test_a_text_that_is_not_shown_to_the_letter_is_said_to_be_not() -> None:
+    hits = _hit("the text"), _hit("see ![a](http://x)", 4), _hit("two\ufe01", 5)
+    for shown, notes in ((hits, [ALTERED]), (hits[:1], []), (hits[2:], [ALTERED])):
+        assert search_reply(Answer(shown), None).notes == notes
+        context = assemble(shown, budget=1000, token_spans=_characters)
+        assert search_reply(Answer(shown, context=context), None).notes == notes
+    for text, notes in (("the text", []), ("see <b>it</b>", [ALTERED])):
+        assert source_reply(_extract(text), 9000).notes == notes
+        assert fetch_reply(_extract(text), "mfzq", 9000).metadata.get("altered") == next(iter(notes), None)
+
+
+@pytest.mark.parametrize("piece", ["![", "<a", "[a]:\n", '"', "\x01"])
+def test_a_fetch_keeps_its_budget_whatever_it_is_made_longer_by(piece: str) -> None:
+    reply = fetch_reply(_extract(piece * 3000), "mfzq", 5000)
+    assert 0 < len(reply.compact()) <= 5000
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://a.example/b-c_d/?e=f&g=(1)#h:i,j;k~l!", None),
+        ("http://[::1]:80/100%25/@a+b*'", None),
+        ("https://a.example/![b](c)<img>", "https://a.example/%21[b](c)%3Cimg%3E"),
+        ("https://a.example/\u200b\u3164\U000e0041", "https://a.example/%E2%80%8B%E3%85%A4%F3%A0%81%81"),
+        ("https://a.example/b\n\x1b c", "https://a.example/b%0A%1B%20c"),
+    ],
+)
+def test_a_url_is_shown_with_all_that_it_holds_and_is_no_markup(url: str, shown: str | None) -> None:
+    (record,) = search_reply(Answer((_hit(url=url),)), None).results
+    assert record.url == (shown or url)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=12), st.integers(MIN_REPLY_CHARS, 6000))
+def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_left_out(
+    texts: list[str], max_chars: int
+) -> None:
+    hits = tuple(_hit(text, seq) for seq, text in enumerate(texts))
+    reply = search_reply(Answer(hits, ("kept",)), max_chars)
+    whole = search_reply(Answer(hits, ("kept",)), None)
+    assert len(reply.compact()) <= max_chars
+    notes = ["kept", *_altered(texts[: len(reply.results)])]
+    if left := len(texts) - len(reply.results):
+        notes.append(f"{left} more hits; raise max_chars or narrow the query.")
+    if reply.results != whole.results[: len(reply.results)]:
+        (cut,) = reply.results
+        assert str(whole.results[0].text).startswith(str(cut.text))
+        notes.append("The passage is cut short; get_source opens it whole.")
+    assert reply.notes == notes
+    if len(whole.compact()) <= max_chars:
+        assert reply == whole
+
+
+def test_a_first_hit_longer_than_the_budget_is_cut_and_that_is_said() -> None:
+    reply = search_reply(Answer((_hit("x" * 5000), _hit("y", 4))), MIN_REPLY_CHARS)
+    (record,) = reply.results
+    assert set(str(record.text)) == {"x"}
+    assert len(reply.compact()) == MIN_REPLY_CHARS
+    assert reply.notes == [
+        "1 more hits; raise max_chars or narrow the query.",
+        "The passage is cut short; get_source opens it whole.",
+    ]
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=8), st.integers(MIN_REPLY_CHARS, 6000))
+def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
+    texts: list[str], max_chars: int
+) -> None:
+    hits = tuple(_hit(text, seq) for seq, text in enumerate(texts))
+    context = assemble(hits, budget=10_000, token_spans=_characters)
+    reply = search_reply(Answer(hits, ("kept",), context), max_chars)
+    assert len(reply.compact()) <= max_chars
+    assert all(record.text is None for record in reply.results)
+    shown = [record.citation for record in reply.results]
+    assert shown == [hit for hit in (f"[mfzq/{seq}]" for seq in range(len(texts))) if hit in reply.context]  # type: ignore[operator]
+    notes = ["kept", *_altered(texts[: len(shown)])]
+    if left := len(texts) - len(shown):
+        notes.append(f"{left} more passages did not fit into the context.")
+    assert [note for note in reply.notes if "cut short" not in note] == notes
+    whole = search_reply(Answer(hits, ("kept",), context), None)
+    assert whole.context == context.text
+    if len(whole.compact()) <= max_chars:
+        assert reply == whole
+    elif not left:
+        assert "The last passage of the context is cut short; get_source opens it whole." in reply.notes
+
+
+def test_an_empty_answer_is_its_notes() -> None:
+    reply = search_reply(Answer((), ("nothing",)), 1000)
+    assert reply.compact() == '{"results":[],"notes":["nothing"],"trust":"untrusted"}'
+
+
+@given(TEXTS, st.integers(1000, 4000), st.integers(0, 120), st.integers(0, 500), st.integers(0, 99))
+def test_a_source_reply_keeps_its_budget_and_says_where_to_go_on(
+    text: str, max_chars: int, headings: int, behind: int, start: int
+) -> None:
+    extract = _extract(text, start=start, behind=behind, headings=headings)
+    reply = source_reply(extract, max_chars)
+    assert len(reply.compact()) <= max_chars
+    assert reply.start == start
+    assert start < reply.end <= extract.end
+    assert reply.next_start == (None if reply.end == extract.source.length else reply.end)
+    assert all(chunk.start < reply.end for chunk in reply.chunks)
+    if reply.next_start:
+        rest = extract.source.length - reply.end
+        assert f"{rest} more characters; go on with start={reply.end}." in reply.notes
+    if len(reply.outline) < headings:
+        assert f"The outline shows {len(reply.outline)} of {headings} headings." in reply.notes
+
+
+@pytest.mark.parametrize("character", ["a", '"', "\n", "\x01", "😀"])
+def test_a_budget_is_not_wasted_on_a_text_that_must_be_cut(character: str) -> None:
+    reply = source_reply(_extract(character * 9000), 8000)
+    assert 0.8 * 8000 < len(reply.compact()) <= 8000
+
+
+def test_a_source_that_fits_is_replied_whole() -> None:
+    reply = source_reply(_extract("the text " * 20, headings=3), 3000)
+    assert json.loads(reply.compact()) == {
+        "id": "mfzq",
+        "uri": "refdesk://documents/mfzq",
+        "title": "The title",
+        "collection": "documents",
+        "mime_type": "text/markdown",
+        "indexed_at": "2026-01-02T03:04:05+00:00",
+        "metadata": {},
+        "length": 180,
+        "start": 0,
+        "end": 180,
+        "text": "the text " * 20,
+        "outline": [{"title": f"Heading {n}", "level": n + 1, "start": n} for n in range(3)],
+        "chunks": [
+            {"uri": f"refdesk://documents/mfzq/{n}", "start": 50 * n, "end": 50 * n + 50, "page": 1}
+            for n in range(4)
+        ],
+        "notes": [],
+        "trust": "untrusted",
+    }
+
+
+def test_the_outline_gives_way_before_the_text() -> None:
+    reply = source_reply(_extract("word " * 300, headings=MAX_OUTLINE + 20), 4000)
+    assert len(reply.text) == 1500
+    assert 0 < len(reply.outline) < MAX_OUTLINE
+    assert reply.notes == [f"The outline shows {len(reply.outline)} of {MAX_OUTLINE + 20} headings."]
+
+
+def test_endless_metadata_does_not_break_the_budget() -> None:
+    metadata = {"author": "O'Neill"} | {f"key {n}": "value " * 99 for n in range(200)}
+    hits = tuple(_hit("the text", seq, metadata=metadata, url="https://x/" + "y" * 9000) for seq in range(2))
+    reply = search_reply(Answer(hits), 5000)
+    assert len(reply.results) == 2
+    assert len(reply.compact()) <= 5000
+    assert reply.results[0].metadata["author"] == "O'Neill"
+    extract = replace(_extract("the text"), source=replace(SOURCE, metadata=metadata, length=8))
+    assert len(source_reply(extract, 2000).compact()) <= 2000

@@ -1,0 +1,272 @@
+"""Document text for a model: nothing hidden, and nothing that a renderer would fetch."""
+
+from __future__ import annotations
+
+import re
+import time
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from rag.search.reply.untrusted import MAX_LABEL_CHARS, disarmed, label
+
+RENDERERS = (MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False}), MarkdownIt("js-default"))
+URL = "http://evil.example/?q=1"
+FETCHING = [  # what a browser asks for, and what leads it elsewhere
+    f'<img src="{URL}">',
+    f"<IMG\nSRCSET='{URL} 2x' />",
+    f"<image href={URL}>",
+    f'<picture><source srcset="{URL}"></picture>',
+    f"<video poster={URL}></video>",
+    f"<audio autoplay src={URL}></audio>",
+    f'<input type="image" src="{URL}">',
+    f'<svg><use href="{URL}#a"/><image xlink:href="{URL}"/></svg>',
+    f'<p style="background: url({URL})">a</p>',
+    f'<https://a style="background:url({URL})">',
+    f"<style>@import url({URL}); p {{background: url({URL})}}</style>",
+    f"<iframe src={URL}></iframe>",
+    f"<object data={URL}></object>",
+    f"<embed src={URL}>",
+    f"<link rel=stylesheet href={URL}>",
+    f"<script src={URL}></script>",
+    f'<meta http-equiv="refresh" content="0;url={URL}">',
+    f"<base href={URL}>",
+    f"<form action={URL}><button autofocus>a</button></form>",
+    f"<body background={URL}>",
+    f"<table background='{URL}'>",
+    f"<x-a onfocus=fetch('{URL}') autofocus tabindex=1>",
+    f"<!-- --><img src={URL}>",
+    f"<![CDATA[<img src={URL}>]]>",
+    f"<?xml-stylesheet href='{URL}'?>",
+    f"<!DOCTYPE html SYSTEM '{URL}'>",
+    f"</p><img src={URL}",
+]
+PIECES = [
+    *("!", "[", "]", "(", ")", "<", ">", "\\", "`", "*", "a", " ", "\n", "\n\n", "\r", "\t", '"'),
+    *("```", "~~~", "````", "\n```\n", "\n~~~\n", "\n``` x\n", "- ", "> ", "1. ", "   ", "    "),
+    *(URL, f"]({URL})", f"![a]({URL})", "![r]", "![r][]", f"\n[r]: {URL}\n", f"<{URL}>", "]:", "\n["),
+    *(f"<img alt='!' src={URL}", "<IMG", "<image ", "<div>", "</div>", "<!--", "-->", "img ", "/", "?"),
+    *("\u200b", "\u200d", "\ufe0f", "\u2028", "\x0b", "\x85", "\U000e0041", "☺", "می", "&lt;"),
+    *FETCHING,
+]
+PIECE_TEXTS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
+
+
+WORDS = "p|a|h[1-6]|ul|ol|li|blockquote|pre|code|em|strong|hr|br|table|thead|tbody|tr|th|td|s"
+OTHER_TAGS = re.compile(rf"<(?!/?(?:{WORDS})[\s/>])")
+
+
+class Tags(HTMLParser):
+    """The markup that a browser would see in a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 its parent's
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.seen.append(tag)
+
+    def handle_comment(self, data: str) -> None:
+        self.seen.append(data)
+
+    def handle_decl(self, decl: str) -> None:
+        self.seen.append(decl)
+
+    def handle_pi(self, data: str) -> None:
+        self.seen.append(data)
+
+    def unknown_decl(self, data: str) -> None:
+        self.seen.append(data)
+
+
+def _fetched(text: str) -> list[str]:
+    """The markup in a text as a browser has it, and renderers' pages that aren't just words and links."""
+    pages = [renderer.render(text) for renderer in RENDERERS]
+    return [*Tags(text).seen, *(page for page in pages if OTHER_TAGS.search(page))]
+
+
+def _references(text: str) -> dict[str, object]:
+    """What a Markdown text says that names mean."""
+    env: dict[str, dict[str, object]] = {}
+    RENDERERS[0].parse(text, env)
+    return env.get("references", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("![a map](http://x/y.png)", "! [a map](http://x/y.png)"),
+        ("![a [nested] map](x(1).png)", "! [a [nested] map](x(1).png)"),
+        ("![a map][ref] and ![b][]", "! [a map][ref] and ! [b][]"),
+        (f"![ref]\n\n[ref]: {URL}", f"! [ref]\n\n[ref] : {URL}"),
+        ('<img src="x.png" alt="a map">', '< img src="x.png" alt="a map">'),
+        ("<IMG\nSRC=x.png />", "< IMG\nSRC=x.png />"),
+        ("[![logo](x.png)](http://x)", "[! [logo](x.png)](http://x)"),
+        ("```\n![a](b)\n```", "```\n! [a](b)\n```"),
+        ("<\u200biframe\ufe01 src=x>a\u202e</iframe>", "< iframe src=x>a< /iframe>"),
+        ("a\u2028b\u2029c\x85d\re", "a\nb\nc\nd\ne"),
+    ],
+)
+def test_markup_that_fetches_is_shown_as_its_source(text: str, expected: str) -> None:
+    assert disarmed(text) == expected
+    assert not _fetched(disarmed(text))
+
+
+@pytest.mark.parametrize("text", FETCHING)
+def test_nothing_that_fetches_is_left_and_a_person_can_still_read_it(text: str) -> None:
+    assert _fetched(text)
+    for around in ("{}", "a {} b", "```html\n{}\n```", "> - {}", "    {}", "<div>\n{}"):
+        whole = around.format(text)
+        assert not _fetched(disarmed(whole))
+        assert disarmed(whole).replace("< ", "<").replace("! [", "![") == whole
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no images",
+        "a < b and b > c, a <= b << 1 <- 2 <3",
+        "[a link](http://x) and [another][r]",
+        "Wow! [a](b)",
+        "if x[0]: y = z[1:2][i]: pass\nlet v: Vec[int]: a",
+        "see [1], [2]: both",
+        "👩‍⚕️ می‌خواهم",
+    ],
+)
+def test_what_fetches_nothing_stays_byte_for_byte(text: str) -> None:
+    assert disarmed(text) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("#![feature(test)]\nlet v = vec![1];", "#! [feature(test)]\nlet v = vec! [1];"),
+        ("if (![1, 2].includes(x)) {}", "if (! [1, 2].includes(x)) {}"),
+        ("std::vector<std::pair<int,int>> v;", "std::vector< std::pair< int,int>> v;"),
+        ("cat <<EOF", "cat << EOF"),
+        ("if a<b:", "if a< b:"),
+    ],
+)
+def test_code_means_the_same_with_its_blanks(code: str, expected: str) -> None:
+    assert disarmed(code) == expected
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        f"[r]: {URL}",
+        f"  [r]: <{URL}> 'title'",
+        f"> [r]:\n> {URL}",
+        f"1. - [r]: {URL}",
+        f"[a\nr]: {URL}",
+        rf"[a\]r]: {URL}",
+        f"\t> [r]: {URL}",
+        f"+ * [r]: {URL}\n[s]: {URL}",
+        f"[a[r]: {URL}",
+    ],
+)
+def test_what_a_name_means_is_not_said_in_one_passage_for_another(definition: str) -> None:
+    assert not _references(disarmed(definition))
+    assert "] :" in disarmed(definition)
+    assert not _fetched(f"![r]\n\n{disarmed(definition)}".replace("![", "! ["))
+
+
+@given(PIECE_TEXTS, PIECE_TEXTS)
+def test_two_texts_beside_each_other_fetch_nothing_either(one: str, other: str) -> None:
+    both = f"{disarmed(one)}\n\n{disarmed(other)}"
+    assert not _fetched(both)
+    assert not _references(both)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"![a [b [c]] d]({URL})",
+        rf"![a\[b]({URL})",
+        f"![a]({URL} 'un)bal(anced')",
+        f"![a](<{URL}>)",
+        f"![`]`]({URL})",
+        f"![a\nb]({URL})",
+        f"!![a](b)({URL})",
+        f"!<img alt='x'>({URL})",
+        f"!!!![a](b)(c)({URL})",
+        f"![a [b [c]] d][r]\n\n[r]: {URL}",
+        f"> ![r]\n\n> [r]: {URL}",
+        f"<img alt='>' src={URL}>",
+        f"<img src={URL} ",
+    ],
+)
+def test_an_image_in_disguise_is_none_any_more(text: str) -> None:
+    assert not _fetched(disarmed(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```x```\n{}\n```b```",
+        "~~~\ncode\n```\n~~~\n{}\n~~~\n",
+        "````\n```\n````\n{}\n```\n",
+        "```\n``` x\nmore\n```\n{}\n```",
+        "<!--\n```\n-->\n{}\n```\n",
+        "<div>\n```\n\n```\n{}\n```",
+        "1. item\n\n   ```\n{}\n   ```\n",
+        "> ```\n{}\n```\n\n",
+        "<img src=x\n```\n{}\n```\n",
+        "<!--\n![a](\n-->\n)\n```\n{}\n```\n",
+        "a\rb\rc\r\n```\n```\n{}\n\n```\n```\n",
+    ],
+)
+@pytest.mark.parametrize("image", [f"![a]({URL})", f"<img src='{URL}'>"])
+def test_what_only_looks_like_a_fence_protects_no_image(text: str, image: str) -> None:
+    assert not _fetched(disarmed(text.format(image)))
+
+
+@given(PIECE_TEXTS)
+def test_no_text_makes_a_renderer_fetch_anything(text: str) -> None:
+    assert not _fetched(disarmed(text))
+
+
+@given(st.one_of(PIECE_TEXTS, st.text()))
+def test_what_is_clean_stays_clean(text: str) -> None:
+    once = disarmed(text)
+    assert disarmed(once) == once
+    assert not _fetched(label(text))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("!", "![", "<img ", "![a](", "![[a]", "![a](x", "!<img", "```a\n![x](y)\n", "]:![", "<a", "<"),
+        *("[a]:\n", "[\n", "[", "> ", "1.", "\\[", "\ufe01", "می\u200c"),
+    ],
+)
+def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
+    for text in (piece * (100_000 // len(piece)), piece * (100_000 // len(piece)) + "]:"):
+        began = time.perf_counter()
+        disarmed(text)
+        assert time.perf_counter() - began < 1  # it takes some 10 ms; were it quadratic, minutes
+    assert len(label(text)) <= MAX_LABEL_CHARS
+
+
+@given(st.text(max_size=400))
+def test_a_label_is_one_printable_line_of_bounded_length(text: str) -> None:
+    line = label(text)
+    assert len(line) <= MAX_LABEL_CHARS
+    assert line.replace("\u200c", "").replace("\u200d", "").isprintable()
+    assert line == " ".join(line.split())
+
+
+def test_a_label_keeps_its_words_and_shows_that_it_was_cut() -> None:
+    assert label("  Häder \n\t 'one'\x1b[31m 😀 ") == "Häder 'one'[31m 😀"
+    assert label("x" * 500) == "x" * (MAX_LABEL_CHARS - 1) + "…"
+    assert label("![logo](http://x) Title") == "! [logo](http://x) Title"
+    assert label("👩‍⚕️ می‌خواهم\ufe01\U000e0041") == "👩‍⚕️ می‌خواهم"

@@ -1,0 +1,436 @@
+"""What is shown around a hit: the chunks beside it, or its section."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, pairwise, product
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.answers import Hit
+from rag.config.profiles import ParentStage
+from rag.corpus import Access, Chunk, Heading, Principal
+from rag.errors import ConfigurationError
+from rag.search.source import Span
+from rag.search.stages.expand import in_sections, section_around, united, with_neighbors
+from rag.search.view import View
+from rag.store.reader import CollectionReader, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rag.corpus import Source
+    from tests.search.conftest import Shelf
+
+BOB = Principal("default", "bob")
+NOT_BOB = Access("tenant", frozenset(), frozenset({"user:bob"}))
+NUMBERS = ["zero", "one", "two", "three", "four", "five", "six"]
+BOOK = [
+    *("preface", "# Time", "about time", "## Clocks", "of clocks", "### Towers", "in towers"),
+    *("## Dials", "of dials", "# Space", "about space"),
+]
+LEVELS = {1: 1, 3: 2, 5: 3, 7: 2, 9: 1}
+"""Which paragraphs of the book are headings, and of which level."""
+
+either = pytest.mark.parametrize("stage", ["neighbors", "parent"])
+
+
+async def _put(
+    shelf: Shelf,
+    name: str,
+    paragraphs: Sequence[str],
+    levels: Mapping[int, int] | None = None,
+    **details: object,
+) -> Source:
+    """Store a source with these paragraphs as its chunks, and as headings those that have a level."""
+    async with await shelf.small.writing(shelf.data) as writer:
+        item = shelf.small.new_source(writer, name, *paragraphs, **details)
+        outline = [
+            Heading(paragraphs[place], level, item.passages[place].start)
+            for place, level in (levels or {}).items()
+        ]
+        await writer.replace([replace(item, outline=tuple(outline))])
+        source: Source = item.source
+        return source
+
+
+async def _views(shelf: Shelf, principal: Principal = BOB) -> dict[str, View]:
+    reader = Reader(shelf.data, timeout_seconds=15)
+    collections = await reader.collections(principal.tenant)
+    return {one.name: View(await reader.open(one), principal) for one in collections}
+
+
+async def _hits(views: Mapping[str, View], *wanted: tuple[Source, int]) -> list[Hit]:
+    """The chunks with these numbers as hits, the best first."""
+    hits = []
+    for place, (source, seq) in enumerate(wanted):
+        view = views[source.collection]
+        stored = (await view.table.sources([source.id]))[source.id]
+        (chunk,) = await view.table.between(stored, seq, seq, view.where)
+        hits.append(Hit(chunk, stored.source, 1 - place / 100, 0.5))
+    return hits
+
+
+async def _expanded(
+    hits: Sequence[Hit],
+    views: Mapping[str, View],
+    stage: str = "neighbors",
+    *,
+    count: int = 1,
+    max_chars: int = 4000,
+) -> list[Hit]:
+    """What the stage makes of the hits; all excerpts are word for word what stands there."""
+    if stage == "neighbors":
+        expanded = await with_neighbors(hits, count, views)
+    else:
+        expanded, _ = await in_sections(hits, ParentStage(stage="parent", max_chars=max_chars), views)
+    for hit in expanded:
+        found = await views[hit.source.collection].table.text(hit.source.id)
+        assert found
+        assert all(found[2][one.start : one.end] == one.text for one in hit.excerpts)
+    return expanded
+
+
+def _texts(hits: Sequence[Hit]) -> list[str]:
+    return [hit.text.replace("\n\n", " ") for hit in hits]
+
+
+@pytest.mark.anyio
+async def test_a_hit_is_shown_with_as_many_chunks_before_and_after_as_are_asked_for(shelf: Shelf) -> None:
+    source = await _put(shelf, "a", NUMBERS)
+    views = await _views(shelf)
+    for seq, count, shown in [
+        (3, 0, "three"),
+        (3, 1, "two three four"),
+        (3, 2, "one two three four five"),
+        (0, 2, "zero one two"),
+        (6, 1, "five six"),
+        (3, 5, " ".join(NUMBERS)),
+    ]:
+        hits = await _hits(views, (source, seq))
+        expanded = await _expanded(hits, views, count=count)
+        assert _texts(expanded) == [shown]
+        assert [replace(one, excerpts=()) for one in expanded] == hits
+
+
+@pytest.mark.anyio
+async def test_each_run_of_chunks_that_are_shown_is_one_hit_the_best_of_those_in_it(shelf: Shelf) -> None:
+    source = await _put(shelf, "a", NUMBERS)
+    views = await _views(shelf)
+    all_ = await _hits(views, *((source, seq) for seq in range(7)))
+    for chosen, count in product(combinations(all_, 3), (0, 1)):
+        near = [any(abs(seq - hit.chunk.seq) <= count for hit in chosen) for seq in range(7)]
+        words = [word if shown else "|" for word, shown in zip(NUMBERS, near, strict=True)]
+        expanded = await _expanded(chosen[::-1], views, count=count)
+        runs = [run.strip() for run in " ".join(words).split("|")]
+        assert sorted(_texts(expanded)) == sorted(filter(None, runs))
+        for one in expanded:
+            best = [hit for hit in chosen if hit.chunk.text in one.text.split()][-1]
+            assert (one.chunk, one.score) == (best.chunk, best.score)
+
+
+@pytest.mark.anyio
+async def test_the_order_stays_and_hits_of_two_sources_never_become_one(shelf: Shelf) -> None:
+    a, b = await _put(shelf, "a", NUMBERS), await _put(shelf, "b", NUMBERS)
+    views = await _views(shelf)
+    hits = await _hits(views, (a, 6), (b, 1), (a, 0), (a, 5), (b, 2))
+    expanded = await _expanded(hits, views)
+    assert _texts(expanded) == ["four five six", "zero one two three", "zero one"]
+    assert [hit.chunk for hit in expanded] == [hit.chunk for hit in hits[:3]]
+    assert await _expanded([], views) == []
+
+
+@pytest.mark.anyio
+async def test_a_source_is_read_once_however_many_hits_it_has(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = await _put(shelf, "a", NUMBERS), await _put(shelf, "b", NUMBERS)
+    views = await _views(shelf)
+    hits = await _hits(views, (a, 0), (b, 0), (a, 6))
+    text, read = CollectionReader.text, list[str]()
+
+    async def counted(table: CollectionReader, source_id: str) -> object:
+        read.append(source_id)
+        return await text(table, source_id)
+
+    monkeypatch.setattr(CollectionReader, "text", counted)
+    assert len(await with_neighbors(hits, 1, views)) == 3
+    assert sorted(read) == sorted([a.id, b.id])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("seq", "shown"),
+    [
+        (2, BOOK[1:9]),
+        (3, BOOK[3:7]),
+        (4, BOOK[3:7]),
+        (6, BOOK[5:7]),
+        (8, BOOK[7:9]),
+        (9, BOOK[9:]),
+        (10, BOOK[9:]),
+    ],
+)
+async def test_a_hit_is_shown_in_the_section_of_the_last_heading_before_it(
+    shelf: Shelf, seq: int, shown: list[str]
+) -> None:
+    views = {"documents": await _book(shelf)}
+    hits = await _hits(views, (await _source(views), seq))
+    assert _texts(await _expanded(hits, views, "parent")) == [" ".join(shown)]
+
+
+async def _book(shelf: Shelf) -> View:
+    await _put(shelf, "book", BOOK, LEVELS)
+    return (await _views(shelf))["documents"]
+
+
+async def _source(views: Mapping[str, View]) -> Source:
+    (source,) = await views["documents"].table.listing()
+    return source
+
+
+@pytest.mark.anyio
+async def test_hits_in_sections_that_hold_one_another_become_one_and_others_do_not(shelf: Shelf) -> None:
+    views = {"documents": await _book(shelf)}
+    source = await _source(views)
+    hits = await _hits(views, (source, 6), (source, 8), (source, 4), (source, 10))
+    expanded = await _expanded(hits, views, "parent")
+    assert [hit.chunk.text for hit in expanded] == ["in towers", "of dials", "about space"]
+    assert _texts(expanded) == [" ".join(BOOK[3:7]), " ".join(BOOK[7:9]), " ".join(BOOK[9:])]
+
+
+@pytest.mark.anyio
+async def test_of_a_long_section_so_much_is_shown_around_the_chunk_as_may_be(shelf: Shelf) -> None:
+    words = [f"word{number}" for number in range(300)]
+    source = await _put(shelf, "a", words, {0: 1})
+    views = await _views(shelf)
+    for seq in (0, 1, 150, 299):
+        (hit,) = await _expanded(await _hits(views, (source, seq)), views, "parent", max_chars=200)
+        (excerpt,) = hit.excerpts
+        assert 160 <= len(excerpt.text) <= 200
+        assert set(excerpt.text.split()) <= set(words)
+        assert excerpt.start <= hit.chunk.start < hit.chunk.end <= excerpt.end
+        if seq == 150:
+            assert abs((hit.chunk.start - excerpt.start) - (excerpt.end - hit.chunk.end)) < 20
+    hits = await _hits(views, (source, 200), (source, 150), (source, 155), (source, 160))
+    expanded = await _expanded(hits, views, "parent", max_chars=200)
+    assert [hit.chunk.text for hit in expanded] == ["word200", "word150"]
+    assert {"word150", "word155", "word160"} <= set(expanded[1].text.split())
+
+
+@pytest.mark.anyio
+async def test_of_a_chunk_longer_than_may_be_shown_the_beginning_is(shelf: Shelf) -> None:
+    long = " ".join(f"word{number}" for number in range(100))
+    source = await _put(shelf, "a", ["head", long, "tail"], {0: 1})
+    views = await _views(shelf)
+    (hit,) = await _expanded(await _hits(views, (source, 1)), views, "parent", max_chars=200)
+    assert long.startswith(hit.text)
+    assert 160 <= len(hit.text) <= 200
+
+
+@pytest.mark.anyio
+async def test_a_hit_before_every_heading_stays_as_it_is_and_one_warning_says_for_how_many(
+    shelf: Shelf,
+) -> None:
+    await _book(shelf)
+    bare = await _put(shelf, "bare", NUMBERS)
+    views = await _views(shelf)
+    (book,) = [one for one in await views["documents"].table.listing() if one.id != bare.id]
+    hits = await _hits(views, (bare, 3), (book, 0), (book, 8), (bare, 4))
+    hits[0] = (await with_neighbors(hits[:1], 1, views))[0]
+
+    async def done(missing: Literal["warn", "ignore", "error"]) -> tuple[list[Hit], list[str]]:
+        return await in_sections(hits, ParentStage(stage="parent", missing=missing), views)
+
+    expanded, warnings = await done("warn")
+    assert [*expanded[:2], expanded[3]] == [*hits[:2], hits[3]]
+    assert _texts(expanded) == ["two three four", "preface", "## Dials of dials", "four"]
+    assert warnings == ["3 passages stand under no heading and are shown without a section around them."]
+    assert await done("ignore") == (expanded, [])
+    with pytest.raises(ConfigurationError, match=f"{bare.id}/3 stands under no heading"):
+        await done("error")
+    stage = ParentStage(stage="parent", missing="error")
+    assert (await in_sections(hits[2:3], stage, views)) == (expanded[2:3], [])
+    assert (await in_sections(hits[2:3], ParentStage(stage="parent"), views))[1] == []
+
+
+@pytest.mark.anyio
+async def test_excerpts_of_a_stage_before_are_replaced(shelf: Shelf) -> None:
+    views = {"documents": await _book(shelf)}
+    hits = await _hits(views, (await _source(views), 8))
+    near = await _expanded(hits, views, count=3)
+    assert _texts(near) == [" ".join(BOOK[5:])]
+    assert _texts(await _expanded(near, views, "parent")) == ["## Dials of dials"]
+    assert await _expanded(await _expanded(hits, views, "parent"), views, count=3) == near
+
+
+@either
+@pytest.mark.anyio
+async def test_a_hit_is_dropped_if_its_source_is_denied_or_removed_after_it_was_found(
+    shelf: Shelf, stage: str
+) -> None:
+    denied, removed, open_ = [await _put(shelf, name, NUMBERS, {0: 1}) for name in ("a", "b", "c")]
+    views = await _views(shelf)
+    hits = await _hits(views, (denied, 3), (removed, 3), (open_, 3))
+    assert len(await _expanded(hits, views, stage)) == 3
+    async with await shelf.small.writing(shelf.data) as writer:
+        await writer.set_access({denied.id: NOT_BOB})
+        await writer.remove([removed.id])
+    expanded = await _expanded(hits, views, stage)
+    assert [hit.chunk.id for hit in expanded] == [f"{open_.id}/3"]
+    assert expanded[0].excerpts
+    anybody = await _views(shelf, Principal("default"))
+    assert [hit.source.id for hit in await _expanded(hits, anybody, stage)] == [denied.id, open_.id]
+
+
+@either
+@pytest.mark.anyio
+async def test_a_hit_is_dropped_if_the_request_leaves_its_source_out(shelf: Shelf, stage: str) -> None:
+    out, in_ = [await _put(shelf, name, NUMBERS, {0: 1}) for name in ("a", "b")]
+    views = await _views(shelf)
+    hits = await _hits(views, (out, 3), (in_, 3))
+    for narrower in ({"sources": (in_.id,)}, {"exclude_sources": (out.id,)}):
+        narrow = {name: replace(view, **narrower) for name, view in views.items()}  # type: ignore[arg-type]  # one of two
+        expanded = await _expanded(hits, narrow, stage)
+        assert [hit.source.id for hit in expanded] == [in_.id]
+        assert expanded[0].excerpts
+
+
+@either
+@pytest.mark.anyio
+async def test_nothing_of_another_tenant_is_shown_even_under_the_same_id(shelf: Shelf, stage: str) -> None:
+    ours = await _put(shelf, "a", NUMBERS, {0: 1})
+    async with await shelf.small.writing(shelf.data, "elsewhere") as writer:
+        same = shelf.small.new_source(writer, "a", *(f"their {word}" for word in NUMBERS), id_=ours.id)
+        alone = shelf.small.new_source(writer, "b", *NUMBERS)
+        await writer.replace([same, alone])
+    views, theirs = await _views(shelf), await _views(shelf, Principal("elsewhere"))
+    hits = await _hits(views, (ours, 3))
+    foreign = await _hits(theirs, (same.source, 3), (alone.source, 3))
+    (mine,) = await _expanded([*hits, foreign[1]], views, stage)
+    assert mine.chunk.id == hits[0].chunk.id
+    assert "their" not in mine.text
+    assert mine.excerpts
+    assert all(hit.excerpts for hit in await _expanded(foreign, theirs, stage))
+    assert await _expanded(foreign, views, stage) == foreign[:1]  # as if its source had been replaced
+
+
+@either
+@pytest.mark.anyio
+async def test_a_hit_stays_as_it_is_where_its_source_has_another_text_by_now(
+    shelf: Shelf, stage: str
+) -> None:
+    old, kept = [await _put(shelf, name, NUMBERS, {0: 1}) for name in ("a", "b")]
+    views = await _views(shelf)
+    hits = await _hits(views, (old, 3), (kept, 3), (old, 4))
+    await _put(shelf, "a", ["longer than before", *NUMBERS], {0: 1})
+    expanded = await _expanded(hits, views, stage)
+    assert [hit.chunk for hit in expanded] == [hit.chunk for hit in hits]
+    assert [expanded[0], expanded[2]] == [hits[0], hits[2]]
+    assert expanded[1].excerpts
+
+
+@pytest.mark.anyio
+async def test_a_hit_stays_as_it_is_where_the_same_text_is_cut_in_other_chunks_by_now(shelf: Shelf) -> None:
+    source = await _put(shelf, "a", [*NUMBERS[:4], "four\n\nfive", "six"])
+    views = await _views(shelf)
+    hits = await _hits(views, (source, 5), (source, 4), (source, 0))
+    await _put(shelf, "a", NUMBERS)
+    expanded = await _expanded(hits, views)
+    assert expanded[:2] == hits[:2]
+    assert _texts(expanded) == ["six", "four five", "zero one"]
+
+
+@pytest.mark.anyio
+async def test_a_hit_stays_as_it_is_where_its_source_is_replaced_between_two_reads(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, kept = await _put(shelf, "a", NUMBERS), await _put(shelf, "b", NUMBERS)
+    views = await _views(shelf)
+    hits = await _hits(views, (old, 3), (kept, 3))
+    text = CollectionReader.text
+
+    async def overtaken(table: CollectionReader, source_id: str) -> object:
+        found = await text(table, source_id)
+        if source_id == old.id:
+            await _put(shelf, "a", NUMBERS)
+        return found
+
+    monkeypatch.setattr(CollectionReader, "text", overtaken)
+    expanded = await with_neighbors(hits, 1, views)
+    assert expanded[0] == hits[0]
+    assert _texts(expanded) == ["three", "two three four"]
+
+
+@pytest.mark.anyio
+async def test_nothing_is_added_to_a_hit_whose_source_is_denied_between_two_reads(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied, open_ = [await _put(shelf, name, NUMBERS) for name in ("a", "b")]
+    views = await _views(shelf)
+    hits = await _hits(views, (denied, 3), (open_, 3))
+    text = CollectionReader.text
+
+    async def overtaken(table: CollectionReader, source_id: str) -> object:
+        found = await text(table, source_id)
+        if source_id == denied.id:
+            async with await shelf.small.writing(shelf.data) as writer:
+                await writer.set_access({denied.id: NOT_BOB})
+        return found
+
+    monkeypatch.setattr(CollectionReader, "text", overtaken)
+    assert _texts(await with_neighbors(hits, 1, views)) == ["three", "two three four"]
+    assert _texts(await with_neighbors(hits, 1, views)) == ["two three four"]
+
+
+def _chunk(start: int, end: int) -> Chunk:
+    return Chunk("a/0", "a", 0, start, end, "")
+
+
+@pytest.mark.parametrize(
+    ("chunk", "expected"),
+    [
+        ((5, 10), (0, 100)),
+        ((20, 25), (20, 60)),
+        ((30, 40), (20, 60)),
+        ((45, 50), (40, 60)),
+        ((70, 80), (60, 100)),
+    ],
+)
+def test_a_section_ends_at_the_next_heading_of_its_level_or_a_higher_one(
+    chunk: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    outline = [Heading("", level, start) for start, level in [(0, 1), (20, 2), (40, 3), (60, 2)]]
+    assert section_around(_chunk(*chunk), outline, 100) == Span(*expected)
+    assert section_around(_chunk(*chunk), [], 100) is None
+
+
+def test_a_section_holds_all_of_a_chunk_that_reaches_over_headings() -> None:
+    outline = [Heading("", 2, start) for start in (0, 20, 40, 60)]
+    assert section_around(_chunk(10, 45), outline, 100) == Span(0, 60)
+    assert section_around(_chunk(10, 40), outline, 100) == Span(0, 40)
+
+
+def test_a_higher_heading_ends_a_section() -> None:
+    outline = [Heading("", 3, 0), Heading("", 1, 20)]
+    assert section_around(_chunk(0, 10), outline, 100) == Span(0, 20)
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(1, 9)).map(lambda at: Span(at[0], at[0] + at[1])), max_size=12
+)
+
+
+@given(SPANS)
+def test_united_spans_hold_the_same_places_and_stand_apart(spans: list[Span]) -> None:
+    whole = united(spans)
+    assert _places(whole) == _places(spans)
+    assert all(one.end < after.start for one, after in pairwise(whole))
+    assert united(reversed(spans)) == whole
+
+
+def _places(spans: Sequence[Span]) -> set[int]:
+    return {place for span in spans for place in range(span.start, span.end)}

@@ -1,0 +1,107 @@
+"""What profiles do with the passages that were found."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import Answer, SearchRequest
+from rag.corpus import Principal
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+ME = Principal("default")
+NOW = datetime.now(UTC)
+
+
+async def _asked(shelf: Shelf, query: str, *stages: dict[str, Any], limit: int = 8) -> Answer:
+    desk = shelf.desk(profiles={"staged": {"stages": stages}}, limit=limit)
+    answer = await desk.search(ME, SearchRequest(query, profile="staged"))
+    assert [stage.name for stage in answer.stages][-len(stages) :] == [one["stage"] for one in stages]
+    return answer
+
+
+def _texts(answer: Answer) -> list[str]:
+    return [hit.chunk.text for hit in answer.hits]
+
+
+def _titles(answer: Answer) -> list[str]:
+    return [hit.source.title for hit in answer.hits]
+
+
+async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: Shelf) -> None:
+    await shelf.put("old", "pendulum clock", date=NOW - timedelta(days=4000))
+    await shelf.put("new", "pendulum clock of wood", date=NOW - timedelta(days=1))
+    await shelf.put("undated", "pendulum clock with a bell")
+    assert _titles(await shelf.search("pendulum clock"))[0] == "old"
+    for missing, expected in [("ignore", ["undated", "new", "old"]), ("penalize", ["new", "old", "undated"])]:
+        stage = {"stage": "recency", "half_life_days": 30, "weight": 0.9, "missing": missing}
+        answer = await _asked(shelf, "pendulum clock", stage)
+        assert sorted(_titles(answer)) == sorted(expected)
+        assert _titles(answer).index("new") < _titles(answer).index("old")
+        assert (_titles(answer).index("undated") == 2) == (missing == "penalize")
+        assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
+    with pytest.raises(ConfigurationError, match="has no date to rank it by"):
+        await _asked(shelf, "pendulum clock", {"stage": "recency", "missing": "error"})
+
+
+async def test_a_passage_that_repeats_a_better_one_makes_room_for_another(shelf: Shelf) -> None:
+    said = "the pendulum clock swings"
+    for name in ("a", "b", "c"):
+        await shelf.put(name, said)
+    await shelf.put("d", "the pendulum of Foucault")
+    assert _texts(await shelf.search("pendulum clock", limit=2)) == [said, said]
+    answer = await _asked(shelf, "pendulum clock", {"stage": "dedupe"}, limit=2)
+    assert _texts(answer) == [said, "the pendulum of Foucault"]
+    assert not answer.notes
+    answer = await _asked(shelf, "pendulum clock", {"stage": "dedupe"}, limit=3)
+    assert _texts(answer) == [said, "the pendulum of Foucault"]
+    assert answer.notes == ("2 more passages repeat these or come from the same documents.",)
+
+
+@pytest.mark.parametrize("by", ["vectors", "words"])
+async def test_what_says_something_else_comes_before_what_says_the_same(shelf: Shelf, by: str) -> None:
+    await shelf.put("a", "pendulum clock tower bell", "pendulum clock tower bells", "pendulum sand")
+    assert _texts(await shelf.search("pendulum clock tower"))[2] == "pendulum sand"
+    stage = {"stage": "diversify", "lambda": 0.3, "by": by}
+    assert _texts(await _asked(shelf, "pendulum clock tower", stage))[1] == "pendulum sand"
+    stage = {"stage": "diversify", "lambda": 1, "by": by}
+    assert (await _asked(shelf, "pendulum clock tower", stage)).hits == (
+        await shelf.search("pendulum clock tower")
+    ).hits
+
+
+async def test_a_source_takes_no_more_places_than_it_may(shelf: Shelf) -> None:
+    await shelf.put("a", *(f"pendulum clock number{number}" for number in range(9)))
+    await shelf.put("b", "a clock of water", "a dial for the sun")
+    assert _titles(await shelf.search("pendulum clock", limit=4)) == ["a"] * 4
+    stage = {"stage": "diversify", "lambda": 1, "per_source": 2}
+    answer = await _asked(shelf, "pendulum clock", stage, limit=4)
+    assert _titles(answer) == ["a", "a", "b", "b"]
+
+
+async def test_stages_run_in_their_order_and_the_limit_comes_last(shelf: Shelf) -> None:
+    said = "the pendulum clock swings to and fro in the tall tower of the old town"
+    await shelf.put("old", said, date=NOW - timedelta(days=900))
+    await shelf.put("new", f"{said} by the river and the sea", date=NOW)
+    recency = {"stage": "recency", "half_life_days": 30, "weight": 1}
+    dedupe = {"stage": "dedupe", "threshold": 0.6}
+    assert _titles(await shelf.search(said)) == ["old", "new"]
+    assert _titles(await _asked(shelf, said, recency, limit=1)) == ["new"]
+    assert _titles(await _asked(shelf, said, recency, dedupe)) == ["new"]
+    assert _titles(await _asked(shelf, said, dedupe, recency)) == ["old"]
+
+
+async def test_stages_have_nothing_to_do_where_nothing_is_found(shelf: Shelf) -> None:
+    await shelf.put("a", "pendulum clock")
+    every = [{"stage": name} for name in ("recency", "dedupe", "diversify")]
+    desk = shelf.desk(stages=every)
+    answer = await desk.search(ME, SearchRequest("sand", mode="sparse"))
+    assert not answer.hits
+    assert "use other words" in answer.notes[0]

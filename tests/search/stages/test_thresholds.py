@@ -1,0 +1,137 @@
+"""What is too unlike the query to be shown, or to answer from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import sqrt
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.answers import Hit, Mode, SearchRequest
+from rag.config.profiles import ThresholdSettings
+from rag.corpus import Chunk, Distance, Principal, Source
+from rag.search.stages.thresholds import UNGROUNDED, distance, is_weak, near_enough
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.search.conftest import Shelf
+
+ME = Principal("default")
+METRICS: tuple[Distance, ...] = get_args(Distance)
+SOURCE = Source("s", "cosine", "file:///s", "S", "text/plain", "d", 1, 1, datetime(2026, 1, 1, tzinfo=UTC))
+BY_NAME: dict[str, Distance] = {metric: metric for metric in METRICS}
+SIMILARITIES = st.lists(st.floats(-1, 1), max_size=8)
+
+
+def _hits(similarities: Sequence[float], metric: Distance = "cosine") -> list[Hit]:
+    source = replace(SOURCE, collection=metric)
+    return [Hit(Chunk(f"s/{n}", "s", n, 0, 1, "x"), source, 0.5, one) for n, one in enumerate(similarities)]
+
+
+def _kept(similarities: Sequence[float], metric: Distance = "cosine", **thresholds: float) -> list[float]:
+    given_ = ThresholdSettings.model_validate(thresholds)
+    return [hit.similarity for hit in near_enough(_hits(similarities, metric), given_, BY_NAME)]
+
+
+def test_distances_are_what_one_computes_by_hand() -> None:
+    assert [distance(one, "cosine") for one in (1, 0.25, -1)] == [0, 0.75, 2]
+    assert [distance(one, "dot") for one in (1, 0.25, -1)] == [0, 0.75, 2]
+    assert [distance(one, "euclidean") for one in (1, 0.5, -1)] == [0, 1, 2]
+    assert distance(1.0000001, "euclidean") == 0
+
+
+def test_each_threshold_leaves_out_what_is_beyond_it() -> None:
+    likes = [0.9, 0.2, 0.8, 0.7]
+    assert _kept(likes) == likes
+    assert _kept(likes, min_similarity=0.75) == [0.9, 0.8]
+    assert _kept(likes, max_distance=0.25) == [0.9, 0.8]
+    assert _kept(likes, "euclidean", max_distance=sqrt(2 - 2 * 0.75)) == [0.9, 0.8]
+    assert _kept([0.5, 0.45, 0.3], percentage_distance=20) == [0.5, 0.45]
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0.45, [0.6, 0.55]), (0.9, [0.6, 0.55, 0.5])])
+def test_of_two_distances_the_smaller_counts(most: float, kept: list[float]) -> None:
+    assert _kept([0.6, 0.55, 0.5, 0.2], max_distance=most, percentage_distance=30) == kept
+
+
+@given(SIMILARITIES, st.floats(0, 1000), st.sampled_from(METRICS))
+def test_the_nearest_is_never_too_far_from_itself(
+    similarities: list[float], percentage: float, metric: Distance
+) -> None:
+    kept = _kept(similarities, metric, percentage_distance=percentage)
+    assert max(kept, default=None) == max(similarities, default=None)
+
+
+@given(SIMILARITIES, st.floats(-1, 1), st.floats(0, 2), st.floats(0, 1000), st.sampled_from(METRICS))
+def test_thresholds_together_keep_what_each_keeps(
+    similarities: list[float], least: float, most: float, percentage: float, metric: Distance
+) -> None:
+    thresholds = {"min_similarity": least, "max_distance": most, "percentage_distance": percentage}
+    each = [set(_kept(similarities, metric, **{name: one})) for name, one in thresholds.items()]
+    assert _kept(similarities, metric, **thresholds) == [
+        one for one in similarities if all(one in kept for kept in each)
+    ]
+
+
+def test_evidence_is_weak_when_the_first_three_are_unlike_the_query() -> None:
+    asked = ThresholdSettings(min_evidence=0.5)
+    assert is_weak(_hits([0.6, 0.5, 0.3, 0.9]), asked)
+    assert not is_weak(_hits([0.6, 0.5, 0.4, 0.1]), asked)
+    assert is_weak(_hits([0.49]), asked)
+    assert not is_weak(_hits([]), asked)
+    assert not is_weak(_hits([0.1]), ThresholdSettings())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", get_args(Mode))
+async def test_what_comes_behind_the_limit_takes_the_place_of_what_is_left_out(
+    shelf: Shelf, mode: Mode
+) -> None:
+    await shelf.put("a", *(f"pendulum and {'other ' * 9}{number}" for number in range(9)))
+    await shelf.put("b", "the pendulum clock")
+    everything = (await shelf.search("the pendulum clock", mode=mode)).hits
+    least = sorted(hit.similarity for hit in everything)[-2]
+    desk = shelf.desk(thresholds={"min_similarity": least}, limit=2, mode=mode)
+    hits = (await desk.search(ME, SearchRequest("the pendulum clock"))).hits
+    assert len(hits) == 2
+    assert all(hit.similarity >= least for hit in hits)
+
+
+@pytest.mark.anyio
+async def test_an_answer_without_what_is_too_unlike_says_so_and_not_that_there_is_nothing(
+    shelf: Shelf,
+) -> None:
+    await shelf.put("a", "the pendulum clock")
+    strict = shelf.desk(thresholds={"min_similarity": 0.99})
+    answer = await strict.search(ME, SearchRequest("sand in a glass"))
+    assert not answer.hits
+    assert answer.notes[-1].startswith(UNGROUNDED)
+    elsewhere = await strict.search(ME, SearchRequest("sand", sources=("nowhere",)))
+    assert "the sources that the request allows" in elsewhere.notes[-1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("weak", "shown"), [("note", 1), ("no hits", 0)])
+async def test_weak_evidence_is_said_with_or_without_the_hits(shelf: Shelf, weak: str, shown: int) -> None:
+    await shelf.put("a", "the pendulum clock")
+    desk = shelf.desk(thresholds={"min_evidence": 0.6, "weak_evidence": weak})
+    good = await desk.search(ME, SearchRequest("the pendulum clock"))
+    assert len(good.hits) == 1
+    assert not good.notes
+    poor = await desk.search(ME, SearchRequest("sand in a glass"))
+    assert len(poor.hits) == shown
+    assert UNGROUNDED in poor.notes
+
+
+@pytest.mark.anyio
+async def test_a_limit_of_0_shows_nothing_and_says_why(shelf: Shelf) -> None:
+    await shelf.put("a", "the pendulum clock")
+    assert (await shelf.search("pendulum", limit=1)).hits
+    answer = await shelf.search("pendulum", limit=0)
+    assert not answer.hits
+    assert answer.notes == ("No passages were asked for: the limit is 0.",)

@@ -1,0 +1,256 @@
+"""Opening a source: by its id, by a chunk's, from a position, with what stands around."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.corpus import Principal
+from rag.errors import BusyError, InvalidRequestError, NotFoundError
+from rag.search.source import Span, between_words, centred
+from rag.store.reader import CollectionReader
+
+if TYPE_CHECKING:
+    from rag.answers import Extract
+    from rag.corpus import Source
+    from tests.search.conftest import Shelf
+
+ME = Principal("default")
+PARAGRAPHS = [f"Paragraph {n} says something of number {n} in a few words." for n in range(9)]
+TEXT = "\n\n".join(PARAGRAPHS)
+
+
+async def _opened(shelf: Shelf, id_: str, *, max_chars: int = 10_000, **options: int) -> Extract:
+    return await shelf.desk().extract(ME, id_, max_chars=max_chars, **options)
+
+
+@pytest.fixture
+async def source(shelf: Shelf) -> Source:
+    await shelf.put("other", "Nothing of it.", collection="a-first")
+    return await shelf.put("numbers", *PARAGRAPHS)
+
+
+@pytest.mark.anyio
+async def test_a_source_is_opened_whole_where_it_fits(shelf: Shelf, source: Source) -> None:
+    extract = await _opened(shelf, source.id)
+    assert (extract.source, extract.text, extract.start, extract.end) == (source, TEXT, 0, len(TEXT))
+    assert [chunk.text for chunk in extract.chunks] == PARAGRAPHS
+    assert [heading.title for heading in extract.outline] == PARAGRAPHS[:1]
+
+
+@pytest.mark.anyio
+async def test_windows_one_after_the_other_are_the_whole_text(shelf: Shelf, source: Source) -> None:
+    parts, start = [], 0
+    while start < len(TEXT):
+        extract = await _opened(shelf, source.id, max_chars=100, start=start)
+        assert extract.start == start
+        assert 0 < len(extract.text) <= 100
+        assert extract.text == TEXT[extract.start : extract.end]
+        parts.append(extract.text)
+        start = extract.end
+    assert "".join(parts) == TEXT
+
+
+@pytest.mark.anyio
+async def test_the_chunks_of_a_window_are_those_that_touch_it(shelf: Shelf, source: Source) -> None:
+    whole = (await _opened(shelf, source.id)).chunks
+    extract = await _opened(shelf, source.id, max_chars=90, start=100)
+    assert extract.chunks == tuple(
+        one for one in whole if one.start < extract.end and one.end > extract.start
+    )
+
+
+@pytest.mark.anyio
+async def test_a_chunk_is_opened_in_the_middle_of_its_source(shelf: Shelf, source: Source) -> None:
+    extract = await _opened(shelf, f"{source.id}/4", max_chars=200)
+    assert PARAGRAPHS[4] in extract.text
+    before, after = extract.text.split(PARAGRAPHS[4])
+    assert 30 < len(before) < 100
+    assert 30 < len(after) < 100
+    assert len(extract.text) <= 200
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seq", [0, 8])
+async def test_at_an_end_of_the_source_the_window_uses_what_the_other_side_leaves(
+    shelf: Shelf, source: Source, seq: int
+) -> None:
+    extract = await _opened(shelf, f"{source.id}/{seq}", max_chars=200)
+    assert PARAGRAPHS[seq] in extract.text
+    assert 160 <= len(extract.text) <= 200
+
+
+@pytest.mark.anyio
+async def test_around_takes_so_many_chunks_on_both_sides(shelf: Shelf, source: Source) -> None:
+    for seq, around, expected in (
+        (4, 0, [4]),
+        (4, 2, [2, 3, 4, 5, 6]),
+        (0, 1, [0, 1]),
+        (8, 50, list(range(9))),
+    ):
+        extract = await _opened(shelf, f"{source.id}/{seq}", around=around)
+        assert extract.text == "\n\n".join(PARAGRAPHS[n] for n in expected)
+        assert [chunk.seq for chunk in extract.chunks] == expected
+
+
+@pytest.mark.anyio
+async def test_around_too_much_to_fit_keeps_the_chunk_in_the_middle(shelf: Shelf, source: Source) -> None:
+    extract = await _opened(shelf, f"{source.id}/4", around=3, max_chars=150)
+    assert PARAGRAPHS[4] in extract.text
+    assert len(extract.text) <= 150
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("id_", ["unknown", "unknown/0", "{}/9", "{}/999999999", "{}/x", "x' OR 'a'='a", ""])
+async def test_what_is_not_there_is_not_found(shelf: Shelf, source: Source, id_: str) -> None:
+    with pytest.raises(NotFoundError, match="Nothing readable has this id"):
+        await _opened(shelf, id_.format(source.id))
+
+
+@pytest.mark.anyio
+async def test_another_tenants_source_is_not_found(shelf: Shelf, source: Source) -> None:
+    await shelf.small.ensure_collection(shelf.data, "acme", "documents", shelf.small.BagOfWords().identity)
+    for tenant in ("acme", "nobody"):
+        with pytest.raises(NotFoundError):
+            await shelf.desk().extract(Principal(tenant), source.id, max_chars=100)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("id_", "options"),
+    [
+        ("{}", {"start": len(TEXT)}),
+        ("{}", {"start": -1}),
+        ("{}", {"around": 1}),
+        ("{}/1", {"around": 1, "start": 0}),
+        ("{}/1", {"around": -1}),
+    ],
+)
+async def test_what_can_not_be_meant_is_told_what_can(
+    shelf: Shelf, source: Source, id_: str, options: dict[str, int]
+) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"from 0 to {len(TEXT) - 1}|around"):
+        await _opened(shelf, id_.format(source.id), **options)
+
+
+@pytest.mark.anyio
+async def test_a_source_that_is_replaced_while_it_is_read_is_read_anew(
+    shelf: Shelf, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = _replace_while_reading(shelf, monkeypatch, most=2)
+    extract = await _opened(shelf, f"{source.id}/1", around=1)
+    assert extract.text == "version 2\n\nof numbers"
+    assert [chunk.text for chunk in extract.chunks] == ["version 2", "of numbers"]
+    assert times == [1, 2]
+
+
+@pytest.mark.anyio
+async def test_a_source_that_is_replaced_each_time_it_is_read_is_busy(
+    shelf: Shelf, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _replace_while_reading(shelf, monkeypatch, most=99)
+    with pytest.raises(BusyError):
+        await _opened(shelf, f"{source.id}/1", around=1)
+
+
+def _replace_while_reading(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, *, most: int) -> list[int]:
+    """Make another writer commit right after a reader has the source and before it has the chunks."""
+    text = CollectionReader.text
+    times: list[int] = []
+
+    async def overtaken(table: CollectionReader, source_id: str) -> object:
+        found = await text(table, source_id)
+        if len(times) < most:
+            times.append(len(times) + 1)
+            await shelf.put("numbers", f"version {len(times)}", "of numbers")
+        return found
+
+    monkeypatch.setattr(CollectionReader, "text", overtaken)
+    return times
+
+
+SPANS = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: Span(min(pair), max(pair)))
+
+
+@st.composite
+def _windows(draw: st.DrawFn) -> tuple[Span, Span]:
+    """A span, and one inside it."""
+    whole = draw(SPANS)
+    start = draw(st.integers(whole.start, whole.end))
+    return whole, Span(start, draw(st.integers(start, whole.end)))
+
+
+@given(_windows(), st.integers(1, 80))
+def test_a_centred_window_is_inside_and_as_long_as_there_is_room(
+    spans: tuple[Span, Span], max_chars: int
+) -> None:
+    whole, middle = spans
+    window = centred(whole, middle, max_chars)
+    assert whole.start <= window.start <= window.end <= whole.end
+    assert window.end - window.start == min(max_chars, whole.end - whole.start)
+
+
+@given(_windows(), st.integers(1, 80))
+def test_a_centred_window_holds_the_middle_or_its_beginning(spans: tuple[Span, Span], max_chars: int) -> None:
+    whole, middle = spans
+    window = centred(whole, middle, max_chars)
+    if middle.end - middle.start <= max_chars:
+        assert window.start <= middle.start
+        assert middle.end <= window.end
+    elif middle.start + max_chars <= whole.end:
+        assert window.start == middle.start
+
+
+TEXTS = st.text("ab \n", max_size=60)
+
+
+@st.composite
+def _cuts(draw: st.DrawFn) -> tuple[str, Span, Span]:
+    """A text, a window of it, and the span that the window cuts."""
+    text = draw(TEXTS)
+    edges = sorted(draw(st.lists(st.integers(0, len(text)), min_size=4, max_size=4)))
+    return text, Span(edges[1], edges[2]), Span(edges[0], edges[3])
+
+
+@given(_cuts())
+def test_edges_move_inwards_by_a_fifth_at_most_and_only_where_they_cut(cuts: tuple[str, Span, Span]) -> None:
+    text, window, whole = cuts
+    snapped = between_words(text, window, whole)
+    reach = max(1, (window.end - window.start) // 5)
+    assert window.start <= snapped.start <= window.start + reach
+    assert window.end - reach <= snapped.end <= window.end
+    assert snapped.start <= snapped.end
+    if window.start == whole.start:
+        assert snapped.start == window.start
+    if window.end == whole.end:
+        assert snapped.end == window.end
+
+
+@given(_cuts())
+def test_a_moved_edge_stands_between_words(cuts: tuple[str, Span, Span]) -> None:
+    text, window, whole = cuts
+    snapped = between_words(text, window, whole)
+    if snapped.start > window.start:
+        assert text[snapped.start - 1].isspace()
+    if snapped.end < window.end:
+        assert text[snapped.end].isspace()
+
+
+@given(TEXTS.filter(bool), st.integers(1, 30))
+def test_reading_on_from_the_end_of_a_window_always_gets_on(text: str, max_chars: int) -> None:
+    start, read = 0, ""
+    while start < len(text):
+        whole = Span(start, len(text))
+        window = between_words(text, centred(whole, Span(start, start), max_chars), whole)
+        assert window.start == start < window.end
+        read += text[window.start : window.end]
+        start = window.end
+    assert read == text
+
+
+def test_worked_examples() -> None:
+    assert centred(Span(0, 100), Span(40, 50), 30) == Span(30, 60)
+    assert between_words("one two three four five", Span(2, 20), Span(0, 23)) == Span(4, 18)

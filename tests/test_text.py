@@ -1,0 +1,104 @@
+"""Where sentences end, and which words a text has."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.text import sentences, words
+
+PIECES = [
+    *(". ", "! ", "?\n", "Dr. ", "A", "b", " ", "\n", "\n\n", "# H\n", "- ", "| x |", '."', "1.", "é"),
+    *("。", "」", "時"),
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=200)
+
+
+def _said(text: str) -> list[str]:
+    return [text[start:end] for start, end in sentences(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" \n\t ", []),
+        ("no end", ["no end"]),
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ('He said "Stop." Then he left.', ['He said "Stop."', "Then he left."]),
+        ("(See above.) It (really!) works.", ["(See above.)", "It (really!) works."]),
+        ("Wait... what? Yes.", ["Wait... what?", "Yes."]),
+        ("At 3.5 seconds. Done.", ["At 3.5 seconds.", "Done."]),
+        ("**Bold.** Plain.", ["**Bold.**", "Plain."]),
+        ("नमस्ते। कैसे हो", ["नमस्ते।", "कैसे हो"]),
+    ],
+)
+def test_a_sentence_ends_after_its_mark_and_what_closes_with_it(text: str, expected: list[str]) -> None:
+    assert _said(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. Who met Mrs. Bell at St. Paul's.",
+        "J. R. Bell, e.g. Smith, wrote it.",
+        "Am 3. Oktober, vgl. Band 2, z. B. Berlin.",
+        "It costs approx. 5 francs.",
+        "It is 5 p.m. in London.",
+        "the end of. what goes on",
+    ],
+)
+def test_an_abbreviation_ends_no_sentence(text: str) -> None:
+    assert _said(text) == [text]
+
+
+def test_a_word_that_ends_like_an_abbreviation_ends_a_sentence() -> None:
+    assert _said("In 263 BC. Then xapprox. Now IxDr. So") == [
+        "In 263 BC.",
+        "Then xapprox.",
+        "Now IxDr.",
+        "So",
+    ]
+
+
+def test_chinese_and_japanese_sentences_end_without_a_blank() -> None:
+    assert _said("時計。「止まった。」と言う！？はい｡終") == [
+        "時計。",
+        "「止まった。」",
+        "と言う！？",
+        "はい｡",
+        "終",
+    ]
+
+
+def test_paragraphs_headings_items_and_rows_are_sentences() -> None:
+    text = (
+        "# Title\nFirst\nline\n \nSecond\n- one\n  - two\n1. three\n| a | b |\n|---|---|\n| 1 | 2 |\n## Next"
+    )
+    assert _said(text) == [
+        *("# Title", "First\nline", "Second", "- one", "- two", "1. three"),
+        *("| a | b |", "|---|---|", "| 1 | 2 |", "## Next"),
+    ]
+
+
+@given(TEXTS)
+def test_sentences_are_in_order_and_leave_out_nothing_but_white_space(text: str) -> None:
+    spans = sentences(text)
+    assert all(text[start:end] == text[start:end].strip() != "" for start, end in spans)
+    gaps = pairwise([0, *(border for span in spans for border in span), len(text)])
+    assert all(start <= end for start, end in gaps)
+    assert "".join("".join(_said(text)).split()) == "".join(text.split())
+
+
+def test_words_have_no_case_and_no_punctuation() -> None:
+    assert words("The Leap-Second, don't! Größe") == ["the", "leap", "second", "don", "t", "grösse"]
+    assert words("UTC閏秒とは") == ["utc", "閏", "秒", "と", "は"]
+    assert words("... —") == []
+
+
+@given(st.text(st.characters(codec="ascii")))
+def test_words_of_plain_text_are_the_same_with_and_without_other_letters(text: str) -> None:
+    assert words(text) == words(text + " é")[:-1]
