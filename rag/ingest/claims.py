@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words, is_narrowed, narrower, same
-from rag.ingest.recorded import NONE, local_path, path_of, renamed_folders
+from rag.ingest.recorded import local_path, path_of, renamed_folders
 from rag.store.schema import Claim
 from rag.store.writer import HIDDEN
 
@@ -82,12 +82,19 @@ class Claims:
         own = self._recorded.by_id.get(id_)
         if own and own.content == content:  # it was gone, and it is clear which record is its own
             return replace(claim, moved_rules=self._said_anew(path))
-        narrowing = self._recorded.alike(id_, path.as_uri(), content, claim.access)
+        uri = path.as_uri()
+        narrowing = self._recorded.same_content(id_, content, claim.access)
+        known = bool(narrowing.ids)
+        narrowing |= self._recorded.same_uri(id_, uri, claim.access)
         came_from = [self._recorded.by_id[one].uri for one in narrowing.ids]
-        if narrowing is NONE and (source is None or self._recorded.is_elsewhere(source.record)):
-            narrowing = self._recorded.could_be(path.as_uri(), claim.access)
-        self._why[path.as_uri()] = narrowing.why
-        anew = own is not None and source is None and self._said_anew(path)
+        replaced = source is not None and self._recorded.is_elsewhere(source.record)
+        if not known and (source is None or replaced):
+            narrowing |= self._recorded.could_be(uri, claim.access)
+        self._why[uri] = narrowing.why
+        if replaced:  # another document may stand in its place: then what is said of new ones counts as well
+            anew = self.rights.of_place(path) is not None
+        else:
+            anew = own is not None and source is None and self._said_anew(path)
         other_rules = any(self._other_rules(uri, path) for uri in came_from)
         return replace(claim, narrowed_by=narrowing.ids, moved_rules=anew or other_rules)
 

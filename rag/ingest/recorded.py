@@ -37,6 +37,10 @@ class Narrowing:
     ids: frozenset[str] = frozenset()
     why: str = ""
 
+    def __or__(self, other: Narrowing) -> Narrowing:
+        """Both; the first that has a reason gives it."""
+        return Narrowing(self.ids | other.ids, self.why or other.why)
+
 
 NONE = Narrowing()
 
@@ -63,17 +67,13 @@ class Recorded:
             for known_by in (one.uri, one.content, *one.former):
                 self._known_by[known_by].append(one)
 
-    def alike(self, id_: str, uri: str, content: str, access: Access | None) -> Narrowing:
-        """The other records of this content, or of this URI, now or before."""
+    def same_uri(self, id_: str, uri: str, access: Access | None) -> Narrowing:
+        """The other records of this URI, now or before."""
         places = self._known_by[uri] + self._known_by[self._hidden(uri)]
-        same_uri = [one for one in places if one.id != id_]
-        same_content = self.same_content(id_, content, access)
-        if not same_uri:
-            return same_content
-        ids = same_content.ids.union(one.id for one in same_uri)
-        one = _narrow_one(same_uri, access)
-        if same_content.ids:
-            return Narrowing(ids, same_content.why)
+        others = [one for one in places if one.id != id_]
+        if not others:
+            return NONE
+        ids, one = frozenset(one.id for one in others), _narrow_one(others, access)
         if one.uri in {uri, self._hidden(uri)}:
             return Narrowing(ids, f"so it is in the collection {one.collection}")
         return Narrowing(ids, f"{called(one)} had this name before")

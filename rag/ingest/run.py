@@ -175,7 +175,7 @@ class _Run:
     async def move(self, discovery: Discovery) -> None:
         """Find the files that are known ones under other names; move those whose text stays as it is."""
         new = [found for uri, found in discovery.found.items() if uri not in self._known]
-        if not new or self._known.keys() <= discovery.found.keys():
+        if not new or not self._known:
             return
         reads = {one.found.uri: one for found in new if (one := await self._tried(found))}
         contents = {uri: one.content for uri, one in reads.items()}

@@ -5,8 +5,9 @@ Nothing here is read off the code that it judges. The rules, in the words in whi
 1. Rights belong to a document, not to its file's name. A file that looks like what is stored from its place
    is that document. Else it is the document that it was, if it stands at that one's place, if its content is
    one that the document had, or if it was changed and renamed within its folder, and no other file looks like
-   it. A file that none of these is true of is a new document; one that stands in the place of another takes
-   over what that one's rights were.
+   it; but not to a place from which something is stored, since that can't be told from an edit of it. A file
+   that none of these is true of is a new document; one that stands in the place of another takes over what
+   that one's rights were.
 2. Whoever copies a document gets no wider rights for the copy than the document has then; from then on the
    two are two. The same holds for a file whose content is that of any document that is recorded.
 3. A new document may be seen by whom everything lets see that was said of its place: the command (else the
@@ -295,7 +296,7 @@ class Oracle:
         if own and (
             own.path == path
             or file.content in own.contents
-            or (_folder(own.path) == _folder(path) and self._vanished(own))
+            or (_folder(own.path) == _folder(path) and not stands and self._vanished(own))
         ):
             return own, False
         return self._in_place(path)

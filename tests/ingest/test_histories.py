@@ -691,7 +691,6 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
         yield Stage(small_desk, folder / "empty", portal, folder / "history")
 
 
-@pytest.mark.xfail(reason="some rare histories are still open: either the rules or the code are wrong there")
 def test_nobody_ever_sees_more_than_the_narrowest_reading_allows(stage: Stage) -> None:
     taken: list[int] = []
 
