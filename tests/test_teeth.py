@@ -717,45 +717,51 @@ BROKEN = [
     ),
     Broken(
         "a filter that is relaxed takes the access with it",
-        "rag.search.desk.relaxed",
-        lambda real: lambda views, dropped: [_opened(view) for view in real(views, dropped)],
+        "rag.search.explain.why_nothing._relaxed",
+        lambda real: (
+            lambda query, dropped: replace(
+                query, views=tuple(_opened(view) for view in real(query, dropped).views)
+            )
+        ),
         relaxation_drops_nothing_but_conditions,
     ),
     Broken(
         "what is beside a hit is shown without another look at its record",
-        "rag.search.stages.hits.with_neighbors",
+        "rag.search.stages.expand.with_neighbors",
         lambda real: lambda hits, count, views: real(hits, count, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),
     Broken(
         "a section is shown without another look at its source's record",
-        "rag.search.stages.hits.in_sections",
+        "rag.search.stages.expand.in_sections",
         lambda real: lambda hits, stage, views: real(hits, stage, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),
     # The queries beside the question.
     Broken(
         "a second query is asked without the principal",
-        "rag.search.queries._views",
+        "rag.search.search._views_of",
         lambda real: lambda *query: [_opened(view) for view in real(*query)],
         a_second_query_only_narrows,
     ),
     Broken(
         "a second query's filter stands in the place of the request's",
-        "rag.search.queries._views",
-        lambda real: lambda query, views, plan, step: real(query, views, replace(plan, filter=None), step),
+        "rag.search.search._views_of",
+        lambda real: (
+            lambda query, run, step: real(query, replace(run, plan=replace(run.plan, filter=None)), step)
+        ),
         a_second_query_only_narrows,
     ),
     Broken(
         "a second query's filter is lost",
-        "rag.search.queries._views",
+        "rag.search.search._views_of",
         lambda real: lambda query, *rest: real(replace(query, filter=None), *rest),
         a_second_query_only_narrows,
     ),
     # The trace.
     Broken(
         "a trace lists what the gate kept back",
-        "rag.search.pipeline.listings",
+        "rag.search.search.listings",
         lambda real: lambda found, _ids: real(found, {one.id for lists in found for one in lists.stored}),
         a_trace_tells_nothing_of_what_the_gate_keeps_back,
     ),

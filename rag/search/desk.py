@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -16,36 +15,31 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.answers import Answer, SearchRequest, SubQuery, Trace
+from rag.answers import Answer, SearchRequest
 from rag.concurrency import concurrently
 from rag.config.check import check_consistent, stages_of
-from rag.config.profiles import CustomStage, ThresholdSettings
+from rag.config.profiles import CustomStage
 from rag.errors import BusyError, NotFoundError
 from rag.models.chat import open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
 from rag.search.explain.why_not import fate
-from rag.search.explain.why_nothing import explained, impact, relaxed, said
 from rag.search.gate import READS, is_fault
-from rag.search.pipeline import Models, Pipeline
 from rag.search.plan import make_plan
-from rag.search.queries import embedded, sub_queries
 from rag.search.reply.context import assemble
+from rag.search.run import Models, Run
+from rag.search.search import search
 from rag.search.source import extract
 from rag.search.stages.custom import loaded
-from rag.search.stages.hits import through_stages
-from rag.search.stages.thresholds import UNGROUNDED, is_weak
-from rag.search.trace import Stages
+from rag.search.trace import Steps
 from rag.search.view import View, narrowed
-from rag.store.catalog import check_embedder
 from rag.store.reader import Reader
-from rag.store.terms import MAX_TERMS, index_terms, query_terms
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
 
-    from rag.answers import Context, Extract, Hit
+    from rag.answers import Context, Extract
     from rag.config.settings import SearchSettings, Settings
     from rag.corpus import Collection, Principal, Source
     from rag.models.chat import Chat
@@ -53,14 +47,11 @@ if TYPE_CHECKING:
     from rag.models.rerank import Reranker
     from rag.search.explain.why_not import Fate
     from rag.search.plan import Plan
-    from rag.search.recall import Query
     from rag.store.reader import Listed, StoredSource
 
 log = logging.getLogger(__name__)
 
-NONE_ASKED = "No passages were asked for: the limit is 0."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
-NOTHING_YET = "The desk holds no documents yet; an operator ingests them."
 
 
 class Desk:
@@ -136,7 +127,7 @@ class Desk:
             ProviderError, StoreError: the embedder or the storage failed.
         """
         asked = SearchRequest(request) if isinstance(request, str) else request
-        return (await self._searched(principal, asked, trace=trace))[0]
+        return (await self._run(principal, asked, trace=trace))[0]
 
     async def why_not(self, principal: Principal, request: SearchRequest, id_: str) -> tuple[Answer, Fate]:
         """A search with its trace, and what became in it of a source, which is named by its id or a chunk's.
@@ -147,8 +138,8 @@ class Desk:
         """
         source_id = id_.partition("/")[0]
         stored, _ = await self._home(principal, source_id)
-        answer, search, views = await self._searched(principal, request, trace=True)
-        return answer, await fate(stored, answer, views, search)
+        answer, run = await self._run(principal, request, trace=True)
+        return answer, await fate(stored, answer, run)
 
     def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
         """The hits as one string for a prompt, each passage under its citation, within so many tokens.
@@ -159,60 +150,13 @@ class Desk:
         budget = self._settings.context_tokens if tokens is None else tokens
         return assemble(answer.hits, budget=budget, token_spans=spans)
 
-    async def _searched(
-        self, principal: Principal, request: SearchRequest, *, trace: bool
-    ) -> tuple[Answer, Pipeline, list[View]]:
-        """The answer to a request, what gathered on the way, and where it was looked for."""
-        plan = make_plan(request, self._settings, principal.tenant)
-        search = Pipeline(plan, self._models, self._alarm, Stages(detailed=trace))
-        with search.stages.stage("plan"):
+    async def _run(self, principal: Principal, request: SearchRequest, *, trace: bool) -> tuple[Answer, Run]:
+        """The answer to a request, and the run that made it."""
+        plan, steps = make_plan(request, self._settings, principal.tenant), Steps(detailed=trace)
+        with steps.step("plan"):
             views = narrowed(await self._chosen(principal, plan), plan)
-        queries = [SubQuery(plan.query)]
-        hits: list[Hit] = []
-        if not views:
-            search.notes.append(NOTHING_YET)
-        elif not plan.limit:
-            search.notes.append(NONE_ASKED)
-        else:
-            for view in views:
-                check_embedder(view.table.collection, self._models.embedder.identity)
-            queries = await sub_queries(views, search)
-            hits = await self._hits(queries, views, search)
-        answer = Answer(
-            tuple(hits),
-            tuple(search.notes),
-            self._context(hits, search),
-            search.stages.ended(),
-            Trace(tuple(queries), search.listings) if trace else None,
-        )
-        return answer, search, views
-
-    async def _hits(
-        self, sub_queries: Sequence[SubQuery], views: Sequence[View], search: Pipeline
-    ) -> list[Hit]:
-        """The hits of a search, which notes what a reader must know of them."""
-        asked, *others = await embedded(sub_queries, views, search)
-        search.notes.extend(self._notes(views, search.plan))
-        near = await search.near([asked, *others])
-        if not near:
-            with search.stages.stage("explain"):
-                wider = await self._after_nothing(asked, search)
-            if wider is not None:
-                near, asked = await search.near([wider]), wider
-        hits = await through_stages(near, asked, search)
-        if not is_weak(hits, search.plan.thresholds):
-            return hits
-        search.notes.append(UNGROUNDED)
-        return hits if search.plan.thresholds.weak_evidence == "note" else []
-
-    def _context(self, hits: Sequence[Hit], search: Pipeline) -> Context | None:
-        if not search.plan.context_tokens or not hits:
-            return None
-        with search.stages.stage("context") as step:
-            spans = self._models.embedder.token_spans
-            context = assemble(hits, budget=search.plan.context_tokens, token_spans=spans)
-            step.left([hit for hit in hits if hit.chunk.id in context.chunk_ids], of=len(hits))
-        return context
+        run = Run(plan, views, self._models, self._alarm, steps)
+        return await search(run), run
 
     async def extract(
         self,
@@ -263,32 +207,6 @@ class Desk:
             after = found[-1].stored.source.id  # the gate kept some back: go on behind them
         return page
 
-    async def _after_nothing(self, asked: Query, search: Pipeline) -> Query | None:
-        """The query without a part of the filter, where that is allowed; why there was nothing, is noted."""
-        plan, views = search.plan, asked.views
-        one_hit = replace(plan, limit=1, candidates=1, mode="sparse" if plan.mode == "sparse" else "dense")
-
-        async def finds(others: Sequence[View], plan: Plan = one_hit) -> bool:
-            quiet = replace(
-                search, plan=plan, stages=Stages(), notes=[]
-            )  # in the one stage in which this runs
-            return bool(await quiet.near([replace(asked, views=tuple(others))]))
-
-        if plan.thresholds.of_hits and await finds(views, replace(one_hit, thresholds=ThresholdSettings())):
-            search.notes.append(
-                f"{UNGROUNDED} What there is, is less like the query than the thresholds ask for."
-            )
-            return None
-        found = await impact(views, finds) if plan.filter is not None else None
-        if found is None:
-            search.notes.append(_why_nothing(views, plan))
-            return None
-        if not plan.relax:
-            search.notes.append(explained(views, found))
-            return None
-        search.notes.append(said(views, found.dropped))
-        return replace(asked, views=tuple(relaxed(views, found.dropped)))
-
     def _alarm(self, sources: int) -> None:
         self.alarms += sources
         log.warning("The gate kept back %d sources that the engine should not have let through.", sources)
@@ -330,26 +248,3 @@ class Desk:
             if stored and view.admits(stored):
                 return stored, view
         raise NotFoundError(NOT_FOUND)
-
-    def _notes(self, views: Sequence[View], plan: Plan) -> list[str]:
-        notes = []
-        words = index_terms if plan.strict else query_terms
-        terms = max(len(words(plan.query, view.table.collection.language)) for view in views)
-        if plan.mode != "dense" and terms > MAX_TERMS:
-            notes.append(f"Only the first {MAX_TERMS} words of the query were searched for as words.")
-        if (
-            plan.mode != "sparse"
-            and len(self._models.embedder.token_spans(plan.query)) > self._models.embedder.window
-        ):
-            notes.append(
-                f"Only the first {self._models.embedder.window} tokens of the query count for its meaning."
-            )
-        return notes
-
-
-def _why_nothing(views: Sequence[View], plan: Plan) -> str:
-    if plan.sources is not None or plan.exclude_sources:
-        return "Nothing was found among the sources that the request allows; search without that restriction."
-    if plan.mode == "sparse":
-        return "No passage holds a word of the query; use other words, or mode hybrid to search by meaning."
-    return f"Nothing was found in {', '.join(view.table.collection.name for view in views)}."

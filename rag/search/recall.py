@@ -57,6 +57,11 @@ class Query:
     views: tuple[View, ...]
     weight: float = 1.0
 
+    @property
+    def views_by_collection(self) -> Mapping[str, View]:
+        """The views by the names of their collections."""
+        return {view.table.collection.name: view for view in self.views}
+
 
 @dataclass(frozen=True, slots=True)
 class Lists:

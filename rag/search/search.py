@@ -1,4 +1,11 @@
-"""The queries of a search: the question itself, and what query stages make of it."""
+"""One search on one page: read `search` from top to bottom. Each step of the trace has its line here.
+
+    plan -> queries (the question, what query stages add) -> vectors -> lists -> one ranking -> what the
+    principal may read -> what is near enough -> hit stages -> answer
+
+The query changes form twice: a request is completed to a `Plan`, and each text that is searched for becomes
+a `Query` with its vector. What a step does is told where it is imported from.
+"""
 
 from __future__ import annotations
 
@@ -7,70 +14,182 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
+from rag.config.profiles import ThresholdSettings
 from rag.errors import InvalidRequestError
-from rag.search.recall import Query
-from rag.search.stages.queries import more_queries
+from rag.search.explain.why_nothing import explain_nothing
+from rag.search.gate import admit
+from rag.search.recall import Query, fuse, recall
+from rag.search.reply.context import assemble
+from rag.search.stages import apply_hit_stages, more_queries
+from rag.search.stages.thresholds import UNGROUNDED, is_weak, near_enough
+from rag.search.trace import Steps, listings
 from rag.search.view import narrowed
+from rag.store.catalog import check_embedder
+from rag.store.terms import MAX_TERMS, index_terms, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.search.pipeline import Pipeline
-    from rag.search.plan import Plan
-    from rag.search.trace import Step
+    from rag.answers import Answer, Context, Hit
+    from rag.search.recall import Candidate, Lists
+    from rag.search.run import Run
+    from rag.search.trace import OpenStep
     from rag.search.view import View
 
-NARROWER = "A part of the question was left out: its filter can't be put on top of the request's ({})."
+NO_HITS_WANTED = "No passages were asked for: the limit is 0."
+NO_DOCUMENTS = "There are no documents to search yet. An operator adds them."
+FILTERS_CLASH = "One part of the question was left out: its filter can't be combined with the request's ({})."
 
 
-async def sub_queries(views: Sequence[View], search: Pipeline) -> list[SubQuery]:
-    """The question, first and as it is, and what the plan's query stages add; why one failed is noted."""
-    queries = [SubQuery(search.plan.query)]
-    for stage in search.plan.query_stages:
-        with search.stages.stage(stage.stage) as step:
+async def search(run: Run) -> Answer:
+    """Answer the plan of a run from its views; its notes say what a reader of the answer must know."""
+    plan = run.plan
+    run.queries = [SubQuery(plan.query)]
+    if not run.views or not plan.limit:
+        run.note([NO_HITS_WANTED if run.views else NO_DOCUMENTS])
+        return run.answer([], None)
+    for view in run.views:
+        check_embedder(view.table.collection, run.models.embedder.identity)
+    await add_queries(run)
+    queries = await embed(run)
+    run.note(_truncations(run))
+    hits = await find(queries, run)
+    if not hits:
+        with run.steps.step("explain"):
+            relaxed = await explain_nothing(queries[0], run, _finds_any)
+        if relaxed is not None:
+            queries = [relaxed]
+            hits = await find(queries, run)
+    hits = await apply_hit_stages(hits, queries[0], run)
+    if plan.thresholds.min_evidence is not None and is_weak(hits, plan.thresholds):
+        run.note([UNGROUNDED])
+        hits = hits if plan.thresholds.weak_evidence == "note" else []
+    return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)
+
+
+async def add_queries(run: Run) -> None:
+    """Let the plan's query stages add to the question, which stays first and as it is."""
+    for stage in run.plan.query_stages:
+        with run.steps.step(stage.stage) as step:
             made = await more_queries(
                 stage,
-                queries,
-                chat=search.models.chat,
-                collections=[view.table.collection for view in views],
+                run.queries,
+                chat=run.models.chat,
+                collections=[view.table.collection for view in run.views],
                 today=datetime.now(UTC).date(),
                 used=step.uses,
             )
             step.warns(*made.warnings, failed=made.failed)
-            step.made(len(made.queries), of=len(queries))
-        search.notes.extend(made.warnings)
-        queries = list(made.queries)
-    return queries
+            step.made(len(made.queries), of=len(run.queries))
+        run.note(made.warnings)
+        run.queries = made.queries
 
 
-async def embedded(queries: Sequence[SubQuery], views: Sequence[View], search: Pipeline) -> list[Query]:
-    """The queries with their vectors, all made in one batch, each with what it looks at, if anything."""
-    with search.stages.stage("embed") as step:
-        embedder = search.models.embedder
-        vectors = await embedder.embed([query.text for query in queries], "query")
+async def embed(run: Run) -> list[Query]:
+    """The queries with their vectors, made in one batch, each with the views that it searches, if any."""
+    with run.steps.step("embed") as step:
+        embedder = run.models.embedder
+        vectors = await embedder.embed([query.text for query in run.queries], "query")
         made = [
             Query(
                 query.text,
                 vector,
                 embedder.known(query.text),
-                tuple(_views(query, views, search.plan, step)),
+                tuple(_views_of(query, run, step)),
                 query.weight,
             )
-            for query, vector in zip(queries, vectors, strict=True)
+            for query, vector in zip(run.queries, vectors, strict=True)
         ]
-    search.notes.extend(step.stage.warnings)
+    run.note(step.record.warnings)
     return made
 
 
-def _views(query: SubQuery, views: Sequence[View], plan: Plan, step: Step) -> Sequence[View]:
-    """The views that a query looks at, narrowed by its own filter on top of the request's."""
+async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
+    """The hits of these queries, best first; the first query is the one that the caller asked.
+
+    At least as many as the limit, if there are so many. All of them where thresholds or hit stages choose
+    among them.
+    """
+    plan = run.plan
+    with run.steps.step("recall") as recalled:
+        lists = await recall(queries, plan)
+    with run.steps.step("fuse") as fused:
+        candidates = fuse(queries, lists, plan)
+    wanted = len(candidates) if plan.thresholds.of_hits or plan.hit_stages else plan.limit
+    with run.steps.step("gate") as gate:
+        hits = await admit(candidates, queries[0].vector, wanted, run.alarm)
+    if run.steps.detailed:
+        await _record(candidates, lists, hits, (recalled, fused, gate), queries[0], run)
+    if not plan.thresholds.of_hits:
+        return hits
+    with run.steps.step("thresholds") as step:
+        metrics = {view.table.collection.name: view.table.collection.distance for view in queries[0].views}
+        near = near_enough(hits, plan.thresholds, metrics)
+        step.left(near, of=len(hits))
+    return near
+
+
+async def _finds_any(query: Query, run: Run, *, with_thresholds: bool = True) -> bool:
+    """Whether a query finds anything. Not a part of the trace: it runs inside of the step that asks."""
+    plan = replace(run.plan, limit=1, candidates=1, mode="sparse" if run.plan.mode == "sparse" else "dense")
+    plan = plan if with_thresholds else replace(plan, thresholds=ThresholdSettings())
+    return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[])))
+
+
+async def _record(
+    candidates: Sequence[Candidate],
+    lists: Sequence[Lists],
+    hits: Sequence[Hit],
+    steps: tuple[OpenStep, OpenStep, OpenStep],
+    asked: Query,
+    run: Run,
+) -> None:
+    """Tell the trace what the lists, the fusion and the gate left, as if the caller's were the only rows.
+
+    The gate runs once more, over all candidates: a trace must not tell even the number of those that it
+    keeps back.
+    """
+    recalled, fused, gate = steps
+    admitted = await admit(candidates, asked.vector, len(candidates), lambda _sources: None)
+    ranked = sorted(admitted, key=lambda hit: -hit.score)
+    shown = {hit.chunk.id for hit in hits}
+    recalled.made(len(admitted))
+    fused.left(ranked, of=len(admitted))
+    gate.left(hits, beyond=[hit.chunk.id for hit in ranked if hit.chunk.id not in shown])
+    run.listings = {**run.listings, **listings(lists, {hit.chunk.id for hit in admitted})}
+
+
+def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
+    """The views that a query searches, narrowed by its own filter on top of the request's."""
     names = query.collections
-    chosen = [view for view in views if not names or view.table.collection.name in names]
+    chosen = [view for view in run.views if not names or view.table.collection.name in names]
     if query.filter is None:
         return chosen
-    both = query.filter if plan.filter is None else {"$and": [plan.filter, query.filter]}
+    both = query.filter if run.plan.filter is None else {"$and": [run.plan.filter, query.filter]}
     try:
-        return narrowed(chosen, replace(plan, filter=both))
+        return narrowed(chosen, replace(run.plan, filter=both))
     except InvalidRequestError as error:
-        step.warns(NARROWER.format(str(error).rstrip(".")))
+        step.warns(FILTERS_CLASH.format(str(error).rstrip(".")))
         return ()
+
+
+def _truncations(run: Run) -> list[str]:
+    """Notes where only the beginning of the question is searched for."""
+    plan, embedder = run.plan, run.models.embedder
+    notes = []
+    words = index_terms if plan.strict else query_terms
+    terms = max(len(words(plan.query, view.table.collection.language)) for view in run.views)
+    if plan.mode != "dense" and terms > MAX_TERMS:
+        notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
+    if plan.mode != "sparse" and len(embedder.token_spans(plan.query)) > embedder.window:
+        notes.append(f"Semantic search used only the first {embedder.window} tokens of the query.")
+    return notes
+
+
+def _context(hits: Sequence[Hit], run: Run) -> Context:
+    """The hits as one text for a prompt, within the plan's budget."""
+    with run.steps.step("context") as step:
+        spans = run.models.embedder.token_spans
+        context = assemble(hits, budget=run.plan.context_tokens, token_spans=spans)
+        step.left([hit for hit in hits if hit.chunk.id in context.chunk_ids], of=len(hits))
+    return context

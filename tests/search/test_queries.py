@@ -207,7 +207,7 @@ async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_other
     answer = await _asked(planning, filter=DEEP)
     assert answer.notes == (
         (
-            "A part of the question was left out: its filter can't be put on top of the request's "
+            "One part of the question was left out: its filter can't be combined with the request's "
             "(filter is nested deeper than 5 levels)."
         ),
     )

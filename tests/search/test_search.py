@@ -93,7 +93,7 @@ async def test_sparse_finds_only_passages_with_a_word_of_the_query(shelf: Shelf)
     ]
     answer = await shelf.search("caesium", mode="sparse")
     assert not answer.hits
-    assert "use other words" in answer.notes[0]
+    assert "Use other words" in answer.notes[0]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -270,8 +270,8 @@ async def test_a_query_of_the_greatest_length_is_answered_with_a_note_on_what_di
     answer = await shelf.search(("pendulum " * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS], mode="hybrid")
     assert len(answer.hits) == 1
     assert answer.notes == (
-        f"Only the first {MAX_TERMS} words of the query were searched for as words.",
-        "Only the first 256 tokens of the query count for its meaning.",
+        f"Keyword search used only the first {MAX_TERMS} words of the query.",
+        "Semantic search used only the first 256 tokens of the query.",
     )
     short = " ".join(["pendulum"] * MAX_TERMS)
     assert (await shelf.search(short, mode="hybrid")).notes == ()
@@ -339,7 +339,7 @@ async def test_an_empty_list_is_refused_rather_than_taken_for_all(shelf: Shelf) 
 
 async def test_an_empty_answer_tells_why(shelf: Shelf) -> None:
     empty = await shelf.search("pendulum")
-    assert empty.notes == ("The desk holds no documents yet; an operator ingests them.",)
+    assert empty.notes == ("There are no documents to search yet. An operator adds them.",)
     await ensure_collection(shelf.data, "default", "documents", shelf.small.BagOfWords().identity)
     assert (await shelf.search("pendulum")).notes == empty.notes
 

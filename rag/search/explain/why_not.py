@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
-from rag.search.queries import embedded
 from rag.search.recall import recall
+from rag.search.search import embed
 from rag.search.stages.thresholds import UNGROUNDED
+from rag.search.trace import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.answers import Answer, Stage
     from rag.corpus import Source
-    from rag.search.pipeline import Pipeline
     from rag.search.plan import Plan
+    from rag.search.run import Run
     from rag.search.view import View
     from rag.store.reader import StoredSource
 
@@ -44,10 +45,10 @@ class Fate:
     ranks: tuple[tuple[str, int | None], ...] = ()
 
 
-async def fate(stored: StoredSource, answer: Answer, views: Sequence[View], search: Pipeline) -> Fate:
-    """What became of a readable source in a search that looked at `views` and whose answer has a trace."""
-    source, plan = stored.source, search.plan
-    view = next((view for view in views if view.table.collection.name == source.collection), None)
+async def fate(stored: StoredSource, answer: Answer, run: Run) -> Fate:
+    """What became of a readable source in a run whose answer has a trace."""
+    source, plan = stored.source, run.plan
+    view = next((view for view in run.views if view.table.collection.name == source.collection), None)
     if view is None:
         return Fate(source, "plan", f"The search doesn't look at its collection, {source.collection}.")
     listed = answer.trace.listings if answer.trace else {}
@@ -57,7 +58,7 @@ async def fate(stored: StoredSource, answer: Answer, views: Sequence[View], sear
         return Fate(source, *_not_asked_for(source, plan))
     if not plan.limit:
         return Fate(source, "limit", "The limit is 0.")
-    return Fate(source, "recall", await _unlisted(source, view, search))
+    return Fate(source, "recall", await _unlisted(source, view, run))
 
 
 def _of(source: Source, chunk_id: str) -> bool:
@@ -70,21 +71,22 @@ def _not_asked_for(source: Source, plan: Plan) -> tuple[str, str]:
     return "filter", "Its fields don't fit the filter."
 
 
-async def _unlisted(source: Source, view: View, search: Pipeline) -> str:
+async def _unlisted(source: Source, view: View, run: Run) -> str:
     """How far the lists are from the source's best passage."""
     alone = replace(view, sources=(source.id,))
-    (query,) = await embedded([SubQuery(search.plan.query)], [alone], search)
-    one_hit = replace(search.plan, candidates=1)
+    question = [SubQuery(run.plan.query)]
+    (query,) = await embed(replace(run, views=[alone], queries=question, steps=Steps(), notes=[]))
+    one_hit = replace(run.plan, candidates=1)
     (found,) = await recall([query], one_hit)
     told = [
         f"By meaning its best passage is {id_}, with a similarity of {cosine:.2f}."
         for id_, cosine in found.dense_scores.items()
     ]
-    if search.plan.mode != "dense":
+    if run.plan.mode != "dense":
         told += [f"By words it is {id_}." for id_ in found.sparse_scores] or [
             "It holds no word of the query."
         ]
-    count = search.plan.candidates
+    count = run.plan.candidates
     return " ".join([f"None of its passages is among the first {count} of a list.", *told])
 
 

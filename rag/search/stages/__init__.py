@@ -1,1 +1,93 @@
-"""The stages of a profile: what adds queries, and what orders, drops or expands hits."""
+"""The stages of a profile. Query stages add queries; hit stages order, drop, or show hits.
+
+A new hit stage is a module here, its settings in `rag.config.profiles`, and one line in `HIT_STAGES`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rag.config.profiles import (
+    CompressStage,
+    CustomStage,
+    DedupeStage,
+    DiversifyStage,
+    NeighborsStage,
+    ParentStage,
+    RecencyStage,
+    RerankStage,
+)
+from rag.search.stages.compress import compress
+from rag.search.stages.custom import custom
+from rag.search.stages.expand import neighbors, parent
+from rag.search.stages.order import distinct, diverse, newer
+from rag.search.stages.queries import more_queries
+from rag.search.stages.rerank import rerank
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from rag.answers import Hit
+    from rag.config.profiles import HitStage
+    from rag.search.recall import Query
+    from rag.search.run import Run
+
+__all__ = ["apply_hit_stages", "more_queries"]
+
+HitStageFunction: TypeAlias = "Callable[..., Awaitable[list[Hit]]]"
+"""Called with (hits, the stage's settings, the query that was asked, the run, the open step)."""
+
+HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
+    RerankStage: rerank,
+    RecencyStage: newer,
+    DiversifyStage: diverse,
+    DedupeStage: distinct,
+    NeighborsStage: neighbors,
+    ParentStage: parent,
+    CompressStage: compress,
+    CustomStage: custom,
+}
+
+DISPLAY_STAGES = (NeighborsStage, ParentStage, CompressStage)
+"""Stages that only change what is shown of a hit. The limit cuts before them, so that they don't read or
+embed texts of hits that nobody sees."""
+DROPPED: Mapping[type[Any], str] = {
+    DiversifyStage: "{} more passages repeat these or come from the same documents.",
+    DedupeStage: "{} more passages repeat these or come from the same documents.",
+    CompressStage: "{} more passages hold no sentence that answers.",
+}
+"""What a note says where a stage leaves fewer hits than were asked for."""
+
+
+async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
+    """The hits after all hit stages, best first, at most the limit; notes say why there are fewer.
+
+    Raises:
+        ConfigurationError: a stage needs what a hit lacks, and its settings call that an error.
+        BusyError, StoreError: what a stage adds couldn't be read.
+    """
+    hits = list(hits)
+    for stage in run.plan.hit_stages:
+        if isinstance(stage, DISPLAY_STAGES):
+            hits = _limited(hits, run)
+        before = len(hits)
+        with run.steps.step(stage.stage) as step:
+            hits = await HIT_STAGES[type(stage)](hits, stage, query, run, step)
+            step.left(hits, of=before)
+        run.note(step.record.warnings)
+        run.note(_shortage(stage, before, len(hits), run.plan.limit))
+    return _limited(hits, run)
+
+
+def _limited(hits: list[Hit], run: Run) -> list[Hit]:
+    """Not more hits than the limit; in a trace the cut is a step of its own."""
+    limit, before = run.plan.limit, run.steps.last_left
+    if before > limit:
+        with run.steps.step("limit") as step:
+            step.left(hits[:limit], of=before)
+    return hits[:limit]
+
+
+def _shortage(stage: HitStage, before: int, after: int, limit: int) -> list[str]:
+    note = DROPPED.get(type(stage))
+    return [note.format(before - after)] if note and after < min(limit, before) else []

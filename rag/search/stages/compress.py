@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rag.config.profiles import CompressStage
     from rag.models.embed import Embedder
     from rag.search.recall import Query
+    from rag.search.run import Run
+    from rag.search.trace import OpenStep
 
 
 async def compressed(
@@ -78,3 +80,10 @@ def _answering(
         max_chars=stage.max_chars,
     )
     return [Excerpt(part.start + start, part.start + end, part.text[start:end]) for start, end in spans]
+
+
+async def compress(
+    hits: Sequence[Hit], stage: CompressStage, query: Query, run: Run, _step: OpenStep
+) -> list[Hit]:
+    """The stage `compress`; see `compressed`."""
+    return await compressed(hits, stage, query, run.models.embedder)

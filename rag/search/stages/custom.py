@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.config.profiles import CustomStage
-    from rag.search.trace import Step
+    from rag.search.recall import Query
+    from rag.search.run import Run
+    from rag.search.trace import OpenStep
 
 
 CustomFunction: TypeAlias = "Callable[..., Awaitable[object]]"
@@ -116,7 +118,7 @@ def _sub_query(one: object) -> SubQuery:
 FAILED = "The stage {} failed ({}); the passages are as they were before it."
 
 
-async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step: Step) -> list[Hit]:
+async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step: OpenStep) -> list[Hit]:
     """What `function(query, hits, options)` makes of the hits; if that is none, they stay, with a warning.
 
     It may return any of them once, in any order, each with another score of at most 1, and nothing else.
@@ -150,3 +152,10 @@ def _are_some_of(made: Sequence[object], hits: Sequence[Hit]) -> bool:
         if before is None or replace(one, score=before.score) != before:
             return False
     return True
+
+
+async def custom(
+    hits: Sequence[Hit], stage: CustomStage, query: Query, _run: Run, step: OpenStep
+) -> list[Hit]:
+    """The stage `custom` for hits; see `custom_hits`."""
+    return await custom_hits(hits, stage, query.text, step)

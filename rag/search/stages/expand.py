@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rag.answers import Hit
-    from rag.config.profiles import ParentStage
+    from rag.config.profiles import NeighborsStage, ParentStage
     from rag.corpus import Chunk, Heading
+    from rag.search.recall import Query
+    from rag.search.run import Run
+    from rag.search.trace import OpenStep
     from rag.search.view import View
     from rag.store.reader import StoredSource
 
@@ -169,3 +172,19 @@ def _joined(hits: Sequence[Hit], spans: Mapping[Chunk, Span], text: str) -> list
             excerpt = Excerpt(span.start, span.end, text[span.start : span.end])
             kept.append(replace(hit, excerpts=(excerpt,)))
     return kept
+
+
+async def neighbors(
+    hits: Sequence[Hit], stage: NeighborsStage, query: Query, _run: Run, _step: OpenStep
+) -> list[Hit]:
+    """The stage `neighbors`; see `with_neighbors`."""
+    return await with_neighbors(hits, stage.count, query.views_by_collection)
+
+
+async def parent(
+    hits: Sequence[Hit], stage: ParentStage, query: Query, _run: Run, step: OpenStep
+) -> list[Hit]:
+    """The stage `parent`; see `in_sections`."""
+    expanded, warnings = await in_sections(hits, stage, query.views_by_collection)
+    step.warns(*warnings)
+    return expanded

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rag.config.profiles import RerankStage
     from rag.models.chat import Chat
     from rag.models.rerank import Reranker
-    from rag.search.pipeline import Models
-    from rag.search.trace import Step
+    from rag.search.recall import Query
+    from rag.search.run import Models, Run
+    from rag.search.trace import OpenStep
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ UNSCORED = "{} of the passages got no score of the reranker and stand last."
 
 
 async def reranked(
-    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: Step, *, limit: int
+    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep, *, limit: int
 ) -> list[Hit]:
     """The hits in the order of new scores, those without one last; what was not scored is left out.
 
@@ -57,7 +58,7 @@ async def reranked(
 
 
 async def _scores(
-    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: Step
+    hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep
 ) -> list[float | None]:
     texts = [_scored_text(hit) for hit in hits]
     if stage.by == "reranker":
@@ -70,3 +71,10 @@ def _scored_text(hit: Hit) -> str:
     """A passage under its headings, as it was embedded."""
     section = " > ".join(hit.chunk.section) or hit.source.title
     return f"{section}\n\n{hit.text}"
+
+
+async def rerank(
+    hits: Sequence[Hit], stage: RerankStage, query: Query, run: Run, step: OpenStep
+) -> list[Hit]:
+    """The stage `rerank`; see `reranked`."""
+    return await reranked(hits, stage, query.text, run.models, step, limit=run.plan.limit)

@@ -139,7 +139,7 @@ async def test_a_profile_that_relaxes_drops_them_and_says_which(
 ) -> None:
     answer = await _asked(filed, filter_, mode=mode, relax=True)
     assert _titles(answer) == set(left)
-    assert answer.notes == (f"The filter leaves nothing, so these conditions were dropped: {dropped}.",)
+    assert answer.notes == (f"The filter leaves nothing. Conditions dropped: {dropped}.",)
     assert alone not in answer.notes
 
 
@@ -167,7 +167,7 @@ async def test_where_the_words_are_nowhere_the_filter_is_not_blamed(filed: Shelf
     answer = await _asked(filed, {"year": 1980}, mode="sparse", relax=True, query="zebra")
     assert answer.hits == ()
     assert answer.notes == (
-        "No passage holds a word of the query; use other words, or mode hybrid to search by meaning.",
+        "No passage holds a word of the query. Use other words, or mode hybrid to search by meaning.",
     )
 
 

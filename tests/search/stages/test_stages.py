@@ -104,4 +104,4 @@ async def test_stages_have_nothing_to_do_where_nothing_is_found(shelf: Shelf) ->
     desk = shelf.desk(stages=every)
     answer = await desk.search(ME, SearchRequest("sand", mode="sparse"))
     assert not answer.hits
-    assert "use other words" in answer.notes[0]
+    assert "Use other words" in answer.notes[0]
