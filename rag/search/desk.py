@@ -27,11 +27,10 @@ from rag.search.explain.why_not import fate
 from rag.search.gate import READS, is_fault
 from rag.search.plan import make_plan
 from rag.search.reply.context import assemble
-from rag.search.run import Models, Run
+from rag.search.run import Models, Run, Steps
 from rag.search.search import search
 from rag.search.source import extract
 from rag.search.stages.custom import loaded
-from rag.search.trace import Steps
 from rag.search.view import View, narrowed
 from rag.store.reader import Reader
 from rag.uris import NOT_FOUND

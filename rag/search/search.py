@@ -20,9 +20,9 @@ from rag.search.explain.why_nothing import explain_nothing
 from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
 from rag.search.reply.context import assemble
+from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, more_queries
 from rag.search.stages.thresholds import UNGROUNDED, is_weak, near_enough
-from rag.search.trace import Steps, listings
 from rag.search.view import narrowed
 from rag.store.catalog import check_embedder
 from rag.store.terms import MAX_TERMS, index_terms, query_terms
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Answer, Context, Hit
     from rag.search.recall import Candidate, Lists
-    from rag.search.run import Run
-    from rag.search.trace import OpenStep
+    from rag.search.run import OpenStep, Run
     from rag.search.view import View
 
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
@@ -60,7 +59,9 @@ async def search(run: Run) -> Answer:
         if relaxed is not None:
             queries = [relaxed]
             hits = await find(queries, run)
-    hits = await apply_hit_stages(hits, queries[0], run)
+    if plan.hit_stages:
+        hits = await apply_hit_stages(hits, queries[0], run)
+    hits = run.limited(hits)
     if plan.thresholds.min_evidence is not None and is_weak(hits, plan.thresholds):
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
 from rag.search.recall import recall
+from rag.search.run import Steps
 from rag.search.search import embed
 from rag.search.stages.thresholds import UNGROUNDED
-from rag.search.trace import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -60,7 +60,7 @@ DROPPED: Mapping[type[Any], str] = {
 
 
 async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
-    """The hits after all hit stages, best first, at most the limit; notes say why there are fewer.
+    """The hits after all hit stages of the plan, best first; notes say why there are fewer.
 
     Raises:
         ConfigurationError: a stage needs what a hit lacks, and its settings call that an error.
@@ -69,23 +69,14 @@ async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[
     hits = list(hits)
     for stage in run.plan.hit_stages:
         if isinstance(stage, DISPLAY_STAGES):
-            hits = _limited(hits, run)
+            hits = run.limited(hits)
         before = len(hits)
         with run.steps.step(stage.stage) as step:
             hits = await HIT_STAGES[type(stage)](hits, stage, query, run, step)
             step.left(hits, of=before)
         run.note(step.record.warnings)
         run.note(_shortage(stage, before, len(hits), run.plan.limit))
-    return _limited(hits, run)
-
-
-def _limited(hits: list[Hit], run: Run) -> list[Hit]:
-    """Not more hits than the limit; in a trace the cut is a step of its own."""
-    limit, before = run.plan.limit, run.steps.last_left
-    if before > limit:
-        with run.steps.step("limit") as step:
-            step.left(hits[:limit], of=before)
-    return hits[:limit]
+    return hits
 
 
 def _shortage(stage: HitStage, before: int, after: int, limit: int) -> list[str]:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from rag.config.profiles import CompressStage
     from rag.models.embed import Embedder
     from rag.search.recall import Query
-    from rag.search.run import Run
-    from rag.search.trace import OpenStep
+    from rag.search.run import OpenStep, Run
 
 
 async def compressed(

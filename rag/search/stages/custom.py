@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from rag.config.profiles import CustomStage
     from rag.search.recall import Query
-    from rag.search.run import Run
-    from rag.search.trace import OpenStep
+    from rag.search.run import OpenStep, Run
 
 
 CustomFunction: TypeAlias = "Callable[..., Awaitable[object]]"

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from rag.config.profiles import NeighborsStage, ParentStage
     from rag.corpus import Chunk, Heading
     from rag.search.recall import Query
-    from rag.search.run import Run
-    from rag.search.trace import OpenStep
+    from rag.search.run import OpenStep, Run
     from rag.search.view import View
     from rag.store.reader import StoredSource
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rag.answers import Hit
     from rag.config.profiles import DedupeStage, DiversifyStage, RecencyStage
     from rag.search.recall import Query
-    from rag.search.run import Run
-    from rag.search.trace import OpenStep
+    from rag.search.run import OpenStep, Run
 
 
 async def newer(

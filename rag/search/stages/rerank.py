@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rag.models.chat import Chat
     from rag.models.rerank import Reranker
     from rag.search.recall import Query
-    from rag.search.run import Models, Run
-    from rag.search.trace import OpenStep
+    from rag.search.run import Models, OpenStep, Run
 
 log = logging.getLogger(__name__)
 

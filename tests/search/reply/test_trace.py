@@ -11,7 +11,7 @@ from rag.answers import Answer, Hit, Listing, Preview, Stage, SubQuery, Trace, U
 from rag.corpus import Chunk, Source
 from rag.search.reply.trace import trace_record
 from rag.search.reply.untrusted import MAX_LABEL_CHARS
-from rag.search.trace import PREVIEW_CHARS, PREVIEWS
+from rag.search.run import PREVIEW_CHARS, PREVIEWS
 
 SOURCE = Source(
     "mfzq", "documents", "file:///a", "T", "text/plain", "d", 9, 99, datetime(2026, 1, 2, tzinfo=UTC)
