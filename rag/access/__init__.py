@@ -1,1 +1,1 @@
-"""Who asks, and what they may see: the rule, keys, tenants."""
+"""Access control: valid names, API keys, tenants, and the rule who may see a source."""

@@ -1,7 +1,7 @@
-"""API keys: what the file of keys holds, and whose a key is. `refdesk-admin key` writes it.
+"""API keys: the file that stores them, and the check of a presented key. `refdesk-admin key` writes the file.
 
-A key reads `rdk_{id}_{secret}`. The secret is 256 random bits, so the file keeps a plain SHA-256 of it;
-slow hashes are for what people choose.
+A key has the form `rdk_{id}_{secret}`. The file stores only the SHA-256 digest of the secret. A slow password
+hash would add nothing: the secret is 256 random bits, which nobody can guess.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 PREFIX = "rdk"
 SECRET_BYTES = 32
+SEARCH_SCOPE = "refdesk:search"
+"""The scope that an API key or an OAuth token needs."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 
 
 class ApiKey(BaseModel):
-    """A key without its secret: who holds it, what for, and until when."""
+    """A stored key, without its secret: its holder, its scopes and when it expires."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,12 +47,12 @@ class ApiKey(BaseModel):
 
     @property
     def principal(self) -> Principal:
-        """Who asks with this key."""
+        """The principal that authenticates with this key."""
         return Principal(self.tenant, self.user or None, frozenset(self.groups))
 
 
 class Keys(BaseModel):
-    """The file of keys. A key that is revoked is in it no more."""
+    """The content of the key file. Revoking a key removes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,47 +60,48 @@ class Keys(BaseModel):
 
 
 def keys_file(data: Path) -> Path:
-    """Where the keys of a data folder are."""
+    """The path of a data folder's key file."""
     return data / "keys.json"
 
 
 def read_keys(file: Path) -> Keys:
-    """The keys of a file; none where there is no file.
+    """The keys in a file; none if the file doesn't exist.
 
     Raises:
-        ConfigurationError: others than its owner can read it, or it isn't what `refdesk-admin key` wrote.
+        ConfigurationError: other users can read or write the file, or its content is invalid.
     """
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
             if os.name != "nt" and (status.st_mode & OTHERS or status.st_uid != os.geteuid()):
                 raise ConfigurationError(
-                    f"Others can read or write {file}, which holds the keys. Keep them out: chmod 600 {file}."
+                    f"Other users can read or write the key file {file}. Run: chmod 600 {file}"
                 )
             return Keys.model_validate_json(opened.read())
     except FileNotFoundError:
         return Keys()
     except (OSError, ValidationError) as error:
         raise ConfigurationError(
-            f"The keys in {file} can't be read; refdesk-admin key makes new ones."
+            f"The key file {file} can't be read. Restore it from a backup, or delete it and create new keys "
+            "with refdesk-admin key create."
         ) from error
 
 
 def new_secret() -> tuple[str, str]:
-    """A new secret and its digest."""
+    """A new random secret, and its digest."""
     secret = secrets.token_urlsafe(SECRET_BYTES)
     return secret, _digest(secret)
 
 
 def written(key: ApiKey, secret: str) -> str:
-    """A key as its holder has it."""
+    """A key in the form that its holder presents: rdk_{id}_{secret}."""
     return f"{PREFIX}_{key.id}_{secret}"
 
 
 def holder_of(token: str, keys: Iterable[ApiKey], now: datetime | None = None) -> ApiKey | None:
-    """The key that a token is, None if it is none or no longer.
+    """The stored key that `token` presents; None if it is unknown, wrong or expired.
 
-    Takes as long for a wrong id as for a wrong secret.
+    Comparing takes as long for an unknown id as for a wrong secret, so timing doesn't reveal which ids exist.
     """
     prefix, _, rest = token.partition("_")
     id_, _, secret = rest.partition("_")

@@ -1,13 +1,14 @@
-"""Which tenants a data folder holds, and who asks locally: what doors must know before the engine is there.
+"""The tenants of a data folder, and the principal of a local server.
 
-Each tenant is a file of the folder `tenants`, which `rag.store.folder` writes.
+Commands and servers need both before they open the storage engine, so each tenant is also a file in the
+folder `tenants`, which `rag.store.folder` writes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.config.settings import DEFAULT_TENANT
+from rag.access.names import DEFAULT_TENANT
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
 
 FILTERABLE = b"filterable\n"
-"""What a tenant's file holds when a collection of theirs declares fields; else it is empty."""
+"""The content of a tenant's file if one of its collections declares fields; otherwise the file is empty."""
 
 
 def tenant_file(data: Path, tenant: str) -> Path:
-    """Where a tenant is noted, whether there is one or not."""
+    """The file of a tenant, whether it exists or not."""
     return data / "tenants" / tenant
 
 
 def tenants(data: Path) -> tuple[str, ...]:
-    """The tenants of a data folder, by name.
+    """The names of the tenants in a data folder, sorted.
 
     Raises:
         ConfigurationError: the folder can't be read.
@@ -40,29 +41,29 @@ def tenants(data: Path) -> tuple[str, ...]:
 
 
 def tenant_of(settings: Settings) -> str:
-    """The tenant that the settings name, or else the only one that there is.
+    """The tenant that the settings name, or else the only one in the data folder.
 
     Raises:
-        ConfigurationError: there are several and none is named, or there is none of that name.
+        ConfigurationError: there are several and the settings name none, or they name an unknown one.
     """
     named, known = settings.principal.tenant, tenants(settings.data)
     if not known:
         return named or DEFAULT_TENANT
     if named is None and len(known) > 1:
         raise ConfigurationError(
-            f"{settings.data} holds the documents of {len(known)} tenants ({', '.join(known)}). Say whose: "
-            "tenant in [principal], REFDESK_PRINCIPAL_TENANT, or --tenant of refdesk-admin."
+            f"{settings.data} holds the documents of {len(known)} tenants ({', '.join(known)}). Name one: "
+            "set principal.tenant, or REFDESK_PRINCIPAL_TENANT, or give refdesk-admin --tenant."
         )
     if named is not None and named not in known:
         raise ConfigurationError(
             f"There is no tenant {named!r} in {settings.data}; there are: {', '.join(known)}. "
-            f"refdesk-admin tenant create {named} makes it."
+            f"To create it, run refdesk-admin tenant create {named}."
         )
     return named or known[0]
 
 
 def local_principal(settings: Settings) -> Principal:
-    """Who asks where the operating system's user is the boundary: whoever the settings name.
+    """The principal that the settings name, for servers and commands that the operating system's user starts.
 
     Raises:
         ConfigurationError: as `tenant_of`.
@@ -72,7 +73,7 @@ def local_principal(settings: Settings) -> Principal:
 
 
 def declares_fields(data: Path, tenant: str) -> bool:
-    """Whether collections of the tenant may declare fields to filter by; False is certain."""
+    """Whether collections of the tenant may declare fields to filter by. False is certain, True is not."""
     try:
         return tenant_file(data, tenant).stat().st_size > 0
     except (FileNotFoundError, NotADirectoryError):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from rag.access.names import bare_name, check_access, valid_entries
 from rag.access.rule import entries_of, named, visible
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
 from rag.admin.sources import meant, open_collections, open_reader
-from rag.config.settings import bare_name, check_access, valid_entries
 from rag.corpus import Access, Principal, Visibility
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, counted, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections
-from rag.config.settings import valid_name
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag.access.keys import keys_file, read_keys
+from rag.access.names import valid_name
 from rag.access.rule import same
 from rag.access.tenants import tenant_of
 from rag.admin.access import access_options, said
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json
 from rag.admin.progress import shown_progress
-from rag.config.settings import DEFAULT_COLLECTION, valid_name
+from rag.config.settings import DEFAULT_COLLECTION
 from rag.ingest.rights import Rights, Said
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag.access.keys import ApiKey, Keys, keys_file, new_secret, read_keys, written
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, read_keys, written
+from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, print_json, print_table
-from rag.config.settings import MAX_ENTRIES, SEARCH_SCOPE, bare_name
 from rag.errors import NotFoundError, StoreError
 from rag.store.folder import locked, prepare, spending_reserve, write_whole
 

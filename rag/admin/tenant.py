@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag.access.names import valid_name
 from rag.access.tenants import tenants
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, counted, echo, print_json, print_table
 from rag.admin.key import revoke_keys
-from rag.config.settings import valid_name
 from rag.errors import ConfigurationError, NotFoundError
 from rag.store.folder import prepare, spending_reserve
 from rag.store.reader import Reader

@@ -11,7 +11,8 @@ import anyio
 import pyarrow as pa
 from lancedb.query import FullTextOperator, MatchQuery
 
-from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_TENANT, SearchSettings
+from rag.access.names import DEFAULT_TENANT
+from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.store import schema
 from rag.store.catalog import collection_row
 from rag.store.connection import connect, database_folder

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rag.access.keys import ApiKey, Keys, keys_file, new_secret, written
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, written
 from rag.bench.engine import TENANT
 from rag.bench.process import INITIALIZE, running, script
-from rag.config.settings import SEARCH_SCOPE
 from rag.errors import RefdeskError
 from rag.store.folder import write_whole
 

@@ -1,4 +1,4 @@
-"""What settings say that can't be true together."""
+"""Finds settings that contradict each other: each is valid alone, but not together."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from rag.config.settings import SearchSettings, Settings
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]
-"""The keys of the setting that is wrong, and what is wrong with it."""
+"""The keys of the setting that is wrong, and a sentence about it."""
 
 
 def check_consistent(settings: Settings) -> None:
-    """Hold settings to what they say elsewhere.
+    """Raise the first contradiction, if there is one.
 
     Raises:
-        ConfigurationError: there is no profile of a name, or a stage is in the wrong place or lacks a model.
+        ConfigurationError: a profile is not defined, or a stage is in the wrong place or lacks its model.
     """
     for keys, problem in contradictions(settings):
         raise ConfigurationError(f"{'.'.join(key for key in keys if not key.isdecimal())}: {problem}")
 
 
 def contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """All that doesn't go together, in the order of the file."""
+    """All contradictions, in the order of the file."""
     search = settings.search
     for keys, stages in stages_of(search).items():
         yield from _of_stages(keys, stages, settings)
@@ -45,7 +45,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
 
 
 def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
-    """All lists of stages, by their keys."""
+    """All lists of stages, by the keys of the table that holds them."""
     lists: dict[tuple[str, ...], Stages] = {("search",): search.stages}
     for table, profiles in (("profiles", search.profiles), ("of_tenants", search.of_tenants)):
         lists |= {("search", table, name): profile.stages or () for name, profile in profiles.items()}
@@ -55,18 +55,18 @@ def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
 def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterator[Contradiction]:
     known = (DEFAULT_PROFILE, *settings.search.profiles)
     if name not in known:
-        yield keys, f"there is no profile {name!r}; there are: {', '.join(known)}."
+        yield keys, f"there is no profile {name!r}; use one of: {', '.join(known)}."
 
 
 def _of_stages(above: tuple[str, ...], stages: Stages, settings: Settings) -> Iterator[Contradiction]:
     after_hits = False
-    for place, stage in enumerate(stages):
-        keys = (*above, "stages", str(place))
+    for index, stage in enumerate(stages):
+        keys = (*above, "stages", str(index))
         if makes_queries(stage) and after_hits:
-            yield keys, f"the stage {stage.stage} makes queries, so it must stand before all that take hits."
+            yield keys, f"the stage {stage.stage} makes queries; move it before the stages that take hits."
         after_hits = after_hits or not makes_queries(stage)
         if missing := _missing_model(stage, settings):
-            yield keys, f"the stage {stage.stage} needs {missing}, which isn't set."
+            yield keys, f"the stage {stage.stage} needs {missing}, which is not set."
 
 
 def _missing_model(stage: QueryStage | HitStage, settings: Settings) -> str | None:

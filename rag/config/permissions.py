@@ -1,4 +1,4 @@
-"""Who else on this machine can change the settings, or get at the data."""
+"""Warns of file permissions that let other users of this machine change the settings or read the data."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WRITE = stat.S_IWGRP | stat.S_IWOTH
-OPEN = stat.S_IRWXG | stat.S_IRWXO
+ANY = stat.S_IRWXG | stat.S_IRWXO
 ENTER = stat.S_IXGRP | stat.S_IXOTH
 OF_GROUP = stat.S_IRWXG
 ROOT = 0
 
 
 def loose_permissions(config: Path, data: Path) -> Sequence[str]:
-    """A sentence for each thing that others may do with the settings file or the data folder, and its remedy.
+    """One warning for each file or folder whose permissions are too loose, with the command that fixes it.
 
-    What isn't there is fine, and so is what root and the owner's own group may do. Systems without such
-    permissions (Windows) are not looked at.
+    Missing files are fine. So is access for root, and for a group whose only member is the owner. Windows
+    has no such permissions, so nothing is checked there.
     """
     if os.name == "nt":
         return ()
-    return (*_writable(config), *_open(data))
+    return (*_writable_by_others(config), *_accessible_to_others(data))
 
 
-def _writable(config: Path) -> Iterator[str]:
-    """The file, and the folders in which it could be exchanged."""
+def _writable_by_others(config: Path) -> Iterator[str]:
+    """Checks the file and all folders above it: whoever can write a folder can replace the file in it."""
     file, real = config.absolute(), config.resolve()
     for path in dict.fromkeys((file, *file.parents, real, *real.parents)):
         status = _status(path)
@@ -40,23 +40,26 @@ def _writable(config: Path) -> Iterator[str]:
         if status.st_uid not in {os.geteuid(), ROOT}:
             yield (
                 f"The {what} {path} belongs to another user, who can change the settings. "
-                f"Make it yours: chown {os.geteuid()} {_quoted(path)}"
+                f"Take it over: chown {os.geteuid()} {_quoted(path)}"
             )
         elif _others_may(status, WRITE) and not (what == "folder" and status.st_mode & stat.S_ISVTX):
             yield (
-                f"Others can write the {what} {path}, and so the settings. "
-                f"Keep them out: chmod go-w {_quoted(path)}"
+                f"Other users can write the {what} {path}, and so change the settings. "
+                f"Fix it: chmod go-w {_quoted(path)}"
             )
 
 
-def _open(data: Path) -> Iterator[str]:
-    """The data folder, if others get as far as to it. Who isn't its owner may need its group themselves."""
+def _accessible_to_others(data: Path) -> Iterator[str]:
+    """Checks the data folder. Its mode is harmless if others can't enter one of the folders above it.
+
+    Its group is ignored if this user doesn't own the folder, because then the group may be how they get in.
+    """
     status = _status(data)
     if status is None:
         return
-    what = OPEN if status.st_uid == os.geteuid() else OPEN & ~OF_GROUP
-    if _others_may(status, what) and all(_enterable(folder) for folder in data.resolve().parents):
-        yield f"Others can get into the data folder {data}. Keep them out: chmod 700 {_quoted(data)}"
+    checked = ANY if status.st_uid == os.geteuid() else ANY & ~OF_GROUP
+    if _others_may(status, checked) and all(_enterable(folder) for folder in data.resolve().parents):
+        yield f"Other users can access the data folder {data}. Fix it: chmod 700 {_quoted(data)}"
 
 
 def _enterable(folder: Path) -> bool:
@@ -64,14 +67,14 @@ def _enterable(folder: Path) -> bool:
     return status is None or _others_may(status, ENTER)
 
 
-def _others_may(status: os.stat_result, what: int) -> bool:
+def _others_may(status: os.stat_result, mode: int) -> bool:
     if _is_own_group(status):
-        what &= ~OF_GROUP
-    return bool(status.st_mode & what)
+        mode &= ~OF_GROUP
+    return bool(status.st_mode & mode)
 
 
 def _is_own_group(status: os.stat_result) -> bool:
-    """Whether it is of a group that is its owner's alone, as many systems make one for each user."""
+    """Whether the group has no member but the owner. Many systems create such a group for each user."""
     import grp  # noqa: PLC0415 not on Windows
     import pwd  # noqa: PLC0415 the same
 

@@ -1,17 +1,33 @@
-"""Retrieval plans as an operator writes them: fusion, thresholds, and the stages in their order."""
+"""Retrieval profiles as an operator writes them: fusion, thresholds, and the stages in their order."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from rag.answers import MAX_LIMIT, Mode
 
 DEFAULT_PROFILE = "default"
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
-CALL_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+CALL_PATTERN = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 TOLERANCE = 1e-6  # of weights whose sum must be 1
+
+
+def matching(pattern: str, description: str) -> AfterValidator:
+    """A validator for strings that match `pattern` as a whole; its error says `description` instead.
+
+    Pydantic's own `pattern` would show the regular expression.
+    """
+
+    def validator(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"write {description}")
+        return value
+
+    return AfterValidator(validator)
+
 
 ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -27,7 +43,7 @@ class Section(BaseModel):
 
 
 class FusionSettings(Section):
-    """How the lists of mode hybrid become one."""
+    """How mode hybrid combines the dense and the sparse list into one ranking."""
 
     method: Literal["calibrated", "rrf", "dbsf", "convex"] = "calibrated"
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -38,12 +54,12 @@ class FusionSettings(Section):
     @model_validator(mode="after")
     def _some_weight(self) -> FusionSettings:
         if not any(self.weights):
-            raise ValueError("one of the weights must be more than 0")
+            raise ValueError("both weights are 0; set at least one to more than 0")
         return self
 
 
 class ThresholdSettings(Section):
-    """What is left out of an answer for being too unlike the query. None leaves nothing out."""
+    """Which hits are left out because they are not similar enough to the query; None sets no limit."""
 
     min_similarity: Annotated[float, Field(ge=-1, le=1)] | None = None
     max_distance: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -53,12 +69,12 @@ class ThresholdSettings(Section):
 
     @property
     def of_hits(self) -> bool:
-        """Whether hits can be left out one by one."""
+        """Whether a limit applies to single hits, not only to the evidence as a whole."""
         return (self.min_similarity, self.max_distance, self.percentage_distance) != (None, None, None)
 
 
 class MultiQueryStage(Section):
-    """The query in other words, by the chat model, beside the query itself."""
+    """Adds paraphrases of the query, written by the chat model."""
 
     stage: Literal["multi_query"]
     queries: Annotated[int, Field(ge=1, le=10)] = 3
@@ -67,7 +83,7 @@ class MultiQueryStage(Section):
 
 
 class PlannerStage(Section):
-    """The query taken apart by the chat model, each part with its collections and filter."""
+    """Splits the query into subqueries by the chat model, each with collections and a filter of its own."""
 
     stage: Literal["planner"]
     queries: Annotated[int, Field(ge=1, le=10)] = 4
@@ -75,7 +91,7 @@ class PlannerStage(Section):
 
 
 class RerankWeights(Section):
-    """What a score of the chat model, the similarity and the place in the order count. They add up to 1."""
+    """Weights of the chat model's score, the similarity and the rank so far. They add up to 1."""
 
     semantic: Share = 0.4
     vector: Share = 0.4
@@ -89,7 +105,7 @@ class RerankWeights(Section):
 
 
 class RerankStage(Section):
-    """The first hits scored anew against the query, by the reranker or the chat model."""
+    """Scores the first hits again with the reranker or the chat model."""
 
     stage: Literal["rerank"]
     by: Literal["reranker", "chat"] = "reranker"
@@ -100,18 +116,18 @@ class RerankStage(Section):
 
 
 class NeighborsStage(Section):
-    """Each hit with the chunks before and after it."""
+    """Extends each hit by the chunks before and after it."""
 
     stage: Literal["neighbors"]
     count: Annotated[int, Field(ge=0, le=5)] = 1
 
 
 MissingSection = Literal["warn", "ignore", "error"]
-"""A hit in a source without headings stays as it is, with a note or without, or is an error."""
+"""A hit of a source without headings: kept as it is with a note, kept without one, or an error."""
 
 
 class ParentStage(Section):
-    """Each hit with the section around it."""
+    """Extends each hit to the section around it."""
 
     stage: Literal["parent"]
     max_chars: Annotated[int, Field(ge=200, le=100_000)] = 4000
@@ -119,11 +135,11 @@ class ParentStage(Section):
 
 
 MissingDate = Literal["ignore", "penalize", "error"]
-"""A hit without a date keeps its score, counts as infinitely old, or is an error."""
+"""A hit without a date: keeps its score, counts as infinitely old, or is an error."""
 
 
 class RecencyStage(Section):
-    """Newer documents before older ones, by the date that a document states of itself or a declared field."""
+    """Scores decay with age, by the document's own date or by a declared field."""
 
     stage: Literal["recency"]
     half_life_days: Annotated[float, Field(gt=0)] = 90.0
@@ -133,7 +149,7 @@ class RecencyStage(Section):
 
 
 class DiversifyStage(Section):
-    """Passages that add something before those that repeat, and no source taking all the room."""
+    """Prefers hits that differ from those before them (MMR), and limits how many one source may have."""
 
     stage: Literal["diversify"]
     lambda_: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.7
@@ -143,14 +159,14 @@ class DiversifyStage(Section):
 
 
 class DedupeStage(Section):
-    """No passage that nearly repeats a better one."""
+    """Drops near-duplicates of better hits."""
 
     stage: Literal["dedupe"]
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.9
 
 
 class CompressStage(Section):
-    """Of each hit only the sentences that answer, word for word; no hit of which nothing is left."""
+    """Keeps only the relevant sentences of each hit, verbatim; drops hits that have none."""
 
     stage: Literal["compress"]
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -159,10 +175,10 @@ class CompressStage(Section):
 
 
 class CustomStage(Section):
-    """A function of the operator's own, by its dotted path."""
+    """Calls a function of the operator's own, given as module:function."""
 
     stage: Literal["custom"]
-    call: Annotated[str, Field(pattern=CALL_PATTERN)]
+    call: Annotated[str, matching(CALL_PATTERN, "module:function, like our_search.stages:by_popularity")]
     takes: Literal["query", "hits"]
     options: dict[str, Any] = {}
     timeout_seconds: Seconds = 10.0
@@ -183,14 +199,14 @@ Stages: TypeAlias = tuple[Annotated[QueryStage | HitStage, Field(discriminator="
 
 
 def makes_queries(stage: QueryStage | HitStage) -> TypeGuard[QueryStage]:
-    """Whether a stage makes queries; the others take hits to hits."""
+    """Whether this is a query stage: it makes queries. All others are hit stages: they map hits to hits."""
     if isinstance(stage, CustomStage):
         return stage.takes == "query"
     return isinstance(stage, MultiQueryStage | PlannerStage)
 
 
 def takes_hits(stage: QueryStage | HitStage) -> TypeGuard[HitStage]:
-    """Whether a stage takes hits to hits."""
+    """Whether this is a hit stage."""
     return not makes_queries(stage)
 
 
@@ -198,7 +214,7 @@ Overridable = Literal["mode", "limit"]
 
 
 class ProfileSettings(Section):
-    """A named retrieval plan: what it leaves out is as [search] says."""
+    """A named retrieval profile; whatever it leaves out comes from [search]."""
 
     mode: Mode | None = None
     limit: Limit | None = None
@@ -215,4 +231,4 @@ SHIPPED = {
     "precise": ProfileSettings(stages=(DedupeStage(stage="dedupe", threshold=1.0),)),
     "fresh": ProfileSettings(stages=(RecencyStage(stage="recency"),)),
 }
-"""Profiles that are there unless the operator makes others of these names."""
+"""Built-in profiles; the operator can replace each by another one of the same name."""

@@ -1,24 +1,18 @@
-"""What an operator can set, as frozen models; `config.example.toml` mirrors this module.
+"""Everything that an operator can configure, as frozen models; `config.example.toml` mirrors this module.
 
-The doors read it (`rag.config.load`); everything else is handed the part it needs.
+The two entry points read the settings (`rag.config.load`) and hand every other module the section it needs.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import platformdirs
-from pydantic import (
-    AfterValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from rag.access.names import MAX_ENTRIES, bare_name, check_access, valid_name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode
 from rag.config.profiles import (
     DEFAULT_PROFILE,
@@ -31,70 +25,66 @@ from rag.config.profiles import (
     Section,
     Stages,
     ThresholdSettings,
+    matching,
 )
 from rag.corpus import LetterCase, Visibility
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
-NAME_PATTERN = r"^[a-z0-9]+(?:[-_][a-z0-9]+)*$"
-"""Tenants and collections. Their names are joined by `__` into table names, so none holds one."""
-NAME_LENGTH = 48
-MAX_ENTRIES = 256  # of an access list, and groups of a principal; more is an error, never cut
-MAX_ENTRY_CHARS = 256
-ENTRY_KINDS = ("user", "group")
 RulesCase = Literal["ignore", "exact", "file system"]
-DEFAULT_TENANT = "default"
 DEFAULT_COLLECTION = "documents"
-SEARCH_SCOPE = "refdesk:search"
-"""What a key or token must be for."""
 
 
 def _absolute(path: Path) -> Path:
     try:
         return path.expanduser().absolute()
     except RuntimeError as error:
-        raise ValueError(f"{path} begins with a user that this machine doesn't know") from error
+        raise ValueError(f"{path} begins with the home folder of a user who doesn't exist") from error
 
 
-def _exact(address: str) -> str:
+def _without_wildcard(address: str) -> str:
     if "*" in address:
-        raise ValueError(f"{address} matches more than one address: name each in full, with its port")
+        raise ValueError(f"{address} has a wildcard; list every address in full, with its port")
     return address
 
 
-Exact = Annotated[str, AfterValidator(_exact)]
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)]
-
-
-def _bare(kind: Literal["user", "group"], name: str) -> str:
+def _network(address: str) -> str:
     try:
-        return bare_name(kind, name)
-    except ConfigurationError as error:
-        raise ValueError(str(error).rstrip(".")) from error
-
-
-UserName = Annotated[str, AfterValidator(lambda name: _bare("user", name) if name else name)]
-"""A user's bare name; empty for nobody."""
-GroupName = Annotated[str, AfterValidator(lambda name: _bare("group", name))]
-
-
-def _network(written: str) -> str:
-    try:
-        ip_network(written)
+        ip_network(address)
     except ValueError as error:
-        raise ValueError(f"{error}; write an address (192.0.2.1) or a network (192.0.2.0/24)") from error
-    return written
+        raise ValueError(
+            f"{address!r} is not an IP address or network; write an address (192.0.2.1) or a network "
+            "(192.0.2.0/24, with no bits set after the prefix)"
+        ) from error
+    return address
 
 
+def _checked(check: Callable[[str], str]) -> AfterValidator:
+    """A validator that applies an access rule; pydantic wants its error as a ValueError."""
+
+    def validator(value: str) -> str:
+        try:
+            return check(value)
+        except ConfigurationError as error:
+            raise ValueError(str(error).rstrip(".")) from error
+
+    return AfterValidator(validator)
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Address = Annotated[str, AfterValidator(_without_wildcard)]
 Network = Annotated[str, AfterValidator(_network)]
+Name = Annotated[str, _checked(valid_name)]
+UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
+"""A user's bare name; empty for nobody."""
+GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
 
 
 class PrincipalSettings(Section):
-    """Whose documents a local server answers from, and who asks."""
+    """On whose behalf a local server searches: the tenant, the user and their groups."""
 
     tenant: Name | None = None
     user: UserName = ""
@@ -102,7 +92,7 @@ class PrincipalSettings(Section):
 
 
 class AccessRule(Section):
-    """Who may see the sources whose path below the ingested folder matches a pattern."""
+    """Who may see the sources whose path, relative to the ingested folder, matches a glob pattern."""
 
     path: str
     visibility: Visibility = "restricted"
@@ -119,7 +109,7 @@ class AccessRule(Section):
 
 
 class AccessSettings(Section):
-    """Who may see a source that is ingested for the first time, and how names are compared."""
+    """Access of sources that are ingested for the first time, and how names are compared."""
 
     of_documents: bool = False
     letter_case: LetterCase = "allow"
@@ -128,7 +118,7 @@ class AccessSettings(Section):
 
 
 class EmbedderSettings(Section):
-    """Which model turns text into vectors."""
+    """The embedding model."""
 
     provider: Literal["builtin", "onnx", "openai"] = "builtin"
     path: AbsolutePath | None = None
@@ -145,14 +135,16 @@ class EmbedderSettings(Section):
     @model_validator(mode="after")
     def _complete(self) -> EmbedderSettings:
         if self.provider == "onnx" and self.path is None:
-            raise ValueError('provider = "onnx" needs path, the folder with model.onnx and tokenizer.json')
+            raise ValueError(
+                'provider = "onnx" needs path; set it to the folder with model.onnx and tokenizer.json'
+            )
         if self.provider == "openai" and not self.model:
-            raise ValueError('provider = "openai" needs model, the name that the endpoint knows it by')
+            raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
         return self
 
 
 class ChatSettings(Section):
-    """Which chat model the stages that need one ask, and what a million of its tokens cost."""
+    """The chat model of the stages that need one, and its prices per million tokens."""
 
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
@@ -162,13 +154,17 @@ class ChatSettings(Section):
 
 
 class RerankerSettings(Section):
-    """Which model the stage rerank asks."""
+    """The model of the stage rerank. A model of the hub is pinned by its revision and its graph's SHA-256."""
 
     provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
     base_url: str = ""
     model: str = ""
-    revision: Annotated[str, Field(pattern=r"^([0-9a-f]{40})?$")] = ""
-    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+    revision: Annotated[
+        str, matching(r"([0-9a-f]{40})?", "a full commit hash: 40 lower-case hexadecimal digits")
+    ] = ""
+    sha256: Annotated[
+        str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
+    ] = ""
     api_key_env: str = "RERANKER_API_KEY"
     path: AbsolutePath | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
@@ -176,29 +172,36 @@ class RerankerSettings(Section):
     @model_validator(mode="after")
     def _complete(self) -> RerankerSettings:
         if self.provider in {"cohere", "voyage", "tei"} and not self.base_url:
-            raise ValueError(f'provider = "{self.provider}" needs base_url, below which /rerank lies')
+            raise ValueError(
+                f'provider = "{self.provider}" needs base_url; requests go to /rerank below that URL'
+            )
         if self.provider in {"cohere", "voyage"} and not self.model:
-            raise ValueError(f'provider = "{self.provider}" needs model, as the endpoint names it')
+            raise ValueError(
+                f'provider = "{self.provider}" needs model; set it to the name that the endpoint uses'
+            )
         if self.provider == "onnx" and (self.path is None) == (not self.model):
-            raise ValueError('provider = "onnx" needs either path, a folder, or model, an id on the hub')
+            raise ValueError(
+                'provider = "onnx" needs either path (a folder) or model (an id on the Hugging Face hub), '
+                "not both"
+            )
         if self.provider == "onnx" and self.model and not (self.revision and self.sha256):
             raise ValueError(
-                "a model of the hub needs revision, a commit of it, and sha256, the checksum of its graph: "
-                "else it could be exchanged. For the first: git ls-remote https://huggingface.co/"
-                f"{self.model} HEAD. For the second, see SHA256 on the hub's page of the file "
-                "(model.onnx or onnx/model.onnx)"
+                "a model of the hub needs revision (a commit) and sha256 (the checksum of its graph); "
+                "without them its publisher could replace it unnoticed. For the revision, run "
+                f"git ls-remote https://huggingface.co/{self.model} HEAD. The hub shows the SHA-256 on the "
+                "page of the file (model.onnx or onnx/model.onnx)"
             )
         return self
 
 
 class ChunkingSettings(Section):
-    """How sources are cut into chunks."""
+    """How sources are split into chunks."""
 
     max_tokens: Annotated[int, Field(ge=32, le=8192)] = 254
 
 
 class IngestSettings(Section):
-    """Which files of a folder become sources."""
+    """Which files of a folder are ingested."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = (".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__")
@@ -210,7 +213,7 @@ class IngestSettings(Section):
 
 
 class SearchSettings(Section):
-    """How a search runs when it doesn't say otherwise."""
+    """How a search runs unless the request or its profile overrides it."""
 
     collections: tuple[Name, ...] = ()
     mode: Mode = "hybrid"
@@ -232,12 +235,14 @@ class SearchSettings(Section):
     @classmethod
     def _with_shipped(cls, profiles: dict[str, ProfileSettings]) -> dict[str, ProfileSettings]:
         if DEFAULT_PROFILE in profiles:
-            raise ValueError(f"{DEFAULT_PROFILE} is what [search] itself says; give the profile another name")
+            raise ValueError(
+                f"'{DEFAULT_PROFILE}' is the name of the settings in [search]; give the profile another name"
+            )
         return SHIPPED | profiles
 
 
 class ServerSettings(Section):
-    """How `refdesk` answers its hosts."""
+    """What `refdesk` offers to its clients."""
 
     max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 8000
     include_vectors: bool = False
@@ -249,25 +254,29 @@ class ServerSettings(Section):
 
 
 class HttpSettings(Section):
-    """How `refdesk --http` is reached."""
+    """Where `refdesk --http` listens, and how its clients authenticate."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 8300
-    path: Annotated[str, Field(pattern=r"^/[a-z0-9/_-]*[a-z0-9_-]$")] = "/mcp"
+    path: Annotated[
+        str, matching(r"/[a-z0-9/_-]*[a-z0-9_-]", "a path like /mcp: lower-case letters, digits, /, - and _")
+    ] = "/mcp"
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8301
-    public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s]+)?$")] = ""
-    allowed_hosts: tuple[Exact, ...] = ()
-    allowed_origins: tuple[Exact, ...] = ()
+    public_url: Annotated[
+        str, matching(r"(https?://[^/\s]+)?", "a URL without a path, like https://desk.example.com")
+    ] = ""
+    allowed_hosts: tuple[Address, ...] = ()
+    allowed_origins: tuple[Address, ...] = ()
     trusted_proxies: tuple[Network, ...] = ()
     authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
     sse: bool = False
 
 
 class OAuthSettings(Section):
-    """Whose tokens are accepted, and what their claims mean."""
+    """Which issuer's tokens are accepted, and how their claims map to tenants, users and groups."""
 
     issuer: str = ""
-    jwks_url: Annotated[str, Field(pattern=r"^(https?://\S+)?$")] = ""
+    jwks_url: Annotated[str, matching(r"(https?://\S+)?", "a URL that begins with https:// or http://")] = ""
     audience: str = ""
     tenant_claim: str = "tenant"
     tenants: dict[str, Name] = Field(default={})
@@ -277,7 +286,7 @@ class OAuthSettings(Section):
 
 
 class LimitSettings(Section):
-    """How much a server takes on at once."""
+    """Concurrency limits, rate limits and timeouts of a server."""
 
     concurrent: Annotated[int, Field(ge=1, le=1024)] = 32
     concurrent_per_tenant: Annotated[int, Field(ge=0, le=1024)] = 0
@@ -292,7 +301,7 @@ class LimitSettings(Section):
 
 
 class Settings(Section):
-    """Everything that an operator can set."""
+    """All settings."""
 
     data: AbsolutePath = DEFAULT_DATA
     principal: PrincipalSettings = PrincipalSettings()
@@ -307,78 +316,3 @@ class Settings(Section):
     http: HttpSettings = HttpSettings()
     oauth: OAuthSettings = OAuthSettings()
     limits: LimitSettings = LimitSettings()
-
-
-def valid_entries(entries: Iterable[str]) -> frozenset[str]:
-    """The entries of a list, if they can be one, in Unicode's normal form NFC.
-
-    Raises:
-        ConfigurationError: one is neither user:NAME nor group:NAME, or there are too many.
-    """
-    checked = frozenset(unicodedata.normalize("NFC", entry) for entry in entries)
-    if len(checked) > MAX_ENTRIES:
-        raise ConfigurationError(
-            f"An access list holds {len(checked)} entries; at most {MAX_ENTRIES} are allowed. Use a group."
-        )
-    for entry in checked:
-        kind, _, name = entry.partition(":")
-        if (
-            kind not in ENTRY_KINDS
-            or not name.strip()
-            or len(entry) > MAX_ENTRY_CHARS
-            or not name.isprintable()
-        ):
-            raise ConfigurationError(
-                f"{entry[:64]!r} can't stand in an access list; write user:NAME or group:NAME."
-            )
-    return checked
-
-
-def bare_name(kind: Literal["user", "group"], name: str) -> str:
-    """`name` as it is, if it can be that of a user or a group, which access lists name as kind:name.
-
-    Raises:
-        ConfigurationError: no access list can name it; or it is written as access lists write it, and would
-            match nobody.
-    """
-    try:
-        valid_entries([f"{kind}:{name}"])
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"{name[:64]!r} can't be the name of a {kind}: use up to {MAX_ENTRY_CHARS - len(kind) - 1} "
-            "printable characters."
-        ) from error
-    written, _, bare = (part.strip() for part in name.partition(":"))
-    if written.casefold() == kind:
-        raise ConfigurationError(f"A {kind}'s bare name is wanted: write {bare or 'NAME'}, not {name}.")
-    if written.casefold() in ENTRY_KINDS and bare:
-        raise ConfigurationError(f"The name of a {kind} is wanted, and {name} names a {written.casefold()}.")
-    return name
-
-
-def check_access(visibility: Visibility | None, allow: Iterable[str], deny: Iterable[str]) -> None:
-    """Hold an access record to meaning what it says.
-
-    Raises:
-        ConfigurationError: everybody may see it and only some may, or an entry can't stand in a list.
-    """
-    if visibility == "tenant" and any(allow):
-        raise ConfigurationError(
-            "visibility tenant lets everybody see it; leave allow out, or say restricted."
-        )
-    valid_entries(allow)
-    valid_entries(deny)
-
-
-def valid_name(name: str) -> str:
-    """`name` as it is, if it may name a collection or a tenant.
-
-    Raises:
-        ConfigurationError: it may not; the message says what a name looks like.
-    """
-    if len(name) <= NAME_LENGTH and re.fullmatch(NAME_PATTERN, name):
-        return name
-    raise ConfigurationError(
-        f"{name!r} can't be a name: use up to {NAME_LENGTH} lower-case letters and digits, "
-        "with single - or _ between them."
-    )

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, get_args
 
+from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import tenant_of
 from rag.answers import SearchRequest
 from rag.config.profiles import Overridable
-from rag.config.settings import DEFAULT_TENANT
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import Contender, ask_all

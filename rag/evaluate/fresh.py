@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_TENANT, IngestSettings
+from rag.access.names import DEFAULT_TENANT
+from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from rag.access.names import check_access, valid_entries
 from rag.access.rule import narrower
-from rag.config.settings import check_access, valid_entries
 from rag.corpus import Access
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.parse.front_matter import ACCESS_KEYS

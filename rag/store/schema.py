@@ -168,7 +168,7 @@ def field_column(name: str) -> str:
 
 
 def chunks_table(tenant: str, collection: str) -> str:
-    """Names hold no double underscore (settings.NAME_PATTERN), so two collections never share a table."""
+    """Names hold no double underscore (access.names.NAME_PATTERN), so two collections never share a table."""
     return f"chunks__tenant_{tenant}__src_{collection}"
 
 

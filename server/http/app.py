@@ -27,7 +27,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from rag.config.settings import SEARCH_SCOPE
+from rag.access.keys import SEARCH_SCOPE
 from rag.corpus import Principal
 from rag.errors import BusyError
 from server import FORCED

@@ -9,9 +9,8 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 from pydantic import AnyHttpUrl
 from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError
 
-from rag.access.keys import PREFIX
+from rag.access.keys import PREFIX, SEARCH_SCOPE
 from rag.access.tenants import local_principal
-from rag.config.settings import SEARCH_SCOPE
 from rag.errors import ProviderError
 from server.http.addresses import resource_url
 from server.http.identity import Caller, KeyVerifier

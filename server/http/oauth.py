@@ -16,7 +16,8 @@ from mcp.server.auth.routes import cors_middleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rag.config.settings import MAX_ENTRIES, SEARCH_SCOPE
+from rag.access.keys import SEARCH_SCOPE
+from rag.access.names import MAX_ENTRIES
 from rag.corpus import Principal
 from rag.errors import ProviderError, RefdeskError
 from server.http.identity import Caller

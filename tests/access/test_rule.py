@@ -1,4 +1,4 @@
-"""Who may see a source: the rule by table, the engine held to the same rule, what may stand in a list."""
+"""Who may see a source: the rule by table, and the engine held to the same rule."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag.access.rule import entries_of, predicate, visible
-from rag.config.settings import MAX_ENTRIES, MAX_ENTRY_CHARS, valid_entries
 from rag.corpus import Access, Principal
-from rag.errors import ConfigurationError
 from rag.store.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record, access_values
 
 if TYPE_CHECKING:
@@ -125,53 +123,3 @@ def test_the_engine_keeps_the_same_rule_whatever_the_records(
 @given(record=_RECORDS)
 def test_a_record_comes_back_from_its_columns(record: Access | None) -> None:
     assert access_record(access_values(record) | {"revision": 0}) == record
-
-
-def test_a_list_takes_users_and_groups_and_each_once() -> None:
-    entries = ["user:ann", "group:hr", "user:ann", "user:O'Neill", "group:a:b", "user:Łukasz K"]
-    assert valid_entries(entries) == set(entries)
-    assert valid_entries([]) == frozenset()
-
-
-def test_a_list_takes_so_many_entries_and_no_more() -> None:
-    many = [f"user:{number}" for number in range(MAX_ENTRIES)]
-    assert len(valid_entries([*many, *many])) == MAX_ENTRIES
-    with pytest.raises(ConfigurationError) as error:
-        valid_entries([*many, "user:more"])
-    assert str(error.value) == "An access list holds 257 entries; at most 256 are allowed. Use a group."
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "",
-        "ann",
-        ":ann",
-        "user",
-        "user:",
-        "user: ",
-        "group:\u00a0",
-        "User:ann",
-        "USER:ann",
-        " user:ann",
-        "users:ann",
-        "role:hr",
-        "*",
-        "user:a\nb",
-        "user:a\x00b",
-        "user:a\u202eb",
-        "user:a\ud800b",
-        "user:" + "x" * (MAX_ENTRY_CHARS - 4),
-    ],
-    ids=ascii,
-)
-def test_what_names_no_user_or_group_stands_in_no_list(entry: str) -> None:
-    with pytest.raises(ConfigurationError) as error:
-        valid_entries(["user:ann", entry])
-    shown = repr(entry[:64])
-    assert str(error.value) == f"{shown} can't stand in an access list; write user:NAME or group:NAME."
-
-
-def test_a_long_name_is_allowed_up_to_its_limit() -> None:
-    entry = "user:" + "x" * (MAX_ENTRY_CHARS - 5)
-    assert valid_entries([entry]) == {entry}

@@ -38,7 +38,7 @@ def test_of_several_one_must_be_named(data: Path) -> None:
     note_tenant(data, "beta")
     note_tenant(data, "acme")
     assert (tenants(data), _of(data, "beta")) == (("acme", "beta"), "beta")
-    with pytest.raises(ConfigurationError, match=r"2 tenants \(acme, beta\)\. Say whose"):
+    with pytest.raises(ConfigurationError, match=r"2 tenants \(acme, beta\)\. Name one"):
         _of(data)
     forget_tenant(data, "beta")
     assert _of(data) == "acme"

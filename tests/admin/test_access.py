@@ -234,7 +234,7 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
     }
     assert office.inside.json("access", "explain", ids["nobody.md"])["visible"] is False
     refused = office.inside.run("access", "explain", ids["both.md"], "--group", "group:hr", code=2).stderr
-    assert refused == "refdesk-admin: A group's bare name is wanted: write hr, not group:hr.\n"
+    assert refused == "refdesk-admin: Give the group's name without a prefix: hr, not group:hr.\n"
 
 
 def test_an_id_that_nothing_has_is_said(office: Office) -> None:
@@ -269,9 +269,9 @@ def test_wrong_entries_are_refused_and_change_nothing(office: Office) -> None:
         ["set", id_, "--deny", f"user:{'a' * 256}"],
     ):
         run = office.inside.run("access", *arguments, code=2)
-        assert "can't stand in an access list; write user:NAME or group:NAME." in run.stderr
+        assert "is not a valid access list entry; write user:NAME or group:NAME." in run.stderr
     both = office.desk.run("access", "set", id_, "--visibility", "tenant", "--allow", "user:ann", code=2)
-    assert "visibility tenant lets everybody see it; leave allow out" in both.stderr
+    assert "visibility tenant already lets everybody in the tenant see it; remove allow" in both.stderr
     for arguments in ([], ["--deny", "user:ann"]):  # a denial alone must not open what was restricted
         nothing = office.inside.run("access", "set", id_, *arguments, code=2)
         assert "Say who may see it: --visibility or --allow" in nothing.stderr

@@ -129,8 +129,8 @@ def test_a_name_that_is_taken_is_refused_and_nothing_changes(desk: Desk, inside:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["Bad Name"], "'Bad Name' can't be a name"),
-        (["a__b"], "'a__b' can't be a name"),
+        (["Bad Name"], "'Bad Name' is not a valid name"),
+        (["a__b"], "'a__b' is not a valid name"),
         (["x", "--field", "year=int"], "'year=int' is not like year=integer; there are: string, integer"),
         (["x", "--field", "year"], "'year' is not like year=integer"),
         (["x", "--field", "year="], "'year=' is not like year=integer"),

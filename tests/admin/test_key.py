@@ -31,7 +31,7 @@ def test_keys_are_listed_revoked_and_turned_into_new_ones(inside: Inside) -> Non
     assert "no keys yet" in inside.run("key", "list").stdout
     inside.run("tenant", "create", "acme")
     inside.run("tenant", "create", "beta")
-    assert "Say whose" in inside.run("key", "create", code=2).stderr
+    assert "Name one" in inside.run("key", "create", code=2).stderr
     first = inside.json("key", "create", "--tenant", "acme", "--user", "ann", "--days", "10")
     other = inside.json("key", "create", "--tenant", "beta", "--days", "1")
     assert inside.run("key", "list").stdout.splitlines()[1].split()[:4] == [first["id"], "acme", "ann", "-"]

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rag.access.keys import ApiKey, Keys, keys_file, new_secret, written
-from rag.config.settings import SEARCH_SCOPE
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, written
 
 if TYPE_CHECKING:
     from pathlib import Path

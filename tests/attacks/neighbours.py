@@ -16,7 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from rag.config.settings import SEARCH_SCOPE
+from rag.access.keys import SEARCH_SCOPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from rag.config.settings import SEARCH_SCOPE
+from rag.access.keys import SEARCH_SCOPE
 from tests.attacks.neighbours import (
     FOREIGN,
     ISSUER,

@@ -11,7 +11,7 @@ from rag.errors import ConfigurationError
 DEDUPE, PLANNER, RERANK = {"stage": "dedupe"}, {"stage": "planner"}, {"stage": "rerank"}
 OWN = {"stage": "custom", "call": "own:ask"}
 CHAT, RERANKER = {"model": "tiny"}, {"provider": "tei", "base_url": "http://localhost:1"}
-TOLD_PROFILES = "there is no profile 'best'; there are: default, fast, precise, fresh."
+TOLD_PROFILES = "there is no profile 'best'; use one of: default, fast, precise, fresh."
 
 
 def _settings(search: dict[str, object], **others: object) -> Settings:
@@ -34,27 +34,27 @@ GOOD: dict[str, Settings] = {
 BAD: dict[str, tuple[Settings, str]] = {
     "no chat model": (
         _settings({"stages": [PLANNER]}),
-        "search.stages: the stage planner needs chat.model, which isn't set.",
+        "search.stages: the stage planner needs chat.model, which is not set.",
     ),
     "no chat model for other words": (
         _settings({"profiles": {"own": {"stages": [{"stage": "multi_query"}]}}}),
-        "search.profiles.own.stages: the stage multi_query needs chat.model, which isn't set.",
+        "search.profiles.own.stages: the stage multi_query needs chat.model, which is not set.",
     ),
     "a reranker is no chat model": (
         _settings({"of_tenants": {"t": {"stages": [RERANK | {"by": "chat"}]}}}, reranker=RERANKER),
-        "search.of_tenants.t.stages: the stage rerank needs chat.model, which isn't set.",
+        "search.of_tenants.t.stages: the stage rerank needs chat.model, which is not set.",
     ),
     "a chat model is no reranker": (
         _settings({"stages": [RERANK]}, chat=CHAT),
-        "search.stages: the stage rerank needs reranker.provider, which isn't set.",
+        "search.stages: the stage rerank needs reranker.provider, which is not set.",
     ),
     "a query stage after one that takes hits": (
         _settings({"stages": [DEDUPE, PLANNER]}, chat=CHAT),
-        "search.stages: the stage planner makes queries, so it must stand before all that take hits.",
+        "search.stages: the stage planner makes queries; move it before the stages that take hits.",
     ),
     "an own query stage after one that takes hits": (
         _settings({"stages": [OWN | {"takes": "hits"}, OWN | {"takes": "query"}]}),
-        "search.stages: the stage custom makes queries, so it must stand before all that take hits.",
+        "search.stages: the stage custom makes queries; move it before the stages that take hits.",
     ),
     "an unknown profile of a collection": (
         _settings({"of_collections": {"a": "best"}}),

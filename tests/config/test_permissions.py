@@ -47,13 +47,13 @@ def _mended(told: str) -> None:
 @pytest.mark.parametrize(
     ("path", "mode", "words"),
     [
-        ("settings/config.toml", 0o666, "Others can write the file"),
-        ("settings/config.toml", 0o646, "Others can write the file"),
-        ("settings", 0o777, "Others can write the folder"),
-        (".", 0o777, "Others can write the folder"),
-        ("it's data", 0o755, "Others can get into the data folder"),
-        ("it's data", 0o701, "Others can get into the data folder"),
-        ("it's data", 0o704, "Others can get into the data folder"),
+        ("settings/config.toml", 0o666, "Other users can write the file"),
+        ("settings/config.toml", 0o646, "Other users can write the file"),
+        ("settings", 0o777, "Other users can write the folder"),
+        (".", 0o777, "Other users can write the folder"),
+        ("it's data", 0o755, "Other users can access the data folder"),
+        ("it's data", 0o701, "Other users can access the data folder"),
+        ("it's data", 0o704, "Other users can access the data folder"),
     ],
 )
 def test_what_others_may_do_is_told_and_the_command_mends_it(
@@ -108,7 +108,7 @@ def test_a_group_counts_unless_it_is_the_owners_own(place: Path) -> None:
     os.chown(data, -1, SOMEBODY)
     of_file, of_data = _told(place)
     assert "write the file" in of_file
-    assert "into the data folder" in of_data
+    assert "access the data folder" in of_data
 
 
 def test_settings_that_are_a_link_are_looked_at_where_they_lie(place: Path) -> None:

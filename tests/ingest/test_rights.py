@@ -101,7 +101,7 @@ def test_a_document_whose_words_can_t_be_read_is_refused(key: str) -> None:
 
 
 def test_a_document_that_contradicts_itself_is_refused() -> None:
-    with pytest.raises(ParseError, match="visibility tenant lets everybody see it"):
+    with pytest.raises(ParseError, match="visibility tenant already lets everybody"):
         written(visibility="tenant", allow="group:hr")
 
 
@@ -191,8 +191,8 @@ def test_where_nothing_is_said_it_is_as_in_the_collection(usual: Visibility) -> 
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ({"allow": ("hr",)}, "'hr' can't stand in an access list"),
-        ({"visibility": "tenant", "allow": ("group:hr",)}, "visibility tenant lets everybody see it"),
+        ({"allow": ("hr",)}, "'hr' is not a valid access list entry"),
+        ({"visibility": "tenant", "allow": ("group:hr",)}, "visibility tenant already lets everybody"),
     ],
 )
 def test_a_rule_that_means_nothing_is_a_mistake_of_the_settings(rule: dict[str, object], words: str) -> None:
@@ -226,11 +226,11 @@ def test_a_document_may_open_itself_in_a_restricted_collection() -> None:
         ({"visibility": "secret"}, "its visibility is neither tenant nor restricted"),
         ({"visibility": "Restricted"}, "its visibility is neither tenant nor restricted"),
         ({"visibility": ""}, "its visibility can't be read"),
-        ({"allow": "hr"}, "'hr' can't stand in an access list; write user:NAME or group:NAME."),
-        ({"allow": "group:"}, "'group:' can't stand in an access list"),
-        ({"deny": "team:hr"}, "'team:hr' can't stand in an access list"),
-        ({"visibility": "tenant", "deny": "user:ann, bob"}, "'bob' can't stand in an access list"),
-        ({"allow": ",".join(f"user:{n}" for n in range(257))}, "holds 257 entries; at most 256"),
+        ({"allow": "hr"}, "'hr' is not a valid access list entry; write user:NAME or group:NAME."),
+        ({"allow": "group:"}, "'group:' is not a valid access list entry"),
+        ({"deny": "team:hr"}, "'team:hr' is not a valid access list entry"),
+        ({"visibility": "tenant", "deny": "user:ann, bob"}, "'bob' is not a valid access list entry"),
+        ({"allow": ",".join(f"user:{n}" for n in range(257))}, "has 257 entries; the maximum is 256"),
     ],
 )
 def test_words_that_are_no_access_record_refuse_the_file(metadata: Mapping[str, str], told: str) -> None:

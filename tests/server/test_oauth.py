@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 import server.http.issuer
-from rag.config.settings import SEARCH_SCOPE, HttpSettings, OAuthSettings
+from rag.access.keys import SEARCH_SCOPE
+from rag.config.settings import HttpSettings, OAuthSettings
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from server.http.addresses import check_exposure

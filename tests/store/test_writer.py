@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rag.access.names import valid_name
 from rag.access.rule import labels_of
-from rag.config.settings import valid_name
 from rag.corpus import Access, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
 from rag.store import maintenance, schema

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rag.config.mistakes import described
 from rag.config.settings import GroupName, Name, UserName
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
@@ -79,8 +80,9 @@ def text_of(path: Path) -> str:
 def complaint(error: ValidationError) -> str:
     """What is wrong, in one sentence."""
     details = error.errors()[0]
-    place = ".".join(map(str, details["loc"]))
-    return f"{place}: {details['msg']}." if place else f"{details['msg']}."
+    if details["type"] == "json_invalid":
+        return "this is not valid JSON."
+    return described(".".join(map(str, details["loc"])) or "this", details)
 
 
 def check_unique(ids: Sequence[str], path: Path) -> None:

@@ -80,12 +80,20 @@ def test_judged_documents_that_aren_t_there_are_counted_and_one_is_named(beir: B
 @pytest.mark.parametrize(
     ("file", "line", "complaint"),
     [
-        ("corpus.jsonl", '{"_id": "a"}', "text: Field required."),
-        ("corpus.jsonl", '{"_id": "a", "text": "', "Invalid JSON: EOF while parsing a string"),
-        ("corpus.jsonl", '{"_id": "a", "text": "b", "tenant": "A B"}', "tenant: String should match"),
-        ("queries.jsonl", '{"_id": 7, "text": "b"}', "_id: Input should be a valid string."),
-        ("queries.jsonl", '{"_id": "a", "text": "b", "sources": []}', "sources: "),
-        ("queries.jsonl", '{"_id": "a", "text": "b", "principal": {"user": "x"}}', "principal.tenant: "),
+        ("corpus.jsonl", '{"_id": "a"}', "text is missing."),
+        ("corpus.jsonl", '{"_id": "a", "text": "', "this is not valid JSON."),
+        ("corpus.jsonl", '{"_id": "a", "text": "b", "tenant": "A B"}', "tenant: 'A B' is not a valid name"),
+        ("queries.jsonl", '{"_id": 7, "text": "b"}', "_id must be a string, not 7."),
+        (
+            "queries.jsonl",
+            '{"_id": "a", "text": "b", "sources": []}',
+            "sources has 0 items; give at least 1.",
+        ),
+        (
+            "queries.jsonl",
+            '{"_id": "a", "text": "b", "principal": {"user": "x"}}',
+            "principal.tenant is missing.",
+        ),
         ("qrels.tsv", "q1 sun 1", "expected query, document and grade, with tabs."),
         ("qrels.tsv", "q1\tsun\thigh", "expected query, document and grade, with tabs."),
         ("qrels.tsv", "q1\t0\tsun\t1", "expected query, document and grade, with tabs."),

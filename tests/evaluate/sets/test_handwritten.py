@@ -129,9 +129,9 @@ def test_what_is_not_finished_is_left_out_counted_and_keeps_its_number(
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[[questions]]\ntext = 'x'\nexpects = ['a']", r": questions\.0\.expects: Extra inputs"),
-        ("[[question]]\ntext = 'x'", r": questions: Field required\."),
-        ("[[questions]]\nexpect = ['a']", r": questions\.0\.text: Field required\."),
+        ("[[questions]]\ntext = 'x'\nexpects = ['a']", r": questions\.0\.expects is not a known key\."),
+        ("[[question]]\ntext = 'x'", r": questions is missing\."),
+        ("[[questions]]\nexpect = ['a']", r": questions\.0\.text is missing\."),
         ("[[questions]]\ntext = 'x'\nexpect = {a = 0}", r": questions\.0\.expect"),
         ("[[questions]\n", r" is not valid TOML: .* \(at line 1, column \d+\)"),
         (
@@ -150,7 +150,7 @@ def test_what_is_wrong_with_a_file_is_said(
 
 def test_a_line_of_json_with_an_unknown_key_is_named(question_file: Callable[..., Path]) -> None:
     file = question_file('{"text": "x", "expect": ["a"]}\n{"text": "y", "expected": ["a"]}\n', "q.jsonl")
-    with pytest.raises(ConfigurationError, match=r"q\.jsonl, line 2: expected: Extra inputs"):
+    with pytest.raises(ConfigurationError, match=r"q\.jsonl, line 2: expected is not a known key"):
         read_set(file)
 
 

@@ -1,0 +1,123 @@
+"""Describes mistakes in settings: where each one is, what is wrong with the value, and what to write instead.
+
+Pydantic finds the mistakes. Its own messages are written for programmers, so none of them is shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+SHOWN_CHARS = 40  # of a wrong value
+_SENTENCES = {
+    "value_error": "{name}: {error}.",
+    "literal_error": "{name} must be {expected}, not {value}.",
+    "greater_than": "{name} must be more than {gt}, not {value}.",
+    "greater_than_equal": "{name} must be at least {ge}, not {value}.",
+    "less_than": "{name} must be less than {lt}, not {value}.",
+    "less_than_equal": "{name} must be at most {le}, not {value}.",
+    "too_long": "{name} has {actual_length} items; give at most {max_length}.",
+    "too_short": "{name} has {actual_length} items; give at least {min_length}.",
+    "missing": "{name} is missing.",
+    "extra_forbidden": "{name} is not a known key.",
+    "union_tag_invalid": "{name}: there is no stage '{tag}'; use one of {expected_tags}.",
+    "string_unicode": "{name} must be text in UTF-8.",
+    "union_tag_not_found": "{name}: the kind of a stage is missing; write stage = 'dedupe', for example.",
+}
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "string": "a string",
+    "path": "a path",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a table",
+    "model": "a table",
+}
+"""By the first word of an error type: int_type, int_parsing, int_from_float and so on."""
+
+
+def described(name: str, details: ErrorDetails) -> str:
+    """One of pydantic's errors about the setting `name`, as a sentence that says what to write instead.
+
+    Example: the value 101 of "search.limit" -> "search.limit must be at most 100, not 101."
+    """
+    kind, is_item = details["type"], _is_index(details["loc"])
+    if kind == "missing" and is_item:
+        return f"{name} has too few items."
+    expected = _EXPECTED.get(kind.partition("_")[0], "a valid value")
+    sentence = _SENTENCES.get(kind, f"{{name}} must be {expected}, not {{value}}.")
+    subject = f"each item of {name}" if is_item and sentence.startswith("{name} must") else name
+    context = {key: _whole(value) for key, value in details.get("ctx", {}).items()}
+    return sentence.format_map(context | {"name": subject, "value": _shown(details["input"])})
+
+
+def _is_index(location: Sequence[int | str]) -> bool:
+    return bool(location) and isinstance(location[-1], int)
+
+
+def _whole(limit: object) -> object:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+
+
+def _shown(value: object) -> str:
+    """A wrong value as TOML has it: quotes tell a string from a number. Tables and lists are only named."""
+    match value:
+        case dict():
+            return "a table"
+        case list() | tuple():
+            return "a list"
+        case bool():
+            return str(value).lower()
+        case str():
+            return f"'{value[:SHOWN_CHARS]}'"
+    return str(value)[:SHOWN_CHARS]
+
+
+def path_of(location: Sequence[int | str]) -> tuple[str, ...]:
+    """The path of an error: keys, and the indexes of tables in their list, but not the kind of a stage.
+
+    Pydantic puts the kind after the index: ("search", "stages", 0, "dedupe", "threshold").
+    """
+    parts = [part for part in location if part != "[key]"]
+    two_before = [None, None, *parts]
+    return tuple(str(part) for part, list_ in zip(parts, two_before, strict=False) if list_ != "stages")
+
+
+def name_of(path: Sequence[str]) -> str:
+    """A path as people write it: ("search", "stages", "0", "threshold") -> "search.stages.threshold"."""
+    return ".".join(part for part in path if not part.isdecimal())
+
+
+def line_of(path: tuple[str, ...], text: str) -> int | None:
+    """The 1-based line of a TOML text, formatted in the usual way, nearest to where a path begins."""
+    section: tuple[str, ...] = ()
+    tables = Counter[tuple[str, ...]]()
+    nearest, depth = None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
+            section = tuple(part.strip() for part in header[2].split("."))
+            if header[1] == "[[":
+                tables[section] += 1
+                section = (*section, str(tables[section] - 1))
+        name = re.match(r"\s*([\w-]+)\s*=", line)
+        here = (*section, name[1]) if name else section
+        common = min(len(here), len(path))
+        if common > depth and here[:common] == path[:common]:
+            nearest, depth = number, common
+    return nearest
+
+
+def suggestion(name: str, known: Mapping[str, object], *, cutoff: float = 0.5) -> str:
+    """The end of a sentence about an unknown `name`: "; did you mean …?" if a known one is similar."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]}?" if close else "."

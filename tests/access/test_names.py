@@ -1,0 +1,162 @@
+"""Which names tenants, collections, users and groups may have, and what an access list may hold."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from rag.access.names import (
+    MAX_ENTRIES,
+    MAX_ENTRY_CHARS,
+    NAME_LENGTH,
+    bare_name,
+    check_access,
+    valid_entries,
+    valid_name,
+)
+from rag.config.settings import PrincipalSettings, SearchSettings
+from rag.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("name", ["a", "documents", "my-notes_2024", "0", "a-b_c", "x" * NAME_LENGTH])
+def test_names_of_lower_case_letters_digits_and_single_marks_are_valid(name: str) -> None:
+    assert valid_name(name) == name
+    assert PrincipalSettings(tenant=name).tenant == name
+    assert SearchSettings(collections=(name,)).collections == (name,)
+
+
+BAD_NAMES = [
+    "",
+    "A",
+    "a__b",
+    "a--b",
+    "a-_b",
+    "-a",
+    "a-",
+    "_a",
+    "a_",
+    "a.b",
+    "a/b",
+    "../a",
+    "a b",
+    "ä",
+    "a\n",
+    "a\x00",
+]
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "٣", "x" * (NAME_LENGTH + 1)])
+def test_other_names_are_refused_everywhere_and_told_what_a_name_looks_like(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="lower-case letters and digits, separated by single - or _"):
+        valid_name(name)
+    with pytest.raises(ValidationError):
+        PrincipalSettings(tenant=name)
+    with pytest.raises(ValidationError):
+        SearchSettings(collections=(name,))
+
+
+@given(st.text())
+def test_the_function_and_the_settings_agree_on_names(name: str) -> None:
+    try:
+        PrincipalSettings(tenant=name)
+    except ValidationError:
+        with pytest.raises(ConfigurationError):
+            valid_name(name)
+    else:
+        assert valid_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["hr", "hr-europe", "hr: all", "Jos\u00e9", "a b", "team:hr"])
+def test_a_bare_name_is_taken_as_it_is(name: str) -> None:
+    assert bare_name("group", name) == name
+    assert bare_name("user", name) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("group", "group:hr", "prefix: hr, not group:hr"),
+        ("group", "Group:hr", "prefix: hr, not Group:hr"),
+        ("group", "group: hr", "prefix: hr, not group: hr"),
+        ("user", "user:ann", "prefix: ann, not user:ann"),
+        ("group", "user:ann", "user:ann names a user; give the name of a group."),
+        ("user", "group:hr", "group:hr names a group; give the name of a user."),
+        ("group", "group:", "prefix: NAME, not group:"),
+        ("group", "", "is not a valid name of a group"),
+        ("user", " ", "is not a valid name of a user"),
+        ("group", "h\nr", "is not a valid name of a group"),
+        ("group", "x" * 251, "up to 250 printable characters"),
+    ],
+)
+def test_an_entry_where_a_name_is_wanted_is_refused_with_the_right_form(
+    kind: Literal["user", "group"], name: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        bare_name(kind, name)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_list_takes_users_and_groups_and_each_once() -> None:
+    entries = ["user:ann", "group:hr", "user:ann", "user:O'Neill", "group:a:b", "user:Łukasz K"]
+    assert valid_entries(entries) == set(entries)
+    assert valid_entries([]) == frozenset()
+
+
+def test_a_list_takes_so_many_entries_and_no_more() -> None:
+    many = [f"user:{number}" for number in range(MAX_ENTRIES)]
+    assert len(valid_entries([*many, *many])) == MAX_ENTRIES
+    with pytest.raises(ConfigurationError) as error:
+        valid_entries([*many, "user:more"])
+    assert str(error.value) == "The access list has 257 entries; the maximum is 256. Use a group instead."
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "",
+        "ann",
+        ":ann",
+        "user",
+        "user:",
+        "user: ",
+        "group:\u00a0",
+        "User:ann",
+        "USER:ann",
+        " user:ann",
+        "users:ann",
+        "role:hr",
+        "*",
+        "user:a\nb",
+        "user:a\x00b",
+        "user:a\u202eb",
+        "user:a\ud800b",
+        "user:" + "x" * (MAX_ENTRY_CHARS - 4),
+    ],
+    ids=ascii,
+)
+def test_what_names_no_user_or_group_stands_in_no_list(entry: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        valid_entries(["user:ann", entry])
+    shown = repr(entry[:64])
+    assert str(error.value) == f"{shown} is not a valid access list entry; write user:NAME or group:NAME."
+
+
+def test_a_long_name_is_allowed_up_to_its_limit() -> None:
+    entry = "user:" + "x" * (MAX_ENTRY_CHARS - 5)
+    assert valid_entries([entry]) == {entry}
+
+
+def test_a_record_for_everybody_allows_nobody_in_particular() -> None:
+    check_access("tenant", [], ["user:bob"])
+    check_access("restricted", ["group:hr"], [])
+    check_access(None, ["group:hr"], ["user:bob"])
+    with pytest.raises(ConfigurationError, match="remove allow, or set visibility to restricted"):
+        check_access("tenant", ["group:hr"], [])
+    for allow, deny in ((["hr"], []), ([], ["hr"])):
+        with pytest.raises(ConfigurationError, match="'hr' is not a valid access list entry"):
+            check_access(None, allow, deny)
