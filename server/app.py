@@ -245,4 +245,4 @@ def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise surface.explained(error, model) from None
+        raise surface.argument_error(error, model) from None

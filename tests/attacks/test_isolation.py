@@ -146,7 +146,7 @@ SPOOFED_ARGUMENTS = ("tenant", "user", "groups", "principal", "acl", "as_user", 
 def test_a3_nobody_says_in_an_argument_who_asks(askers: Askers, tool: str, argument: str) -> None:
     arguments = {"query" if tool == "search" else "id": "x", argument: BERTRADA.get(argument, BERTRADA)}
     words = askers["a0-legacy"].tool_error(tool, arguments)
-    assert words.startswith(f"There is no argument {argument!r}; there are ")
+    assert words.startswith(f"Unknown argument {argument!r}. Valid arguments: ")
 
 
 SPOOFED_META: dict[str, Message] = {

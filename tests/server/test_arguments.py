@@ -28,7 +28,7 @@ def hit(wire: Wire) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, "The argument query is missing: give a string of 1 to 4096 characters."),
+        ({}, "The argument query is missing. It must be a string of 1 to 4096 characters."),
         ({"query": 5}, QUERY),
         ({"query": None}, QUERY),
         ({"query": [MARK]}, QUERY),
@@ -57,7 +57,7 @@ def hit(wire: Wire) -> dict[str, Any]:
         (
             {"query": MARK, "top_k": MARK},
             (
-                "There is no argument 'top_k'; there are query, limit, mode, profile, collections, sources, "
+                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, profile, collections, sources, "
                 "exclude_sources, filter, context, explain, max_chars."
             ),
         ),
@@ -75,7 +75,7 @@ def test_a_wrong_argument_of_search_is_told_what_is_allowed(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, "The argument id is missing: give a string of 1 to 200 characters."),
+        ({}, "The argument id is missing. It must be a string of 1 to 200 characters."),
         ({"id": 5}, ID),
         ({"id": ""}, ID),
         ({"id": MARK * 23}, ID),
@@ -85,7 +85,7 @@ def test_a_wrong_argument_of_search_is_told_what_is_allowed(
         ({"id": MARK, "around": 51}, "around must be an integer from 0 to 50."),
         ({"id": MARK, "around": -1}, "around must be an integer from 0 to 50."),
         ({"id": MARK, "max_chars": 0}, BUDGET),
-        ({"id": MARK, "end": 5}, "There is no argument 'end'; there are id, start, around, max_chars."),
+        ({"id": MARK, "end": 5}, "Unknown argument 'end'. Valid arguments: id, start, around, max_chars."),
     ],
     ids=lambda value: str(value)[:40],
 )
