@@ -40,6 +40,6 @@ def test_the_links_of_a_document_lead_somewhere(text: str) -> None:
 def test_the_commands_and_files_that_are_named_are_there() -> None:
     both = SECURITY + CONTRIBUTING
     assert set(re.findall(r"refdesk-admin ([a-z]+)\b(?=`)", both)) <= set(COMMANDS)
-    files = re.findall(r"(?<![\w./])((?:\.ci|\.github|rag)/[\w./]*\w)", both)
+    files = re.findall(r"(?<![\w./])((?:\.build|\.ci|\.github|rag)/[\w./]*\w)", both)
     assert files
     assert not [name for name in files if not (ROOT / name).exists()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 from email import message_from_bytes
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
@@ -43,13 +44,22 @@ def test_the_wheel_holds_the_two_packages_and_nothing_else_at_the_top(wheel: Zip
     }
 
 
-def test_the_wheel_holds_every_module_but_those_that_only_build_it(wheel: ZipFile) -> None:
+def test_the_wheel_holds_every_module(wheel: ZipFile) -> None:
     modules = {
         path.relative_to(ROOT).as_posix() for top in ("rag", "server") for path in (ROOT / top).rglob("*.py")
     }
-    packed = {name for name in wheel.namelist() if name.endswith(".py")}
-    assert modules - packed == {"rag/models/embed/build_hook.py", "rag/models/embed/convert.py"}
-    assert packed <= modules
+    assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
+
+
+def test_the_source_archive_holds_what_builds_the_wheel_but_not_the_model(
+    tmp_path: Path,
+) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(tmp_path / f"refdesk-{METADATA['version']}.tar.gz") as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names > {".build/model_hook.py", ".build/convert.py", "pyproject.toml", "rag/models/embed/NOTICE"}
+    assert not [name for name in names if name.startswith("rag/models/embed/model/")]
 
 
 def test_the_wheel_holds_no_tests_and_nothing_that_a_file_of_the_workspace_could_replace(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hatchling.build import get_requires_for_build_wheel
-
-from rag.models.embed.build_hook import (
+from model_hook import (
     MODEL,
     ORIGINALS,
     PACKAGE_FOLDER,
@@ -17,6 +16,7 @@ from rag.models.embed.build_hook import (
     is_complete,
     originals,
 )
+
 from rag.models.tokens import BUILTIN_MODEL
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ PROJECT = BUILTIN_MODEL.parents[3]
 def checkout(tmp_path: Path) -> Path:
     """The project as it is checked out: without the model."""
     (tmp_path / "rag" / "models" / "embed").mkdir(parents=True)
+    (tmp_path / ".build").mkdir()
     for name in (
         "pyproject.toml",
         "README.md",
         "LICENSE",
-        "rag/models/embed/build_hook.py",
+        ".build/model_hook.py",
         "rag/models/embed/NOTICE",
     ):
         shutil.copy(PROJECT / name, tmp_path / name)

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
-
-from rag.models.embed.convert import converted
+from convert import converted
 
 Array: TypeAlias = npt.NDArray[np.float32]
 Tensors: TypeAlias = dict[str, Array]
