@@ -1,1 +1,53 @@
-"""refdesk as a library: documents in, cited passages out. Knows nothing of MCP."""
+"""refdesk as a library: documents in, cited passages out. Knows nothing of MCP.
+
+`Desk` searches, `Settings` configure it, a `Principal` asks, a `SearchRequest` says more than a query.
+
+The words that are used everywhere:
+
+- **source**: one document of a collection. **chunk**: a stored piece of a source, numbered within it.
+  **passage**: a chunk before it is stored, or text as a reader sees it. **hit**: a chunk as an answer.
+  **excerpt**: the part of a source that is shown of a hit.
+- **collection**: sources with one embedder and one set of metadata fields. **tenant**: whoever owns
+  collections; nothing crosses from one tenant to another. **principal**: who asks: tenant, user and groups.
+- **record**: a stored row; above all the access record, which says who may see a source.
+- **profile**: named retrieval settings. **plan**: a request completed from its profile. **stage**: a
+  configured part of a profile, for queries or for hits. **step**: one timed line of a search's **trace**.
+
+The packages, each of which imports only from those below it:
+
+- `admin`: the commands of `refdesk-admin`.
+- `bench` and `evaluate`: how fast and how good the search is.
+- `ingest`: from files to chunks. `search`: from a question to an answer.
+- `store`: tables, the only package that imports LanceDB. `rank`: pure functions on scores and texts.
+- `models`: embedding, reranking and chat models, built in or behind an endpoint.
+- `access`: who may see what. `filters`: conditions on metadata. `config`: the settings. `report`: HTML.
+- `corpus` and `answers`: the values that all of them exchange.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rag.answers import SearchRequest
+    from rag.config.settings import Settings
+    from rag.corpus import Principal
+    from rag.search.desk import Desk
+
+__all__ = ["Desk", "Principal", "SearchRequest", "Settings"]
+
+_HOMES = {
+    "Desk": "rag.search.desk",
+    "Principal": "rag.corpus",
+    "SearchRequest": "rag.answers",
+    "Settings": "rag.config.settings",
+}
+"""Imported when asked for: the server must not import the engine before its first answer."""
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import tarfile
 import tomllib
+import venv
+from dataclasses import dataclass
 from email import message_from_bytes
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
@@ -14,6 +17,8 @@ from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
 import pytest
+
+import rag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,20 +31,65 @@ HEAVY = {"torch", "lancedb", "onnxruntime", "pyarrow", "tokenizers", "openai"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZipFile]:
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (path,) = folder.iterdir()
-    with ZipFile(path) as wheel:
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> Iterator[ZipFile]:
+    with ZipFile(wheel_file) as wheel:
         yield wheel
 
 
-def test_the_wheel_holds_the_two_packages_and_nothing_else_at_the_top(wheel: ZipFile) -> None:
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """An environment in which only the wheel is installed; what it depends on comes from this one."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def run(
+        self, command: str, *arguments: str | Path, cwd: Path, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.folder / "bin" / command, *arguments],
+            cwd=cwd,
+            env={"PATH": os.environ["PATH"], "XDG_DATA_HOME": str(cwd), "XDG_CONFIG_HOME": str(cwd)} | env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def installed(wheel_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    here = Installed(tmp_path_factory.mktemp("installed"))
+    venv.create(here.folder, with_pip=True)
+    pip = [str(here.python), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel_file)]
+    subprocess.run(pip, check=True, capture_output=True)
+    (packages,) = (here.folder / "lib").glob("python*/site-packages")
+    ours = [path for path in sys.path if Path(path).name == "site-packages"]
+    (packages / "dependencies.pth").write_text("\n".join(ours))  # .pth files there, such as ours, don't count
+    return here
+
+
+def test_the_wheel_holds_the_two_packages_and_their_scripts_and_nothing_else_at_the_top(
+    wheel: ZipFile,
+) -> None:
     assert {name.partition("/")[0] for name in wheel.namelist()} == {
         "rag",
         "server",
+        "refdesk_scripts.py",
         f"refdesk-{METADATA['version']}.dist-info",
     }
 
@@ -48,7 +98,7 @@ def test_the_wheel_holds_every_module(wheel: ZipFile) -> None:
     modules = {
         path.relative_to(ROOT).as_posix() for top in ("rag", "server") for path in (ROOT / top).rglob("*.py")
     }
-    assert {name for name in wheel.namelist() if name.endswith(".py")} == modules
+    assert {name for name in wheel.namelist() if name.endswith(".py")} == modules | {"refdesk_scripts.py"}
 
 
 def test_the_source_archive_holds_what_builds_the_wheel_but_not_the_model(
@@ -94,11 +144,84 @@ def test_the_wheel_brings_the_two_commands(wheel: ZipFile) -> None:
         "[console_scripts]",
         "refdesk",
         "=",
-        "server.main:main",
+        "refdesk_scripts:refdesk",
         "refdesk-admin",
         "=",
-        "rag.admin.main:main",
+        "refdesk_scripts:refdesk_admin",
     ]
+
+
+WORKSPACE_FILE = "raise SystemExit('this is not refdesk')\n"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A folder of somebody who works on a server of their own, and keeps a page of HTML in it."""
+    for name in ("server.py", "rag.py", "json.py"):
+        (tmp_path / name).write_text(WORKSPACE_FILE)
+    (tmp_path / "page.html").write_text("<h1>Pendulum</h1><p>It swings.</p>")
+    return tmp_path
+
+
+@pytest.mark.parametrize("python_path", ["{0}", "", ".", os.pathsep, "{0}/.." + os.pathsep + "{0}/"])
+def test_the_installed_scripts_start_where_the_workspace_or_pythonpath_holds_files_of_the_same_names(
+    installed: Installed, workspace: Path, python_path: str
+) -> None:
+    given = {"PYTHONPATH": python_path.format(workspace)} if python_path else {}
+    for command in ("refdesk", "refdesk-admin"):
+        run = installed.run(command, "--version", cwd=workspace, **given)
+        assert run.stdout == f"refdesk {METADATA['version']}\n", run.stderr
+
+
+def test_the_process_that_parses_starts_there_too(installed: Installed, workspace: Path) -> None:
+    run = installed.run(
+        "refdesk-admin", "ingest", "page.html", "--json", cwd=workspace, PYTHONPATH=str(workspace)
+    )
+    assert run.returncode == 0, run.stderr
+
+
+PROGRAM = """
+import anyio
+from rag import Desk, Principal, SearchRequest, Settings
+
+async def main() -> None:
+    async with Desk.open(Settings()) as desk:
+        answer = await desk.search(Principal("default", user="ann"), SearchRequest("pendulum", limit=3))
+        titles: list[str] = [hit.source.title for hit in answer.hits]
+        print(desk.as_context(answer).text, titles)
+
+anyio.run(main)
+"""
+
+
+MISTAKES = {
+    "misspelt.py": ("from rag import Dsk", "attr-defined"),
+    "mistyped.py": ("from rag import Principal\nPrincipal(tenant=1)", "arg-type"),
+    "called.py": ("from server.main import main\nmain('flags')", "call-arg"),
+}
+
+
+def test_a_program_that_uses_the_installed_library_is_type_checked(
+    installed: Installed, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    for name, (text, _) in MISTAKES.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    options = ["--strict", "--no-incremental", "--python-executable", str(installed.python)]
+    checker = [sys.executable, "-m", "mypy", *options, "program.py", *MISTAKES]
+    run = subprocess.run(checker, cwd=tmp_path, capture_output=True, text=True, check=False)
+    errors = re.findall(r"^(\w+\.py):\d+: error: .*\[([\w-]+)\]$", run.stdout, re.MULTILINE)
+    assert sorted(errors) == sorted((name, code) for name, (_, code) in MISTAKES.items()), run.stdout
+
+
+@pytest.mark.parametrize("name", rag.__all__)
+def test_what_programs_need_most_is_imported_from_the_top(name: str) -> None:
+    assert getattr(rag, name).__name__ == name
+
+
+def test_a_name_that_the_library_lacks_is_an_import_error() -> None:
+    with pytest.raises(ImportError, match="Dsk"):
+        from rag import Dsk  # type: ignore[attr-defined]  # noqa: F401, PLC0415 what is tested
 
 
 @pytest.mark.parametrize("package", ["rag", "server"])
@@ -135,7 +258,16 @@ def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["rag.corpus", "rag.errors", "rag.config.settings", "rag.search.reply.records", "server.main"]
+    "module",
+    [
+        "rag",
+        "refdesk_scripts",
+        "rag.corpus",
+        "rag.errors",
+        "rag.config.settings",
+        "rag.search.reply.records",
+        "server.main",
+    ],
 )
 def test_what_the_server_imports_before_its_first_answer_brings_no_engine_and_no_model(module: str) -> None:
     program = f"import sys, {module}; print(*sys.modules)"
