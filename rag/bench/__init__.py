@@ -1,5 +1,5 @@
-"""How fast the program is on this machine, against what this machine can do at best."""
+"""The benchmark: how fast refdesk is on this machine, against the best this machine can do."""
 
 from __future__ import annotations
 
-import rag.store  # noqa: F401 before anything here imports lancedb, which this makes quick
+import rag.store  # noqa: F401 must be imported before lancedb: it makes that import fast

@@ -1,4 +1,4 @@
-"""A server on the same SDK whose one tool makes just the engine's calls: the limit of ours. Run as a file."""
+"""A minimal server on the same SDK: its one tool makes the engine's calls. Run as a file, by process.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is searched and asked: the demo's sentences, shuffled into as many documents as needed."""
+"""Documents made of the demo corpus's sentences, and the questions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SHORTEST = 40  # characters of what counts as a sentence
-SENTENCES, SECTION = 140, 20  # of a document and of a section: some 27 chunks
+SHORTEST = 40  # characters of a sentence that counts
+SENTENCES, SECTION = 140, 20  # sentences per document and per section: about 27 chunks a document
 SEED = 7
 
 QUESTIONS = (
@@ -53,8 +53,12 @@ QUESTIONS = (
 
 
 def sentences(corpus: Path) -> tuple[str, ...]:
-    """The sentences in a folder of documents, each once, in order."""
-    documents = [parse(path.read_bytes(), path.name) for path in sorted(corpus.iterdir())]
+    """The distinct sentences of the files in a folder, in order. Subfolders are skipped.
+
+    An installed copy of the demo corpus has a `__pycache__`: installers compile its Python file.
+    """
+    files = sorted(path for path in corpus.iterdir() if path.is_file())
+    documents = [parse(path.read_bytes(), path.name) for path in files]
     texts = [
         document.text[block.start : block.end]
         for document in documents
@@ -66,7 +70,7 @@ def sentences(corpus: Path) -> tuple[str, ...]:
 
 
 def write_documents(folder: Path, sentences: Sequence[str], count: int) -> None:
-    """A folder of so many Markdown files made of these sentences, the same every time."""
+    """Write `count` Markdown files of these sentences into a new folder, the same every time."""
     chance = random.Random(SEED)  # noqa: S311 repeatable, not secret
     folder.mkdir()
     for number in range(count):

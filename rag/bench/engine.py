@@ -1,4 +1,4 @@
-"""The limit of a search: the engine's own calls and nothing around them."""
+"""The limit that searches are measured against: the engine's own calls and nothing around them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-import anyio
 import pyarrow as pa
 from lancedb.query import FullTextOperator, MatchQuery
 
 from rag.access.names import DEFAULT_TENANT
+from rag.concurrency import concurrently
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.store import schema
 from rag.store.catalog import collection_row
@@ -38,14 +38,14 @@ CANDIDATES = SearchSettings().candidates
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The tables of a collection, without the desk."""
+    """A collection's tables, queried directly."""
 
     embedder: Embedder
     chunks: lancedb.AsyncTable
     sources: lancedb.AsyncTable
 
     async def search(self, mode: Mode, query: str, where: str | None = None) -> None:
-        """Embed the query, and get the mode's lists with the columns that hits need, at once."""
+        """Embed the query, and fetch the mode's lists concurrently with the columns that hits need."""
         (vector,) = await self.embedder.embed([query], "query")
         lists = {
             "dense": [self._dense(vector, CANDIDATES)],
@@ -53,13 +53,10 @@ class Engine:
             "hybrid": [self._dense(vector, CANDIDATES), self._sparse(query)],
         }[mode]
         lists = [one.where(where) if where else one for one in lists]
-        async with anyio.create_task_group() as tasks:
-            for one in lists[1:]:
-                tasks.start_soon(one.to_arrow)
-            await lists[0].to_arrow()
+        await concurrently([one.to_arrow for one in lists])
 
     async def window(self, id_: str, start: int, end: int) -> tuple[str, list[str]]:
-        """A source's text[start:end], and the ids of the chunks that touch it, in no order."""
+        """A source's text[start:end], and the ids of the chunks that overlap it, unordered."""
         query = self.sources.query().where(schema.one_of("id", [id_])).select(schema.SOURCES_SCHEMA.names)
         (source,) = (await query.to_arrow()).to_pylist()
         touching = f"{schema.one_of('source_id', [id_])} AND (start < {end:d}) AND (end > {start:d})"
@@ -67,7 +64,7 @@ class Engine:
         return source["text"][start:end], [row["id"] for row in rows]
 
     async def exact(self, vector: npt.NDArray[np.float32], limit: int, where: str | None) -> list[str]:
-        """The ids of the nearest chunks, by looking at all of them."""
+        """The ids of the nearest chunks, by exact search."""
         query = self._dense(vector, limit).bypass_vector_index()
         rows: pa.Table = await (query.where(where) if where else query).to_arrow()
         return cast("list[str]", rows["id"].to_pylist())
@@ -93,11 +90,10 @@ async def open_engine(data: Path, embedder: Embedder) -> Engine:
 
 
 async def add_tenants(data: Path, count: int) -> None:
-    """Give so many more tenants a copy of the collection that there is.
+    """Add so many tenants, each with a copy of the only collection.
 
-    Making them by `ensure_collection` takes minutes. So the tables' folders are linked, which holds as
-    long as nobody writes to them; the catalog gets its rows together, as the writer's compaction would
-    leave them.
+    `ensure_collection` would take minutes, so the tables' files are hard links, which works as long as
+    nobody writes to them. The catalog gets all its rows in one commit, as compaction would leave them.
     """
     (collection,) = await Reader(data, timeout_seconds=60).collections(TENANT)
     catalog = await (await connect(data)).open_table(schema.COLLECTIONS)

@@ -1,4 +1,4 @@
-"""What HTTP costs, against the library: time and CPU of a search, and the rate that many clients reach."""
+"""The cost of HTTP over the library: time and CPU of a search, and the rate of many clients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from rag.answers import SearchRequest
 from rag.bench.corpus import QUESTIONS
-from rag.bench.load import tool
-from rag.bench.measure import measured, rotated
-from rag.bench.remote import ERAS, connected, listening, make_keys
-from rag.bench.search import BLOCK, PRINCIPAL, desk_on, rate, spent
+from rag.bench.measure import measured
+from rag.bench.remote import ERAS, connected, listening, make_keys, tool_call
+from rag.bench.search import PRINCIPAL, desk_on
 from rag.bench.stock import stocked
+from rag.bench.timing import BLOCK, rate, rotated, spent
 from rag.errors import RefdeskError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.search.desk import Desk
 
     Search = Callable[[str], Awaitable[None]]
-    Way = Callable[[int], AbstractAsyncContextManager[Search]]
+    Clients = Callable[[int], AbstractAsyncContextManager[Search]]
 
 CLIENTS = 16
 LIBRARY = "library"
@@ -35,18 +35,20 @@ FAILED = b'"isError":true'
 
 
 async def measure_http(bench: Bench) -> list[Measure]:
-    """Hybrid searches in both eras, of one client and of many, against the library's in this process."""
+    """Hybrid searches in both protocol eras, by one client and by many, against the library's."""
     data = await stocked(bench, bench.sizes.collection)
     key = make_keys(data, {"ann": frozenset()})["ann"]
     async with listening(data) as remote:
-        ways: dict[str, Way] = {LIBRARY: partial(_in_library, desk_on(bench, data))}
+        clients_of: dict[str, Clients] = {LIBRARY: partial(_in_library, desk_on(bench, data))}
         for era in ERAS:
-            calls = {query: remote.request(era, key, *tool("search", query=query)) for query in QUESTIONS}
-            ways[era] = partial(_over_http, remote.port, calls)
+            calls = {
+                query: remote.request(era, key, *tool_call("search", query=query)) for query in QUESTIONS
+            }
+            clients_of[era] = partial(_over_http, remote.port, calls)
         bench.say("searching over HTTP")
-        measures = await _one_by_one(bench, ways, remote.pid)
+        measures = await _one_by_one(bench, clients_of, remote.pid)
         bench.say(f"searching over HTTP, {CLIENTS} at once")
-        return measures + await _rates(bench, ways)
+        return measures + await _rates(bench, clients_of)
 
 
 @asynccontextmanager
@@ -59,7 +61,7 @@ async def _in_library(desk: Desk, _clients: int) -> AsyncIterator[Search]:
 
 @asynccontextmanager
 async def _over_http(port: int, requests: Mapping[str, bytes], clients: int) -> AsyncIterator[Search]:
-    """A search by any of so many clients, each of which keeps its connection."""
+    """A search by whichever client is idle. Each keeps its connection open."""
     async with AsyncExitStack() as stack:
         idle = [await stack.enter_async_context(connected(port)) for _ in range(clients)]
         yield partial(_ask, idle, requests)
@@ -69,20 +71,20 @@ async def _ask(idle: list[Connection], requests: Mapping[str, bytes], query: str
     connection = idle.pop()
     answer = await connection.ask(requests[query])
     if answer.status != 200 or FAILED in answer.body:  # noqa: PLR2004 OK
-        raise RefdeskError(f"The server answered a search over HTTP with {answer.status}: {answer.body!r}")
+        raise RefdeskError(f"The HTTP server answered a search with {answer.status}: {answer.body!r}")
     idle.append(connection)
 
 
-async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> list[Measure]:
-    """How long a search takes, and its CPU in the process that answers it."""
+async def _one_by_one(bench: Bench, clients_of: Mapping[str, Clients], server: int) -> list[Measure]:
+    """Time of a search, and CPU time in the process that answers it."""
     took: dict[str, list[float]] = defaultdict(list)
     cpu: dict[str, list[float]] = defaultdict(list)
     blocks = max(1, bench.sizes.rounds * bench.sizes.searches // BLOCK)
     for at in range(blocks + 1):
-        for name, way in rotated(list(ways.items()), at):
-            async with way(1) as search:
+        for name, clients in rotated(list(clients_of.items()), at):
+            async with clients(1) as search:
                 times, used = await spent(search, os.getpid() if name == LIBRARY else server)
-            if at:  # the first round fills the caches
+            if at:  # the first round is a warm-up
                 took[name] += times
                 cpu[name].append(used)
     measures = []
@@ -94,12 +96,12 @@ async def _one_by_one(bench: Bench, ways: Mapping[str, Way], server: int) -> lis
     return measures
 
 
-async def _rates(bench: Bench, ways: Mapping[str, Way]) -> list[Measure]:
-    """Searches a second, so many at once."""
+async def _rates(bench: Bench, clients_of: Mapping[str, Clients]) -> list[Measure]:
+    """Searches per second, many at once."""
     rates: dict[str, list[float]] = defaultdict(list)
     for at in range(bench.sizes.rounds + 1):
-        for name, way in rotated(list(ways.items()), at):
-            async with way(CLIENTS) as search:
+        for name, clients in rotated(list(clients_of.items()), at):
+            async with clients(CLIENTS) as search:
                 reached = await rate(search, CLIENTS, bench.sizes.searches if at else BLOCK)
             rates[name] += [reached] if at else []
     library = rates[LIBRARY]

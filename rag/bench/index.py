@@ -1,17 +1,24 @@
-"""What the approximate index finds of what exact search finds, and how much sooner."""
+"""The vector index against exact search, and searches under access rights and filters against plain ones."""
 
 from __future__ import annotations
 
 import statistics
+import time
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rag.bench.access import GUEST, SHARES, keeping
+from rag.answers import SearchRequest
 from rag.bench.corpus import QUESTIONS
 from rag.bench.engine import TENANT, open_engine
-from rag.bench.measure import interleaved, measured
-from rag.bench.stock import FIELDS, stocked
-from rag.filters.parse import parse
+from rag.bench.measure import measured
+from rag.bench.search import PRINCIPAL, desk_on
+from rag.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS, TAGS, stocked
+from rag.bench.timing import interleaved
+from rag.corpus import Principal
+from rag.errors import InvalidRequestError
+from rag.filters.parse import MAX_CHARS, MAX_LEAVES, MAX_VALUES, parse
 from rag.search.view import View
 from rag.store.reader import Reader
 
@@ -25,17 +32,23 @@ if TYPE_CHECKING:
     from rag.bench.engine import Engine
     from rag.bench.measure import Measure
     from rag.bench.stock import Bench
+    from rag.search.desk import Desk
     from rag.store.reader import CollectionReader
 
 FOUND = 20  # chunks that are compared
 TIMEOUT_SECONDS = 60
 
+GUEST = Principal(TENANT, "ann", frozenset({DENIED_GROUP, "board", "staff"}))
+"""A user with a few groups, who may see nine sources of ten."""
+
+SHARES = {"50 %": 0.5, "1 %": 0.01, "0.01 %": 0.0001}
+Filter = dict[str, object]
 Answers = dict[str, list[str]]
 """Ids by query."""
 
 
 async def measure_index(bench: Bench) -> list[Measure]:
-    """Recall and time of the dense list of all chunks, and of what a guest may see of ever fewer."""
+    """Recall and time of dense search: of all chunks, and under access rights and ever narrower filters."""
     measures = []
     for size in bench.sizes.index:
         data = await stocked(bench, size)
@@ -72,7 +85,7 @@ def _calls(
     where: str,
     found: Mapping[str, Answers],
 ) -> dict[str, Callable[[str], Awaitable[None]]]:
-    """Both ways to search; each notes what it found."""
+    """Search by the index and exact search. Each records its ids in `found`."""
 
     async def index(query: str) -> None:
         ranking = await table.dense(vectors[query], FOUND, where)
@@ -85,14 +98,54 @@ def _calls(
 
 
 def recall(found: list[str], exact: list[str]) -> float:
-    """The share of the exact answer that was found: (["a", "x"], ["a", "b"]) -> 0.5; of nothing, all."""
+    """The share of the exact ids that was found: (["a", "x"], ["a", "b"]) -> 0.5; 1 if there are none."""
     return len(set(found) & set(exact)) / len(exact) if exact else 1.0
 
 
 def _predicates(table: CollectionReader, chunks: int) -> dict[str, str]:
-    """Predicates by what they add to a measure's name: none, and access with filters that keep ever less."""
+    """Predicates by the suffix of their measures' names: none, and access rights with each filter."""
     predicates = {"": "(true)"}
     for name, share in SHARES.items():
         tree = parse(keeping(share, chunks), FIELDS)
         predicates[f"/access and filter {name}"] = View(table, GUEST, tree).where
     return predicates
+
+
+def keeping(share: float, chunks: int) -> Filter:
+    """A filter of two conditions that this share of a stocked collection's sources satisfies."""
+    sources = max(1, round(chunks // SOURCE_CHUNKS * share))
+    return {"number": {"$lt": sources}, "tags": {"$in": list(TAGS)}}
+
+
+def worst() -> Filter:
+    """The slowest filter allowed: the maximum of conditions, values and characters, and no index helps."""
+    values = [f"{at:x<{MAX_CHARS}}" for at in range(MAX_VALUES - 1)]
+    return {"$and": [{"tags": {"$nin": [*values, str(at)]}} for at in range(MAX_LEAVES)]}
+
+
+async def measure_access(bench: Bench) -> list[Measure]:
+    """A guest's hybrid searches with ever narrower filters, against unrestricted ones."""
+    chunks = bench.sizes.index[0]
+    desk = desk_on(bench, await stocked(bench, chunks))
+    bench.say("searching under access rights and filters")
+    searches = {"all": partial(_search, desk, PRINCIPAL, None)}
+    for name, share in SHARES.items():
+        searches[name] = partial(_search, desk, GUEST, keeping(share, chunks))
+    took = await interleaved(searches, QUESTIONS, bench.sizes.searches)
+    measures = [measured(f"access/search {name}", took[name], "ms", took["all"]) for name in SHARES]
+    refused: Filter = {"$and": [worst(), worst()]}
+    for name, filter_ in [("worst filter", worst()), ("refused filter", refused)]:
+        times = [await _timed(desk, filter_) for _ in range(bench.sizes.rounds + 1)]
+        measures.append(measured(f"access/{name}", times[1:], "ms"))
+    return measures
+
+
+async def _search(desk: Desk, principal: Principal, filter_: Filter | None, query: str) -> None:
+    await desk.search(principal, SearchRequest(query, filter=filter_))
+
+
+async def _timed(desk: Desk, filter_: Filter) -> float:
+    began = time.perf_counter()
+    with suppress(InvalidRequestError):
+        await _search(desk, GUEST, filter_, QUESTIONS[0])
+    return (time.perf_counter() - began) * 1000

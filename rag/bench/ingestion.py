@@ -1,63 +1,86 @@
-"""Ingestion, stage by stage and as a whole, against the embedder alone; and what it leaves on the disk."""
+"""Ingestion, step by step and as a whole, against the embedder alone, and the disk space it takes."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
+import numpy as np
+from anyio.lowlevel import checkpoint
 
 from rag.bench.corpus import write_documents
+from rag.bench.engine import TENANT
 from rag.bench.measure import measured
-from rag.bench.memory import watch_memory
 from rag.bench.process import running, script
-from rag.bench.stages import embedded, prepared, written
+from rag.bench.stock import new_source
+from rag.bench.timing import watch_memory
+from rag.config.settings import DEFAULT_COLLECTION, ChunkingSettings, IngestSettings
 from rag.errors import RefdeskError
+from rag.ingest.chunk import passages
+from rag.ingest.discover import discover, read
+from rag.ingest.parse import parse
+from rag.ingest.run import WAVE_CHUNKS
+from rag.store.schema import body
+from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from rag.bench.measure import Measure
-    from rag.bench.stages import Chunked
     from rag.bench.stock import Bench
-    from rag.corpus import Vectors
+    from rag.corpus import Document, Passage, Vectors
 
-EMBEDDED = 500  # texts given to the embedder alone, before each whole run and after the last
-COPIES = 4  # of the documents are written, enough for a vector index
+T = TypeVar("T")
+EMBEDDED = 500  # texts for the embedder alone, before each whole run and after the last
+COPIES = 4  # of the documents are written: enough for a vector index
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of the installed command."""
+    """One run of the installed command."""
 
     seconds: float
     peak_memory: float
 
 
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """A document and its chunks."""
+
+    document: Document
+    passages: Sequence[Passage]
+
+    def texts(self) -> Iterator[str]:
+        """The text of each chunk that is embedded."""
+        for one in self.passages:
+            yield body(one.context, self.document.text[one.start : one.end])
+
+
 async def measure_ingestion(bench: Bench) -> list[Measure]:
-    """Each stage alone; the whole run with its start; the same again, when nothing has changed."""
+    """Each step alone, the whole run including its start, and the same again when nothing has changed."""
     folder = bench.folder / "documents"
     write_documents(folder, bench.sentences, bench.sizes.files)
     bench.say(f"reading, parsing and chunking {bench.sizes.files} documents")
-    chunked, seconds = await prepared(bench, folder)
+    chunked, seconds = await _prepared(bench, folder)
     texts = [text for one in chunked for text in one.texts()]
-    rate, vectors = await embedded(bench, texts[:EMBEDDED])
+    rate, vectors = await _embedded(bench, texts[:EMBEDDED])
     alone, runs = [rate], []
     for at in range(bench.sizes.rounds):
         bench.say(f"ingesting {len(texts):,} chunks, {at + 1} of {bench.sizes.rounds}")
         runs.append(await _ingested(folder, bench.folder / f"ingested {at}"))
-        alone.append((await embedded(bench, texts[:EMBEDDED]))[0])
+        alone.append((await _embedded(bench, texts[:EMBEDDED]))[0])
     data = bench.folder / "ingested 0"
     bench.say("ingesting them again, unchanged")
     again = [(await _ingested(folder, data)).seconds for _ in range(bench.sizes.rounds)]
     bench.say("writing and indexing")
-    writing, indexing = await written(bench, chunked * COPIES, vectors)
-    rates = {stage: [len(texts) / some for some in taken] for stage, taken in seconds.items()}
+    writing, indexing = await _written(bench, chunked * COPIES, vectors)
+    rates = {step: [len(texts) / some for some in taken] for step, taken in seconds.items()}
     rates |= {"write": writing, "index": [indexing], "whole run": [len(texts) / run.seconds for run in runs]}
     return [
-        *(measured(f"ingest/{stage}", some, "chunks/s", alone) for stage, some in rates.items()),
+        *(measured(f"ingest/{step}", some, "chunks/s", alone) for step, some in rates.items()),
         measured("ingest/embed", alone, "chunks/s"),
         measured("ingest/unchanged", again, "s"),
         measured("ingest/peak memory", [run.peak_memory for run in runs], "MB"),
@@ -77,13 +100,80 @@ async def _ingested(folder: Path, data: Path) -> Run:
         seconds = time.perf_counter() - began
         tasks.cancel_scope.cancel()
     if code:
-        raise RefdeskError(f"refdesk-admin ingest ended with exit code {code}; it can't be measured.")
+        raise RefdeskError(f"refdesk-admin ingest failed with exit code {code}.")
     return Run(seconds, max(memory))
 
 
 def _disk(data: Path, chunked: Sequence[Chunked], vectors: Vectors) -> Measure:
-    """Bytes for each chunk, against its text and its vector, which have to be stored at least."""
+    """Bytes per chunk, against the bytes of its text and its vector."""
     chunks = sum(len(one.passages) for one in chunked)
     texts = sum(len(one.document.text.encode()) for one in chunked)
     size = sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
     return measured("disk/per chunk", [size / chunks], "bytes", [texts / chunks + vectors[0].nbytes])
+
+
+async def _prepared(bench: Bench, folder: Path) -> tuple[list[Chunked], dict[str, list[float]]]:
+    """The documents in chunks, and the seconds of each step for all of them, once per round."""
+    found = discover([folder], IngestSettings()).found.values()
+    most = IngestSettings().max_file_bytes
+    limit = min(ChunkingSettings().max_tokens, bench.embedder.window)
+    spans = bench.embedder.token_spans
+    files, reading = await _timed(bench, lambda: [(read(one, most), one.name) for one in found])
+    documents, parsing = await _timed(bench, lambda: [parse(data, name) for data, name in files])
+    chunked, chunking = await _timed(
+        bench, lambda: [Chunked(one, passages(one, token_spans=spans, limit=limit)) for one in documents]
+    )
+    return chunked, {"read": reading, "parse": parsing, "chunk": chunking}
+
+
+async def _timed(bench: Bench, work: Callable[[], T]) -> tuple[T, list[float]]:
+    taken = []
+    for _ in range(bench.sizes.rounds):
+        await checkpoint()  # Ctrl-C takes effect here
+        began = time.perf_counter()
+        result = work()
+        taken.append(time.perf_counter() - began)
+    return result, taken
+
+
+async def _embedded(bench: Bench, texts: Sequence[str]) -> tuple[float, Vectors]:
+    """Chunks per second, and the vectors."""
+    bench.say(f"embedding {len(texts):,} chunks")
+    began = time.perf_counter()
+    vectors = await bench.embedder.embed(texts, "document")
+    return len(texts) / (time.perf_counter() - began), vectors
+
+
+async def _written(bench: Bench, chunked: Sequence[Chunked], vectors: Vectors) -> tuple[list[float], float]:
+    """Chunks per second of each commit, and of `finish`. Which chunk a vector belongs to doesn't matter."""
+    data = bench.folder / "written"
+    collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, bench.embedder.identity)
+    counts = [len(one.passages) for one in chunked]
+    parts = np.split(np.resize(vectors, (sum(counts), vectors.shape[1])), np.cumsum(counts)[:-1])
+    rates = []
+    async with open_writer(data, collection) as writer:
+        sources = [
+            new_source(writer, f"Document {at}", one.document.text, one.passages, part)
+            for at, (one, part) in enumerate(zip(chunked, parts, strict=True))
+        ]
+        for wave in _waves(sources, counts):
+            began = time.perf_counter()
+            await writer.replace(wave)
+            rates.append(sum(len(one.passages) for one in wave) / (time.perf_counter() - began))
+        began = time.perf_counter()
+        await writer.finish()
+        return rates, sum(counts) / (time.perf_counter() - began)
+
+
+def _waves(items: Sequence[T], chunks: Sequence[int]) -> Iterator[list[T]]:
+    """The items in batches as large as a run's commits."""
+    wave: list[T] = []
+    room = WAVE_CHUNKS
+    for item, count in zip(items, chunks, strict=True):
+        wave.append(item)
+        room -= count
+        if room <= 0:
+            yield wave
+            wave, room = [], WAVE_CHUNKS
+    if wave:
+        yield wave

@@ -1,26 +1,28 @@
-"""What a measurement is, and how times are taken."""
+"""Measures, the JSON that a run prints, and the comparison with an earlier run."""
 
 from __future__ import annotations
 
 import math
 import statistics
-import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
-Key = TypeVar("Key", str, int)
-Item = TypeVar("Item")
 P95 = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Something measured: `value` is the median, `limit` what this machine can do at best, in `unit` too.
+    """One measured quantity: `value` is the median, `limit` the best this machine can do, both in `unit`.
 
-    Of what grows, the limit is the value at the smallest size; of recall, the value is the mean.
+    For many tenants, the limit is the value with the fewest. For recall, the value is the mean.
     """
 
     name: str
@@ -32,12 +34,12 @@ class Measure:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the limit."""
+        """The value divided by the limit."""
         return self.value / self.limit if self.limit else None
 
 
 def measured(name: str, values: Sequence[float], unit: str, limits: Sequence[float] = ()) -> Measure:
-    """The measure that several values of the same thing make, and several of its limit, if it has one.
+    """The measure of repeated values, and of its limit's repeated values if it has a limit.
 
     Example: ("x", [3, 1, 2], "ms", [5, 4, 1]) -> value 2, limit 4, ratio 0.5, min 1, p95 3.
     """
@@ -46,31 +48,52 @@ def measured(name: str, values: Sequence[float], unit: str, limits: Sequence[flo
 
 
 def p95(values: Iterable[float]) -> float:
-    """The smallest of the values that at least 95 % of them don't exceed: 1 to 100 in any order -> 95."""
+    """The 95th percentile by nearest rank: 1 to 100 in any order -> 95."""
     ordered = sorted(values)
     return ordered[math.ceil(len(ordered) * P95) - 1]
 
 
-async def interleaved(
-    calls: Mapping[Key, Callable[[str], Awaitable[object]]], queries: Sequence[str], times: int
-) -> dict[Key, list[float]]:
-    """Milliseconds of each call, taken `times` times with the queries in turn.
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    The calls take turns and change who is first, so that what the machine does else falls on all
-    alike. One more round before isn't counted: caches are empty then.
+    name: str
+    value: float
+    unit: str
+    limit: float | None
+    ratio: float | None
+    min: float
+    p95: float
+
+
+class _Run(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    measures: list[_Record]
+
+
+def as_json(measures: Sequence[Measure]) -> dict[str, Any]:
+    """A run as `refdesk-admin bench --json` prints it."""
+    return {"measures": [asdict(one) | {"ratio": one.ratio} for one in measures]}
+
+
+def read_run(path: Path) -> list[Measure]:
+    """The measures in a file that `refdesk-admin bench --json` printed.
+
+    Raises:
+        ConfigurationError: the file can't be read, or is not such a run.
     """
-    took: dict[Key, list[float]] = {name: [] for name in calls}
-    warm = min(len(queries), times)
-    for at in range(-warm, times):
-        for name, call in rotated(list(calls.items()), at):
-            began = time.perf_counter()
-            await call(queries[at % len(queries)])
-            if at >= 0:
-                took[name].append((time.perf_counter() - began) * 1000)
-    return took
+    try:
+        run = _Run.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"Cannot read the earlier run {path}: {error.strerror}.") from error
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{path} is not a benchmark run. --compare takes the output of refdesk-admin bench --json."
+        ) from error
+    return [Measure(one.name, one.value, one.unit, one.limit, one.min, one.p95) for one in run.measures]
 
 
-def rotated(items: Sequence[Item], by: int) -> Sequence[Item]:
-    """The items in order, from another one on: ([a, b, c], 4) -> [b, c, a]."""
-    first = by % len(items)
-    return [*items[first:], *items[:first]]
+def in_both(now: Sequence[Measure], earlier: Sequence[Measure]) -> list[tuple[Measure, Measure]]:
+    """Pairs of this run's and the earlier run's measures of the same name and unit, in this run's order."""
+    before = {(one.name, one.unit): one for one in earlier}
+    return [(one, before[one.name, one.unit]) for one in now if (one.name, one.unit) in before]

@@ -1,4 +1,4 @@
-"""Servers and commands in processes of their own; they end with the block that uses them."""
+"""The installed commands in child processes, which end with the block that uses them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from typing import IO, TYPE_CHECKING, Any
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
+from mcp import Client, StdioServerParameters
 
 from rag.access.names import DEFAULT_TENANT
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from anyio.abc import Process
+
+    Call = Callable[..., Awaitable[object]]
 
 BARE = Path(__file__).with_name("bare.py")
 LONGEST_LINE = 10_000_000  # bytes of an answer
@@ -35,7 +38,7 @@ INITIALIZE = {
 
 
 def script(name: str, data: Path, *arguments: str) -> list[str]:
-    """The command line of an installed script, on a data folder and with nobody's settings.
+    """The command line of an installed script, on a data folder and with empty settings.
 
     Raises:
         ConfigurationError: the script isn't installed.
@@ -43,20 +46,20 @@ def script(name: str, data: Path, *arguments: str) -> list[str]:
     scripts = sysconfig.get_path("scripts")
     path = shutil.which(name, path=scripts)
     if path is None:
-        raise ConfigurationError(f"There is no {name} in {scripts}; install refdesk as a whole.")
+        raise ConfigurationError(f"The command {name} is not in {scripts}. Install refdesk completely.")
     settings = data.with_name("no-settings.toml")
     settings.touch()
     return [path, *arguments, "--config", str(settings), "--data", str(data)]
 
 
 def bare_server(data: Path) -> list[str]:
-    """The command line of a server that does no more than the SDK and the engine."""
+    """The command line of the minimal server in bare.py."""
     return [sys.executable, "-P", str(BARE), str(data)]
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that speaks MCP over stdio, asked line by line, as no client could be faster."""
+    """A server that speaks MCP over stdio, driven with raw lines: no client is faster."""
 
     process: Process
     _lines: BufferedByteReceiveStream
@@ -71,19 +74,19 @@ class Server:
             await self._send({"id": 1, "method": method, "params": params})
             reply = json.loads(await self._lines.receive_until(b"\n", LONGEST_LINE))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
-            raise RefdeskError("A server that was to be measured ended; see its message above.") from error
+            raise RefdeskError("The measured server exited. Its own message stands above.") from error
         result: dict[str, Any] = reply.get("result", {"isError": True})
         if result.get("isError"):
-            raise RefdeskError(f"A server that was to be measured answered {method} with: {reply}")
+            raise RefdeskError(f"The measured server answered {method} with an error: {reply}")
         return result
 
     async def begin(self) -> None:
-        """Get the first answer."""
+        """Complete the handshake."""
         await self.ask("initialize", **INITIALIZE)
         await self._send({"method": "notifications/initialized"})
 
     async def search(self, query: str) -> None:
-        """Call the tool."""
+        """Call the search tool."""
         await self.ask("tools/call", name="search", arguments={"query": query})
 
     async def _send(self, message: dict[str, object]) -> None:
@@ -93,10 +96,25 @@ class Server:
 
 @asynccontextmanager
 async def served(command: Sequence[str]) -> AsyncIterator[Server]:
-    """A server that lives as long as the context; what it writes to standard error is shown."""
+    """A server that runs until the context ends. Its standard error is shown."""
     async with running(command, stderr=None) as process:
         assert process.stdout  # noqa: S101 it was opened with a pipe
         yield Server(process, BufferedByteReceiveStream(process.stdout))
+
+
+@asynccontextmanager
+async def connected(data: Path) -> AsyncIterator[Call]:
+    """The SDK's client of a server on this data folder: `await call("search", query="…")`."""
+    command, *arguments = script("refdesk", data)
+    async with Client(StdioServerParameters(command=command, args=arguments)) as client:
+
+        async def call(tool: str, **arguments: object) -> object:
+            result = await client.call_tool(tool, arguments)
+            if result.is_error:
+                raise RefdeskError(f"The server answered {tool} with an error: {result.content}")
+            return result
+
+        yield call
 
 
 @asynccontextmanager
@@ -106,7 +124,7 @@ async def running(
     stderr: int | IO[bytes] | None = subprocess.DEVNULL,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Process]:
-    """A process with these settings in its environment; killed at the end of the context if it still runs."""
+    """A process with these environment variables, killed at the end of the context if it still runs."""
     env = environment() | dict(settings)
     async with await anyio.open_process(command, stderr=stderr, env=env) as process:
         try:
@@ -117,6 +135,6 @@ async def running(
 
 
 def environment() -> dict[str, str]:
-    """That of this process, with no setting but whose documents these are."""
+    """This process's environment without refdesk's settings, except for the default tenant."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
     return kept | {"REFDESK_PRINCIPAL_TENANT": DEFAULT_TENANT}

@@ -1,4 +1,4 @@
-"""`refdesk --http` in a process of its own, asked in bytes over connections that stay open."""
+"""`refdesk --http` in a child process, and a minimal HTTP client that keeps its connections open."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ ENVELOPE = {
 }
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 HOST = "127.0.0.1"
-UNLIMITED = {  # one tenant asks here as fast as all together would
+UNLIMITED = {  # here one tenant makes all requests
     "REFDESK_LIMITS_CONCURRENT": "1024",
     "REFDESK_LIMITS_CONCURRENT_PER_TENANT": "1024",
     "REFDESK_LIMITS_REQUESTS_PER_MINUTE": "1000000",
 }
 OPEN_SECONDS, POLL_SECONDS = 60, 0.05
 LONGEST_HEAD = 10_000  # bytes
-LAST_CHARS = 1_000  # of what a server said that did not start
+LOG_CHARS = 1_000  # shown of the log of a server that did not start
 GONE = (OSError, anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """An HTTP answer."""
 
     status: int
     body: bytes
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A connection to a server, for one request after the other."""
+    """A keep-alive connection for one request after the other."""
 
     stream: SocketStream
     _incoming: BufferedByteReceiveStream
@@ -65,7 +65,7 @@ class Connection:
         """The answer to a request.
 
         Raises:
-            RefdeskError: the server closed the connection instead, or its answer is a stream.
+            RefdeskError: the server closed the connection, or the answer is a stream.
         """
         try:
             await self.stream.send(request)
@@ -73,25 +73,25 @@ class Connection:
             length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
             return Answer(int(head[9:12]), await self._incoming.receive_exactly(int(length)))
         except (*GONE, ValueError) as error:
-            raise RefdeskError("The server gave no whole answer over HTTP.") from error
+            raise RefdeskError("The HTTP server sent no complete answer.") from error
 
 
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Connection]:
-    """A connection that is closed with the context."""
+    """A connection, closed with the context."""
     async with await anyio.connect_tcp(HOST, port) as stream:
         yield Connection(stream, BufferedByteReceiveStream(stream))
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A server that listens."""
+    """A listening server."""
 
     pid: int
     port: int
 
     def request(self, era: Era, key: str, method: str, params: Mapping[str, object]) -> bytes:
-        """A request as a client of this era posts it."""
+        """An HTTP request in the form of this protocol era."""
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         headers = {"MCP-Protocol-Version": LEGACY}
         if era == "modern":
@@ -112,7 +112,7 @@ class Remote:
 
 @asynccontextmanager
 async def listening(data: Path) -> AsyncIterator[Remote]:
-    """A server with an open desk and hardly any limits. What it says goes to a file beside its data.
+    """A ready server with practically no rate limits. Its log goes to a file beside its data.
 
     Raises:
         RefdeskError: it doesn't start.
@@ -125,13 +125,12 @@ async def listening(data: Path) -> AsyncIterator[Remote]:
         settings = UNLIMITED | {"REFDESK_HTTP_METRICS_PORT": str(metrics_port)}
         process = await stack.enter_async_context(running(command, stderr=stderr, settings=settings))
         if not await _opened(process, port):
-            said = log.read_text()[-LAST_CHARS:]
-            raise RefdeskError(f"A server over HTTP that was to be measured did not start. {said}")
+            raise RefdeskError(f"The HTTP server did not start. {log.read_text()[-LOG_CHARS:]}")
         yield Remote(process.pid, port)
 
 
 async def _opened(process: Process, port: int) -> bool:
-    """Whether it comes to answer before it ends, or takes too long."""
+    """Whether it becomes ready before it exits or the time is up."""
     with anyio.move_on_after(OPEN_SECONDS):
         while process.returncode is None:
             if await _ready(port):
@@ -156,8 +155,13 @@ async def _ready(port: int) -> bool:
         return False
 
 
+def tool_call(name: str, **arguments: object) -> tuple[str, dict[str, object]]:
+    """The method and the parameters of a tool call."""
+    return "tools/call", {"name": name, "arguments": arguments}
+
+
 def make_keys(data: Path, holders: Mapping[str, frozenset[str]]) -> dict[str, str]:
-    """API keys of these users, each with their groups, by user; there are no others then."""
+    """API keys by user, given each user's groups. They replace all others."""
     now = datetime.now(UTC)
     keys, shown = [], {}
     for user, groups in holders.items():

@@ -1,29 +1,24 @@
-"""A run: the parts in order, on a workbench that is gone afterwards."""
+"""A benchmark run: the parts in order, on a temporary workbench."""
 
 from __future__ import annotations
 
 import tempfile
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.bench.access import measure_access
 from rag.bench.corpus import sentences
-from rag.bench.growth import measure_growth
 from rag.bench.http import measure_http
-from rag.bench.index import measure_index
+from rag.bench.index import measure_access, measure_index
 from rag.bench.ingestion import measure_ingestion
-from rag.bench.memory import measure_memory
-from rag.bench.reading import measure_reading
-from rag.bench.search import measure_concurrency, measure_search
-from rag.bench.soak import measure_soak
-from rag.bench.start import measure_start
+from rag.bench.search import measure_concurrency, measure_reading, measure_search
+from rag.bench.server import measure_memory, measure_start, measure_tables
 from rag.bench.stock import Bench, Sizes
-from rag.bench.tables import measure_tables
 from rag.config.settings import EmbedderSettings
 from rag.models.embed import open_embedder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from rag.bench.measure import Measure
 
@@ -33,10 +28,8 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Measure]]]] = {
     "reading": measure_reading,
     "concurrency": measure_concurrency,
     "http": measure_http,
-    "soak": measure_soak,
     "memory": measure_memory,
     "ingestion": measure_ingestion,
-    "growth": measure_growth,
     "index": measure_index,
     "access": measure_access,
     "tables": measure_tables,
@@ -46,18 +39,25 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Measure]]]] = {
 async def run_bench(
     parts: Sequence[str], *, corpus: Path, sizes: Sizes, say: Callable[[str], None]
 ) -> list[Measure]:
-    """The measures of these parts; `say` is told what is being done.
-
-    Everything is made of the sentences in the folder `corpus` and lies in one temporary folder, which is
-    removed at the end, also after an error. Nobody's data and settings are touched.
+    """The measures of these parts, in order.
 
     Raises:
-        RefdeskError: something that was to be measured failed.
+        RefdeskError: something that is measured failed.
+    """
+    async with workbench(corpus, sizes, say) as bench:
+        return [measure for part in parts for measure in await PARTS[part](bench)]
+
+
+@asynccontextmanager
+async def workbench(corpus: Path, sizes: Sizes, say: Callable[[str], None]) -> AsyncIterator[Bench]:
+    """A workbench on the sentences of the folder `corpus`.
+
+    Everything lies in one temporary folder, which is removed at the end, also after an error. The
+    operator's data and settings are not used.
     """
     with tempfile.TemporaryDirectory(prefix="refdesk-bench-") as folder:
         say(f"working in {folder}")
         async with open_embedder(EmbedderSettings(), {}) as embedder:
             some = sentences(corpus)
             vectors = await embedder.embed(some, "document")
-            bench = Bench(Path(folder), embedder, some, vectors, sizes, say)
-            return [measure for part in parts for measure in await PARTS[part](bench)]
+            yield Bench(Path(folder), embedder, some, vectors, sizes, say)

@@ -1,43 +1,45 @@
-"""Warm searches through the server and through the library, against the engine's own calls."""
+"""Warm searches and opened sources, through the server and through the library, against the engine alone."""
 
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
-import anyio
+import numpy as np
 
 from rag.access.rule import predicate
 from rag.answers import Mode, SearchRequest
-from rag.bench.client import connected
 from rag.bench.corpus import QUESTIONS
 from rag.bench.engine import TENANT, open_engine
-from rag.bench.measure import interleaved, measured, rotated
-from rag.bench.memory import cpu_seconds
-from rag.bench.stock import stocked
-from rag.config.settings import SearchSettings
+from rag.bench.measure import measured
+from rag.bench.process import connected
+from rag.bench.stock import new_source, paragraphs, stocked
+from rag.bench.timing import BLOCK, interleaved, rate, rotated, spent
+from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
 from rag.store.reader import Reader
+from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from rag.bench.client import Call
     from rag.bench.engine import Engine
     from rag.bench.measure import Measure
+    from rag.bench.process import Call
     from rag.bench.stock import Bench
 
 PRINCIPAL = Principal(TENANT)
 LEVELS = (1, 4, 16)  # searches at once
-BLOCK = 32  # searches between two looks at the CPU, which systems count in steps of up to 16 ms
+SOURCES = 32  # opened
+WINDOW = 6_000  # characters that fit into a reply of the usual size
+BOOK_SENTENCES = 10  # per chunk: a thousand characters
 
 
 def desk_on(bench: Bench, data: Path) -> Desk:
-    """A desk on a data folder, with the embedder that all share."""
+    """A desk on a data folder, with the shared embedder."""
     settings = SearchSettings()
     return Desk(Reader(data, timeout_seconds=settings.timeout_seconds), bench.embedder, settings)
 
@@ -59,31 +61,21 @@ async def measure_search(bench: Bench) -> list[Measure]:
 
 
 async def _cpu(bench: Bench, searches: Mapping[str, Callable[[str], Awaitable[object]]]) -> list[Measure]:
-    """The CPU of a hybrid search of the library, and what comes on top of the engine's and the embedder's.
+    """CPU time of a hybrid search in the library, and how much of it the engine and the embedder don't use.
 
-    Here the engine minds the rights, too, as that is its own work.
+    The engine filters by access rights here, too: that is its own work.
     """
-    cpu: dict[str, list[float]] = {way: [] for way in searches}
+    cpu: dict[str, list[float]] = {name: [] for name in searches}
     blocks = max(1, 2 * bench.sizes.rounds * bench.sizes.searches // BLOCK)
     for at in range(blocks + 1):
-        for way, search in rotated(list(searches.items()), at):
+        for name, search in rotated(list(searches.items()), at):
             _, used = await spent(search, os.getpid())
-            cpu[way] += [used] if at else []  # the first round fills the caches
+            cpu[name] += [used] if at else []  # the first round is a warm-up
     on_top = [whole - part for whole, part in zip(cpu["library"], cpu["engine"], strict=True)]
     return [
         measured("search/cpu/library", cpu["library"], "ms", cpu["engine"]),
         measured("search/cpu on top/library", on_top, "ms"),
     ]
-
-
-async def spent(search: Callable[[str], Awaitable[object]], pid: int) -> tuple[list[float], float]:
-    """The milliseconds that each search of a block took, and those of CPU that it used on average."""
-    before, times = cpu_seconds(pid), []
-    for at in range(BLOCK):
-        began = time.perf_counter()
-        await search(QUESTIONS[at % len(QUESTIONS)])
-        times.append((time.perf_counter() - began) * 1000)
-    return times, (cpu_seconds(pid) - before) * 1000 / BLOCK
 
 
 def _searches(
@@ -99,12 +91,12 @@ def _searches(
 
 
 def against_engine(name: str, values: Mapping[str, list[float]], unit: str) -> list[Measure]:
-    """The program's two ways to do a thing, against the engine's."""
-    return [measured(f"{name}/{way}", values[way], unit, values["engine"]) for way in ("library", "stdio")]
+    """The library and the server over stdio, against the engine."""
+    return [measured(f"{name}/{by}", values[by], unit, values["engine"]) for by in ("library", "stdio")]
 
 
 async def measure_concurrency(bench: Bench) -> list[Measure]:
-    """Hybrid searches a second, so many at once."""
+    """Hybrid searches per second, several at once."""
     data = await stocked(bench, bench.sizes.collection)
     desk, engine = desk_on(bench, data), await open_engine(data, bench.embedder)
     measures = []
@@ -112,32 +104,52 @@ async def measure_concurrency(bench: Bench) -> list[Measure]:
         searches = _searches("hybrid", desk, engine, call)
         for level in LEVELS:
             bench.say(f"searching, {level} at once")
-            rates: dict[str, list[float]] = {way: [] for way in searches}
+            rates: dict[str, list[float]] = {name: [] for name in searches}
             for at in range(bench.sizes.rounds + 1):
-                for way, search in searches.items():
+                for name, search in searches.items():
                     reached = await rate(search, level, bench.sizes.searches // 2)
-                    rates[way] += [reached] if at else []  # the first round fills the caches
+                    rates[name] += [reached] if at else []  # the first round is a warm-up
             measures += against_engine(f"concurrency/{level}", rates, "searches/s")
     return measures
 
 
-async def rate(search: Callable[[str], Awaitable[object]], level: int, times: int) -> float:
-    """How many of `times` searches end in a second, with `level` under way at once.
-
-    Raises:
-        Exception: what the first search that failed raised.
-    """
-    queries = (QUESTIONS[at % len(QUESTIONS)] for at in range(times))
-    began = time.perf_counter()
-    try:
-        async with anyio.create_task_group() as tasks:
-            for _ in range(level):
-                tasks.start_soon(_ask_all, search, queries)
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
-    return times / (time.perf_counter() - began)
+async def measure_reading(bench: Bench) -> list[Measure]:
+    """`get_source`: a window at the start of ordinary sources, and one in the middle of a 5 MB source."""
+    bench.say("reading sources")
+    ordinary, shelf = await stocked(bench, bench.sizes.collection), await _book(bench)
+    sources = await desk_on(bench, ordinary).sources(PRINCIPAL, after=("", ""), limit=SOURCES)
+    (book,) = await desk_on(bench, shelf).sources(PRINCIPAL, after=("", ""), limit=1)
+    return [
+        *await _read(bench, ordinary, "get_source", [source.id for source in sources], 0),
+        *await _read(bench, shelf, "get_source/5 MB", [book.id], book.length // 2),
+    ]
 
 
-async def _ask_all(search: Callable[[str], Awaitable[object]], queries: Iterator[str]) -> None:
-    for query in queries:
-        await search(query)
+async def _read(bench: Bench, data: Path, name: str, ids: Sequence[str], start: int) -> list[Measure]:
+    desk, engine = desk_on(bench, data), await open_engine(data, bench.embedder)
+    async with connected(data) as call:
+
+        async def library(id_: str) -> None:
+            await desk.extract(PRINCIPAL, id_, start=start, max_chars=WINDOW)
+
+        async def stdio(id_: str) -> None:
+            await call("get_source", id=id_, start=start)
+
+        async def limit(id_: str) -> None:
+            await engine.window(id_, start, start + WINDOW)
+
+        calls = {"library": library, "stdio": stdio, "engine": limit}
+        took = await interleaved(calls, ids, bench.sizes.searches)
+    return against_engine(name, took, "ms")
+
+
+async def _book(bench: Bench) -> Path:
+    """A data folder with one long source."""
+    data = bench.folder / "book"
+    collection = await ensure_collection(data, TENANT, DEFAULT_COLLECTION, bench.embedder.identity)
+    texts = [" ".join(bench.sentences[:BOOK_SENTENCES])] * bench.sizes.book
+    vectors = np.resize(bench.vectors, (len(texts), bench.vectors.shape[1]))
+    async with open_writer(data, collection) as writer:
+        await writer.replace([new_source(writer, "Book", "\n\n".join(texts), paragraphs(texts), vectors)])
+        await writer.finish()
+    return data

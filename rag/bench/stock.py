@@ -1,4 +1,4 @@
-"""What the parts measure on: a workbench, and on it data folders with collections of any size."""
+"""What the parts share: sizes, a workbench, and data folders with collections of any size."""
 
 from __future__ import annotations
 
@@ -27,34 +27,35 @@ if TYPE_CHECKING:
 SOURCE_CHUNKS = 10
 FIELDS: Mapping[str, FieldType] = {"number": "integer", "tags": "string list"}
 TAGS = ("old", "new")  # each source has one of them
-DENIED_GROUP = "guests"  # who don't see every tenth source
-WAVE_SOURCES = 500  # in one commit
-FEWEST, MOST = 3, 5  # sentences of a chunk
+DENIED_GROUP = "guests"  # may not see every tenth source
+WAVE_SOURCES = 500  # per commit
+FEWEST, MOST = 3, 5  # sentences per chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured; tests take less."""
+    """How much is measured. Tests use less."""
 
     searches: int = 96  # of each kind
-    starts: int = 11  # of each server; with many tenants, half as many
-    rounds: int = 3  # of what takes seconds
-    collection: int = 10_000  # chunks of the collection that most parts search
-    growth: tuple[int, ...] = (1_000, 10_000, 100_000)  # chunks
+    starts: int = 11  # of each server; half as many with many tenants
+    rounds: int = 3  # of whatever takes seconds
+    collection: int = 10_000  # chunks of the collection that most parts use
     index: tuple[int, ...] = (100_000,)  # chunks
     tenants: tuple[int, ...] = (1, 100, 2_000)
+    tenant: int = 1_000  # chunks of each tenant
     files: int = 100  # for ingestion
     book: int = 5_000  # chunks of the long source
-    requests: int = 600  # of all kinds, at least, for the server over HTTP
-    soak_seconds: float = 0  # that they go on for, at least
 
 
-LARGE = Sizes(growth=(1_000, 10_000, 100_000, 1_000_000), index=(100_000, 1_000_000))
+LARGE = Sizes(index=(100_000, 1_000_000))
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all parts share: a folder that goes away, an embedder, sentences with their vectors."""
+    """The workbench of a run: a temporary folder, an embedder, sentences with their vectors.
+
+    `say` prints a line of progress.
+    """
 
     folder: Path
     embedder: Embedder
@@ -65,10 +66,10 @@ class Bench:
 
 
 async def stocked(bench: Bench, chunks: int) -> Path:
-    """A data folder whose one collection holds so many chunks; made when first asked for.
+    """A data folder with one collection of so many chunks, made at the first call.
 
-    The chunks are made up of real sentences, their vectors are the means of the sentences'. They go
-    through the writer, as ingested ones do, so tables and indexes are the real ones.
+    A chunk is a few real sentences, and its vector is the mean of theirs. The chunks go through the
+    writer, as ingested ones do, so tables and indexes are the real ones.
     """
     data = bench.folder / f"{chunks} chunks"
     if data.exists():
@@ -100,14 +101,14 @@ def _made_up(bench: Bench, writer: CollectionWriter, number: int, chance: np.ran
 
 
 def _guarded(new: NewSource, number: int) -> NewSource:
-    """A source with fields to filter by, and hidden from guests if it is a tenth one."""
+    """The source with fields to filter by; every tenth one is denied to guests."""
     denied = frozenset({f"group:{DENIED_GROUP}"} if number % 10 == 9 else ())  # noqa: PLR2004 the tenth
     access = Access("tenant", deny=denied)
     return replace(new, claim=Claim(access), fields={"number": number, "tags": (TAGS[number % 2],)})
 
 
 def paragraphs(texts: Sequence[str]) -> list[Passage]:
-    """The passages of a text that is these texts with blank lines between them."""
+    """The passages of these texts joined by blank lines."""
     ends = np.cumsum([len(text) + 2 for text in texts]).tolist()
     return [
         Passage(seq, end - 2 - len(text), end - 2, (), "", None, len(text) // 4)
@@ -118,7 +119,7 @@ def paragraphs(texts: Sequence[str]) -> list[Passage]:
 def new_source(
     writer: CollectionWriter, title: str, text: str, passages: Sequence[Passage], vectors: Vectors
 ) -> NewSource:
-    """A source as ingestion hands it to the writer."""
+    """A source as ingestion passes it to the writer."""
     uri = f"bench:{title}"
     source = Source(
         id=writer.source_id(uri),

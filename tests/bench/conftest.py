@@ -16,15 +16,15 @@ SENTENCES = [f"Clock number {number} of the collection ticks." for number in ran
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """What the workbench was told to say."""
+def progress() -> list[str]:
+    """The lines of progress."""
     return []
 
 
 @pytest.fixture
-def bench(tmp_path: Path, small_desk: ModuleType, said: list[str]) -> Bench:
+def bench(tmp_path: Path, small_desk: ModuleType, progress: list[str]) -> Bench:
     vectors = small_desk.vectors(SENTENCES)
-    return Bench(tmp_path, small_desk.BagOfWords(), SENTENCES, vectors, Sizes(), said.append)
+    return Bench(tmp_path, small_desk.BagOfWords(), SENTENCES, vectors, Sizes(), progress.append)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import compileall
+import shutil
 from typing import TYPE_CHECKING
 
 from rag.bench.corpus import QUESTIONS, sentences, write_documents
@@ -27,6 +29,14 @@ def test_a_sentence_ends_where_the_next_begins_and_headings_and_scraps_are_none(
         "The first sentence of this document runs over two lines.",
         "The second one stands alone on its line!",
     )
+
+
+def test_compiled_files_beside_an_installed_corpus_are_skipped(tmp_path: Path, corpus: Path) -> None:
+    installed = tmp_path / "demo_corpus"
+    shutil.copytree(corpus, installed)
+    assert compileall.compile_dir(installed, quiet=1)
+    assert (installed / "__pycache__").is_dir()
+    assert sentences(installed) == sentences(corpus)
 
 
 def test_documents_are_the_same_every_time(tmp_path: Path) -> None:

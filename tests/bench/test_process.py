@@ -56,19 +56,19 @@ async def test_an_answer_is_handed_on() -> None:
 )
 async def test_an_error_is_no_measurement(line: str) -> None:
     async with served(answering(line)) as server:
-        with pytest.raises(RefdeskError, match=r"answered tools/call with: .*no disk"):
+        with pytest.raises(RefdeskError, match=r"answered tools/call with an error: .*no disk"):
             await server.search("time")
 
 
 async def test_a_server_that_ends_is_no_measurement() -> None:
     async with served([sys.executable, "-c", ""]) as server:
-        with pytest.raises(RefdeskError, match="that was to be measured ended"):
+        with pytest.raises(RefdeskError, match="measured server exited"):
             await server.begin()
 
 
 async def test_a_script_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"There is no refdesk-desk in .*; install refdesk as a whole\."
+        ConfigurationError, match=r"The command refdesk-desk is not in .*\. Install refdesk completely\."
     ):
         script("refdesk-desk", tmp_path / "data")
 

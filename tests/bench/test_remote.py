@@ -67,7 +67,7 @@ async def test_answers_come_one_after_the_other_over_one_connection() -> None:
 )
 async def test_what_is_no_whole_answer_is_an_error(answer: bytes) -> None:
     async with answering(answer) as port, connected(port) as connection:
-        with pytest.raises(RefdeskError, match="no whole answer"):
+        with pytest.raises(RefdeskError, match="no complete answer"):
             await connection.ask(b"ask")
 
 

@@ -1,4 +1,4 @@
-"""The requests of a mixed load, drawn at random, and what each must be answered with."""
+"""The requests of a mixed load, drawn at random, and the kind of answer that each must get."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from rag.answers import Mode
-from rag.bench.access import SHARES, keeping
 from rag.bench.corpus import QUESTIONS
-from rag.bench.remote import ERAS
+from rag.bench.index import SHARES, keeping
+from rag.bench.remote import ERAS, tool_call
 from rag.bench.stock import SOURCE_CHUNKS
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.uris import resource_uri
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rag.bench.remote import Answer, Remote
 
-Outcome: TypeAlias = Literal["answered", "tool error", "protocol error", "refused"]
-Call: TypeAlias = "tuple[Outcome, str, dict[str, object]]"
+Kind: TypeAlias = Literal["answered", "tool error", "protocol error", "refused"]
+Call: TypeAlias = "tuple[Kind, str, dict[str, object]]"
 
 WEIGHTS = {
     "search": 20,
@@ -37,33 +37,33 @@ WEIGHTS = {
     "unknown resource": 4,
     "wrong key": 4,
 }
-STRANGER = "rdk_00000000_x"  # a key that nobody has
+UNKNOWN_KEY = "rdk_00000000_x"
 REFUSED = 401
-SPOKEN = (200, 400, 404)  # statuses of answers in the protocol
+MCP_STATUSES = (200, 400, 404)  # whose bodies are JSON-RPC
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request, and what must become of it."""
+    """A request, and the kind of answer that it must get."""
 
     name: str
     request: bytes
-    expected: Outcome
+    expected: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Who asks: their keys, and the ids of sources that all of them see, of as many chunks in all."""
+    """The clients' keys, and the ids of sources that all of them may see; `chunks` is how many there are."""
 
     keys: Sequence[str]
     ids: Sequence[str]
     chunks: int
 
     def draw(self, remote: Remote, chance: random.Random) -> Ask:
-        """A request of somebody, in one of the eras."""
+        """A random request by a random client, in a random protocol era."""
         (name,) = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))
         expected, method, params = self._calls(chance)[name]
-        key = STRANGER if name == "wrong key" else chance.choice(self.keys)
+        key = UNKNOWN_KEY if name == "wrong key" else chance.choice(self.keys)
         return Ask(name, remote.request(chance.choice(ERAS), key, method, params), expected)
 
     def _calls(self, chance: random.Random) -> Mapping[str, Call]:
@@ -71,35 +71,30 @@ class Readers:
         filter_ = keeping(chance.choice(list(SHARES.values())), self.chunks)
         chunk = f"{id_}/{chance.randrange(SOURCE_CHUNKS)}"
         return {
-            "search": ("answered", *tool("search", query=query, mode=mode)),
-            "filtered search": ("answered", *tool("search", query=query, mode=mode, filter=filter_)),
-            "get_source": ("answered", *tool("get_source", id=chance.choice([id_, chunk]))),
+            "search": ("answered", *tool_call("search", query=query, mode=mode)),
+            "filtered search": ("answered", *tool_call("search", query=query, mode=mode, filter=filter_)),
+            "get_source": ("answered", *tool_call("get_source", id=chance.choice([id_, chunk]))),
             "resources/read": ("answered", *_read(chance.choice([id_, chunk]))),
             "tools/list": ("answered", "tools/list", {}),
             "resources/list": ("answered", "resources/list", {}),
             "prompts/list": ("answered", "prompts/list", {}),
-            "empty query": ("tool error", *tool("search", query="")),
-            "unknown source": ("tool error", *tool("get_source", id="nothing")),
-            "unknown tool": ("protocol error", *tool("nothing")),
+            "empty query": ("tool error", *tool_call("search", query="")),
+            "unknown source": ("tool error", *tool_call("get_source", id="nothing")),
+            "unknown tool": ("protocol error", *tool_call("nothing")),
             "unknown resource": ("protocol error", *_read("nothing")),
-            "wrong key": ("refused", *tool("search", query=query)),
+            "wrong key": ("refused", *tool_call("search", query=query)),
         }
-
-
-def tool(name: str, **arguments: object) -> tuple[str, dict[str, object]]:
-    """The method and the parameters of a call."""
-    return "tools/call", {"name": name, "arguments": arguments}
 
 
 def _read(id_: str) -> tuple[str, dict[str, object]]:
     return "resources/read", {"uri": resource_uri(DEFAULT_COLLECTION, id_)}
 
 
-def outcome_of(answer: Answer) -> Outcome | None:
-    """What an answer says, None if it is none of these: 429 of a busy desk -> None."""
+def kind_of(answer: Answer) -> Kind | None:
+    """The kind of an answer, None if it is none of these: 429 -> None."""
     if answer.status == REFUSED:
         return "refused"
-    if answer.status not in SPOKEN:
+    if answer.status not in MCP_STATUSES:
         return None
     reply = json.loads(answer.body)
     if "error" in reply:

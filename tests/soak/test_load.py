@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from rag.bench.load import WEIGHTS, Ask, Readers, outcome_of
 from rag.bench.remote import Answer, Remote
+from tests.soak.load import WEIGHTS, Ask, Readers, kind_of
 
 RESULT = {"jsonrpc": "2.0", "id": 1, "result": {"content": []}}
 
@@ -17,7 +17,7 @@ def requests(readers: Readers) -> list[Ask]:
 
 
 @pytest.mark.parametrize(
-    ("status", "reply", "outcome"),
+    ("status", "reply", "kind"),
     [
         (200, RESULT, "answered"),
         (200, RESULT | {"result": {"isError": False}}, "answered"),
@@ -30,8 +30,8 @@ def requests(readers: Readers) -> list[Ask]:
         (500, RESULT, None),
     ],
 )
-def test_answers_are_told_apart(status: int, reply: object, outcome: str | None) -> None:
-    assert outcome_of(Answer(status, json.dumps(reply).encode())) == outcome
+def test_answers_are_told_apart(status: int, reply: object, kind: str | None) -> None:
+    assert kind_of(Answer(status, json.dumps(reply).encode())) == kind
 
 
 def test_everything_is_asked_in_both_eras_and_by_everybody() -> None:

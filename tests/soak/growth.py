@@ -1,4 +1,4 @@
-"""How a search's time grows with the collection, against the smallest one."""
+"""How the time of a search grows with the collection, against the smallest one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, get_args
 
 from rag.answers import Mode, SearchRequest
 from rag.bench.corpus import QUESTIONS
-from rag.bench.measure import interleaved, measured
+from rag.bench.measure import measured
 from rag.bench.search import PRINCIPAL, desk_on
 from rag.bench.stock import stocked
+from rag.bench.timing import interleaved
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rag.bench.measure import Measure
     from rag.bench.stock import Bench
     from rag.search.desk import Desk
 
 
-async def measure_growth(bench: Bench) -> list[Measure]:
-    """Warm searches of each mode in collections of each size."""
-    desks = {size: desk_on(bench, await stocked(bench, size)) for size in bench.sizes.growth}
+async def measure_growth(bench: Bench, sizes: Sequence[int]) -> list[Measure]:
+    """Warm searches of each mode in collections of so many chunks each."""
+    desks = {size: desk_on(bench, await stocked(bench, size)) for size in sizes}
     measures = []
     for mode in get_args(Mode):
         bench.say(f"searching collections of every size in mode {mode}")

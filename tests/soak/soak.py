@@ -1,4 +1,4 @@
-"""A server under mixed load for long, while documents come and go: what it answers, and what it holds."""
+"""A server under a long mixed load while documents change: wrong answers, leaks, and what it accumulates."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import anyio
 import psutil
 from anyio import to_thread
 
-from rag.bench.access import GUEST
-from rag.bench.changes import READER, Shelf, change
 from rag.bench.corpus import SEED
-from rag.bench.load import Readers, outcome_of, tool
+from rag.bench.index import GUEST
 from rag.bench.measure import measured
-from rag.bench.remote import ERAS, connected, listening, make_keys
+from rag.bench.remote import ERAS, connected, listening, make_keys, tool_call
 from rag.bench.search import desk_on
 from rag.bench.stock import stocked
 from rag.errors import RefdeskError
+from tests.soak.changes import READER, Canary, change
+from tests.soak.load import Readers, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,19 +34,30 @@ if TYPE_CHECKING:
     from rag.bench.stock import Bench
 
 CLIENTS = 8
-SOURCES = 64  # that are opened
-PAUSE_SECONDS = 0.25  # after each look at a change, and before a client comes again after an error
-LOOKING = 0.1  # of the requests are the reader's, for the document that comes and goes
-LEAVING = 0.02  # of the others aren't waited for; half of these aren't even sent whole
+SOURCES = 64  # opened
+PAUSE_SECONDS = 0.25  # after each check of a change, and before a client reconnects after an error
+LOOKING = 0.1  # of the requests are the reader's, for the changing document
+LEAVING = 0.02  # of the others disconnect before the answer, half of them before the request is complete
 SAMPLES = 200
-WARM, END = (0.2, 0.4), (0.8, 1.0)  # the parts of a run that are compared
-LOOKED = ("answered", "tool error")  # what comes of a document that one sees, and that one doesn't
-TOLD = 5  # errors that are told in words
+WARM, END = (0.2, 0.4), (0.8, 1.0)  # the phases of a run that are compared
+CHECKED = (
+    "answered",
+    "tool error",
+)  # answers for a document that the reader may see, and may not see
+SHOWN = 5  # errors that are printed
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long a run lasts: at least so many requests, and at least so many seconds."""
+
+    requests: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the server held when so much of the run was over."""
+    """What the server held at this progress of the run."""
 
     progress: float
     asked: int
@@ -55,16 +66,16 @@ class Sample:
     threads: int
 
 
-async def measure_soak(bench: Bench) -> list[Measure]:
-    """Requests of all kinds: at least `requests`, and for at least `soak_seconds`."""
+async def measure_soak(bench: Bench, *, requests: int = 600, seconds: float = 0) -> list[Measure]:
+    """Requests of all kinds: at least `requests`, for at least `seconds`."""
     data = bench.folder / "soaked"
     await to_thread.run_sync(shutil.copytree, await stocked(bench, bench.sizes.collection), data)
     keys = make_keys(data, {"ann": frozenset(), "bob": GUEST.groups, READER: frozenset()})
     some = await desk_on(bench, data).sources(GUEST, after=("", ""), limit=SOURCES)
     readers = Readers((keys["ann"], keys["bob"]), [one.id for one in some], bench.sizes.collection)
-    bench.say("serving clients of all kinds over HTTP, while documents come and go")
+    bench.say("serving mixed requests over HTTP while documents change")
     async with listening(data) as remote:
-        soak = Soak(bench, remote, readers, keys[READER])
+        soak = Soak(bench, remote, readers, keys[READER], Length(requests, seconds))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(soak.operate, data)
             for number in range(CLIENTS):
@@ -73,31 +84,32 @@ async def measure_soak(bench: Bench) -> list[Measure]:
 
 
 class Soak:
-    """A run under way, and what came of it."""
+    """A run in progress, and its counts."""
 
-    def __init__(self, bench: Bench, remote: Remote, readers: Readers, key: str) -> None:
+    def __init__(self, bench: Bench, remote: Remote, readers: Readers, key: str, length: Length) -> None:
         self._bench = bench
         self._remote = remote
         self._readers = readers
         self._key = key
+        self._length = length
         self._server = psutil.Process(remote.pid)
-        self._shelf = Shelf()
+        self._canary = Canary()
         self._began = time.monotonic()
         self._asked = self._errors = self._leaks = 0
         self._samples: list[Sample] = []
 
     async def operate(self, data: Path) -> None:
-        """Change documents, one at least, until the run is over; look at once what their reader finds."""
+        """Change documents, at least one, until the run is over, and check what their reader finds."""
         documents = 0
         while not documents or self._progress() < 1:
             documents += 1
             try:
-                await change(self._bench, data, self._shelf, f"canary{documents}", self._look_again)
+                await change(self._bench, data, self._canary, f"canary{documents}", self._look_again)
             except RefdeskError as error:
                 self._wrong(f"a change failed: {error}")
 
     async def ask(self, chance: random.Random) -> None:
-        """Be one client after the other until the run is over."""
+        """Act as one client after the other until the run is over."""
         while self._progress() < 1:
             try:
                 async with connected(self._remote.port) as connection:
@@ -108,7 +120,7 @@ class Soak:
                 await anyio.sleep(PAUSE_SECONDS)
 
     async def _converse(self, connection: Connection, chance: random.Random) -> None:
-        """Ask one thing after the other until the run is over, or leave in the middle of one."""
+        """Send one request after the other until the run is over, or disconnect in the middle of one."""
         while self._progress() < 1:
             if chance.random() < LOOKING:
                 await self._look(connection, chance.choice(ERAS))
@@ -119,7 +131,7 @@ class Soak:
                 return
             answer = await connection.ask(ask.request)
             self._count()
-            if outcome_of(answer) != ask.expected:
+            if kind_of(answer) != ask.expected:
                 self._wrong(f"{ask.name}: {answer.status} {answer.body[:200]!r}")
 
     async def _look_again(self) -> None:
@@ -129,25 +141,25 @@ class Soak:
         await anyio.sleep(PAUSE_SECONDS)
 
     async def _look(self, connection: Connection, era: Era) -> None:
-        """Search and open the document as its reader, who is to see it if the last change left it to them."""
-        state = self._shelf.state
+        """Search and open the document as its reader, who must find it if and only if they may see it."""
+        state = self._canary.state
         if state is None:
             return
-        for call in (tool("search", query=state.word), tool("get_source", id=state.id)):
+        for call in (tool_call("search", query=state.word), tool_call("get_source", id=state.id)):
             answer = await connection.ask(self._remote.request(era, self._key, *call))
             self._count()
-            outcome = outcome_of(answer)
-            found = outcome == "answered" and state.id.encode() in answer.body
-            if self._shelf.state is state and found and not state.visible:
+            kind = kind_of(answer)
+            found = kind == "answered" and state.id.encode() in answer.body
+            if self._canary.state is state and found and not state.visible:
                 self._leaks += 1
-            elif (self._shelf.state is state and found != state.visible) or outcome not in LOOKED:
-                self._wrong(f"the document that changes: {answer.status} {answer.body[:200]!r}")
+            elif (self._canary.state is state and found != state.visible) or kind not in CHECKED:
+                self._wrong(f"the changing document: {answer.status} {answer.body[:200]!r}")
 
     def _progress(self) -> float:
-        """How much of the run is over, 1 at its end."""
-        sizes = self._bench.sizes
-        passed = (time.monotonic() - self._began) / sizes.soak_seconds if sizes.soak_seconds else 1
-        return min(1, passed, self._asked / sizes.requests)
+        """The completed share of the run, 1 at its end."""
+        seconds = self._length.seconds
+        passed = (time.monotonic() - self._began) / seconds if seconds else 1
+        return min(1, passed, self._asked / self._length.requests)
 
     def _count(self) -> None:
         self._asked += 1
@@ -164,18 +176,18 @@ class Soak:
 
     def _wrong(self, what: str) -> None:
         self._errors += 1
-        if self._errors <= TOLD:
-            self._bench.say(f"not as it should be: {what}")
+        if self._errors <= SHOWN:
+            self._bench.say(f"wrong answer: {what}")
 
     def measures(self) -> list[Measure]:
-        """What the server held at the end, against what it held when it was warm, and the counts.
+        """What the server held at the end against what it held when warm, and the counts.
 
         Raises:
-            RefdeskError: the server did not live as long.
+            RefdeskError: the server exited.
         """
         warm, end = self._between(*WARM), self._between(*END)
         if not warm or not end:
-            raise RefdeskError("The server over HTTP ended under its load.")
+            raise RefdeskError("The HTTP server exited under load.")
 
         def held(name: str, unit: str, of: Callable[[Sample], float]) -> Measure:
             return measured(f"soak/{name}", [of(one) for one in end], unit, [of(one) for one in warm])
@@ -191,7 +203,7 @@ class Soak:
             held("threads", "threads", lambda one: one.threads),
             measured("soak/requests", [self._asked], "requests"),
             measured("soak/rate", [rate], "requests/s"),
-            measured("soak/changes", [self._shelf.changes], "changes"),
+            measured("soak/changes", [self._canary.changes], "changes"),
             measured("soak/errors", [self._errors], "requests"),
             measured("soak/leaks", [self._leaks], "requests"),
         ]

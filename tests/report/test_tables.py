@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from rag.report.tables import counted, listed, shortened, table
+
+
+def test_columns_are_aligned_and_lines_don_t_end_in_spaces() -> None:
+    assert table([("NAME", "UNIT"), ("embed", "ms"), ("x", "")]) == ["NAME   UNIT", "embed  ms", "x"]
+
+
+def test_a_column_of_numbers_can_align_right() -> None:
+    assert table([("NAME", "MS"), ("embed", 5.2)], right={"MS"}) == ["NAME    MS", "embed  5.2"]
+
+
+def test_a_cell_is_one_line_and_a_terminal_takes_nothing_in_it_for_a_command() -> None:
+    (_, line) = table([("TITLE",), ("two\nlines\x1b[2J",)])
+    assert "\n" not in line
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize(("number", "expected"), [(0, "0 files"), (1, "1 file"), (2, "2 files")])
+def test_things_are_counted(number: int, expected: str) -> None:
+    assert counted(number, "file") == expected
+
+
+def test_a_text_is_shortened_to_the_width_and_says_so() -> None:
+    assert shortened("a  long\nline", 6) == "a lon…"
+    assert shortened("a  long\nline", 11) == "a long line"
+
+
+def test_a_list_names_the_first_and_counts_the_rest() -> None:
+    assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+    assert listed(["a", "b"], 2) == "a, b"

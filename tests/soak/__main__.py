@@ -1,0 +1,53 @@
+"""Load runs for developers: `python -m tests.soak soak 30` and `python -m tests.soak growth 1000 10000`.
+
+`soak` serves mixed requests over HTTP for so many minutes while documents change. `growth` compares searches
+of collections of these sizes. Both use a temporary folder and print their measures as a table.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from rag.admin.bench import CORPUS, measures_table
+from rag.bench.run import workbench
+from rag.bench.stock import Sizes
+from tests.soak.growth import measure_growth
+from tests.soak.soak import measure_soak
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rag.bench.measure import Measure
+    from rag.bench.stock import Bench
+
+
+@click.group(help=__doc__)
+def load_runs() -> None:
+    """The runs."""
+
+
+@load_runs.command()
+@click.argument("minutes", type=float, default=0.5)
+def soak(minutes: float) -> None:
+    """Serve mixed requests for so many minutes."""
+    anyio.run(_measured, partial(measure_soak, seconds=60 * minutes))
+
+
+@load_runs.command()
+@click.argument("sizes", type=int, nargs=-1, required=True)
+def growth(sizes: tuple[int, ...]) -> None:
+    """Search collections of so many chunks each."""
+    anyio.run(_measured, partial(measure_growth, sizes=sizes))
+
+
+async def _measured(measure: Callable[[Bench], Awaitable[list[Measure]]]) -> None:
+    async with workbench(CORPUS, Sizes(), partial(click.echo, err=True)) as bench:
+        click.echo(measures_table(await measure(bench)))
+
+
+if __name__ == "__main__":
+    load_runs()

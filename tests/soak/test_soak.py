@@ -1,0 +1,113 @@
+"""Short runs, also on changes that are claimed and not made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from rag.bench.run import workbench
+from rag.bench.stock import Sizes
+from tests.soak import changes
+from tests.soak.growth import measure_growth
+from tests.soak.soak import measure_soak
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rag.bench.measure import Measure
+    from rag.store.schema import NewSource
+    from rag.store.writer import CollectionWriter
+
+SMALL = Sizes(searches=2, collection=20)
+
+
+@pytest.fixture(scope="module")
+def few_sentences(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one document of the demo's."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "gps-time.md").write_bytes((corpus / "gps-time.md").read_bytes())
+    return folder
+
+
+async def nothing(_writer: CollectionWriter, _document: NewSource) -> None:
+    """A change that is claimed and not made."""
+
+
+async def add(writer: CollectionWriter, document: NewSource) -> None:
+    await writer.replace([document])
+
+
+def soaked(
+    corpus: Path,
+    say: Callable[[str], None] = lambda _line: None,
+    *,
+    requests: int = 20,
+    seconds: float = 0,
+) -> dict[str, Measure]:
+    async def run() -> list[Measure]:
+        async with workbench(corpus, SMALL, say) as bench:
+            return await measure_soak(bench, requests=requests, seconds=seconds)
+
+    return {one.name.removeprefix("soak/"): one for one in anyio.run(run)}
+
+
+def test_a_run_lasts_as_long_as_was_asked_and_finds_no_fault(few_sentences: Path) -> None:
+    figures = soaked(few_sentences, requests=1, seconds=2)
+    assert figures["requests"].value > 20
+    assert (figures["errors"].value, figures["leaks"].value) == (0, 0)
+
+
+def test_a_run_is_over_when_all_requests_are_made_and_every_figure_has_its_unit(few_sentences: Path) -> None:
+    figures = soaked(few_sentences)
+    assert {name: one.unit for name, one in figures.items()} == {
+        "memory": "MB",
+        "memory per 1,000 requests": "kB",
+        "descriptors": "descriptors",
+        "threads": "threads",
+        "requests": "requests",
+        "rate": "requests/s",
+        "changes": "changes",
+        "errors": "requests",
+        "leaks": "requests",
+    }
+    assert figures["requests"].value >= 20
+    assert figures["changes"].value >= 4
+    assert (figures["errors"].value, figures["leaks"].value) == (0, 0)
+
+
+def test_a_document_that_is_still_found_is_a_leak(
+    few_sentences: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "CHANGES", ((True, add), (False, nothing)))
+    figures = soaked(few_sentences)
+    assert figures["leaks"].value >= 8  # searched and opened in both eras, twice
+    assert figures["errors"].value == 0
+
+
+def test_a_document_that_is_not_found_is_an_error_and_the_first_ones_are_printed(
+    few_sentences: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(changes, "CHANGES", ((True, nothing),))
+    figures = soaked(few_sentences, lines.append)
+    assert figures["errors"].value >= 8
+    assert figures["leaks"].value == 0
+    assert sum(line.startswith("wrong answer: ") for line in lines) == 5
+
+
+def test_searches_of_larger_collections_are_measured_against_the_smallest(few_sentences: Path) -> None:
+    async def run() -> list[Measure]:
+        async with workbench(few_sentences, SMALL, lambda _line: None) as bench:
+            return await measure_growth(bench, (20, 40))
+
+    figures = {one.name: one for one in anyio.run(run)}
+    assert set(figures) == {
+        f"growth/{mode}/{size} chunks" for mode in ("dense", "sparse", "hybrid") for size in (20, 40)
+    }
+    for mode in ("dense", "sparse", "hybrid"):
+        smallest = figures[f"growth/{mode}/20 chunks"]
+        assert figures[f"growth/{mode}/40 chunks"].limit == smallest.value
+        assert smallest.ratio == 1
