@@ -1,45 +1,278 @@
-"""The documents for those who keep and who examine refdesk name only what is there."""
+"""Every page for people names only what is there: commands, settings, files, links, programs."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, get_args, get_origin
 
+import click
 import pytest
+from pydantic import BaseModel
 
-from rag.admin.main import COMMANDS
+from rag.admin.main import commands
+from rag.config.load import environment_name, load_settings, setting_keys
+from rag.config.profiles import DEFAULT_PROFILE, SHIPPED, HitStage, QueryStage
+from rag.config.settings import Settings
+from server.main import _flags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Scripts
 
 ROOT = Path(__file__).resolve().parents[1]
-GITHUB = ROOT / ".github"
-SECURITY = (GITHUB / "SECURITY.md").read_text()
-CONTRIBUTING = (GITHUB / "CONTRIBUTING.md").read_text()
+README = ROOT / "README.md"
+SECURITY = ROOT / ".github" / "SECURITY.md"
+SEARCH = ROOT / "rag" / "search" / "README.md"
+EXAMPLE = ROOT / "config.example.toml"
+NOTICE = ROOT / "rag" / "models" / "embed" / "NOTICE"
+FOLDERS = ("rag", "server", "tests", ".github")
+STAGES = {
+    name
+    for stage in get_args(QueryStage) + get_args(HitStage)
+    for name in get_args(stage.model_fields["stage"].annotation)
+}
+OF_OTHER_TOOLS = {"--upgrade"}  # uv's
+OF_THE_PROTOCOL = {"server/discover"}  # a method of MCP, not a file
+
+PAGES = [
+    README,
+    *sorted(
+        page
+        for folder in FOLDERS
+        for page in (ROOT / folder).rglob("*.md")
+        if not {"demo_corpus", "data"} & {*page.relative_to(ROOT).parts}  # documents to search, and of tests
+    ),
+]
 
 
-def test_every_test_that_is_named_in_a_document_is_there() -> None:
-    named = set(re.findall(r"\btests/[\w/.]+", SECURITY + CONTRIBUTING))
-    assert len(named) > 20
-    assert not [name for name in named if not (ROOT / name).exists()]
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(text) for name, text in found if name == language]
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def quoted(page: Path) -> list[str]:
+    """What stands between backticks outside of blocks."""
+    return re.findall(r"`([^`]+)`", prose(page))
+
+
+def calls(page: Path, program: str) -> Iterator[list[str]]:
+    """Every call of a program in a shell block or between backticks, as its arguments."""
+    for text in [*quoted(page), *"".join(blocks(page, "sh")).splitlines()]:
+        for part in text.split("&&"):
+            called = re.search(rf"(?:^|[\s/]){program}((?: .*)?)$", part.strip(), re.DOTALL)
+            if called:
+                yield shlex.split(called[1], comments=True)
+
+
+def options_of(arguments: list[str]) -> set[str]:
+    """The options of the command that the arguments call, or of its command run where they name none."""
+    command: click.Command = commands
+    for name in arguments:
+        if isinstance(command, click.Group):
+            here = click.Context(command)
+            found = command.get_command(here, name) or command.get_command(here, "run")
+            assert found, f"there is no command {name}"
+            command = found
+    return {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
+
+
+def all_options(command: click.Command = commands) -> set[str]:
+    own = {option for parameter in command.params for option in parameter.opts}
+    if not isinstance(command, click.Group):
+        return own
+    here = click.Context(command)
+    below = (command.get_command(here, name) for name in command.list_commands(here))
+    return own.union(*(all_options(one) for one in below if one))
+
+
+def server_options() -> set[str]:
+    return {*_flags()._option_string_actions}  # noqa: SLF001 argparse has no other list of them
+
+
+def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[str]:
+    """Every table of the settings: "search", "search.fusion", "search.stages", "oauth.tenants"."""
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield f"{above}{name}"
+            yield from sections(info.annotation, f"{above}{name}.")
+        elif get_origin(info.annotation) is dict or (above, name) == ("search.", "stages"):
+            yield f"{above}{name}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to a page's headings: "What's new?" -> "whats-new"."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """The files that a page links to within the project, and the anchors there."""
+    found = [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", prose(page))]
+    return [
+        ((page.parent / path).resolve() if path else page, anchor)
+        for path, _, anchor in found
+        if not re.match(r"https?:", path)
+    ]
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a setting, or of the code: search.limit, ingest.run, rag.search.Desk."""
+    if tuple(name.split(".")) in setting_keys() or name in sections():
+        return True
+    return is_code(name) or is_code(f"rag.{name}")
+
+
+def is_code(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    path = ROOT / name.replace(".", "/")
+    if path.is_dir() or path.with_suffix(".py").exists():
+        return True
+    home, _, attribute = name.rpartition(".")
+    return bool(home) and is_code(home) and hasattr(importlib.import_module(home), attribute)
+
+
+@every_page
+def test_its_commands_and_their_options_exist(page: Path) -> None:
+    for arguments in calls(page, "refdesk-admin"):
+        given = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")} - {"-"}
+        assert not arguments or given <= options_of(arguments), arguments
+    for arguments in calls(page, "refdesk"):
+        assert {argument for argument in arguments if argument.startswith("-")} <= server_options(), arguments
+    alone = {text.split()[0] for text in quoted(page) if re.match(r"--\w", text)}
+    assert alone <= all_options() | server_options() | OF_OTHER_TOOLS
+
+
+@every_page
+def test_its_settings_are_real(page: Path, tmp_path: Path) -> None:
+    """A block that begins with the name of another file, as `# questions.toml`, has no settings."""
+    for number, block in enumerate(blocks(page, "toml")):
+        if re.match(r"# [\w.]+\.toml$", block.splitlines()[0]):
+            assert tomllib.loads(block)
+            continue
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block)
+        assert load_settings(file, {}) != Settings()
+
+
+@pytest.mark.parametrize("page", [*PAGES, EXAMPLE], ids=name_of)
+def test_the_environment_variables_and_sections_that_it_names_are_real(page: Path) -> None:
+    known = {environment_name(keys) for keys in setting_keys()} | {"REFDESK_CONFIG"}
+    assert set(re.findall(r"REFDESK_[A-Z_]+", page.read_text())) <= known
+    named = {*re.findall(r"`\[+([a-z_.]+)\]+`", page.read_text())}
+    assert {name for name in named if not name.startswith("tool.")} <= {*sections()}
+
+
+@every_page
+def test_a_setting_that_it_places_in_a_section_is_there(page: Path) -> None:
+    keys = {*map(".".join, setting_keys()), *sections()}
+    placed = re.findall(r"`(\w+)(?: = [^`]*)?`\s+in\s+`\[([a-z_.]+)\]`", prose(page))
+    assert {f"{section}.{key}" for key, section in placed} <= keys
+
+
+@every_page
+def test_the_dotted_names_that_it_names_are_settings_or_code(page: Path) -> None:
+    roots = {"rag", "server", *Settings.model_fields}
+    roots |= {path.parent.name for path in (ROOT / "rag").glob("*/__init__.py")}
+    dotted = {text.partition("(")[0] for text in quoted(page) if re.match(r"[a-z_]+(\.\w+)+(\(|$)", text)}
+    dotted = {name for name in dotted if name.partition(".")[0] in roots}
+    files = re.compile(r"\.(toml|py|md|json|jsonl|html)$")
+    assert not [name for name in dotted if not files.search(name) and not exists(name)]
+
+
+@every_page
+def test_its_links_within_the_project_lead_somewhere(page: Path) -> None:
+    for target, anchor in links(page):
+        assert target.exists(), target
+        assert not anchor or anchor in anchors(target), f"{target}#{anchor}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    waiting = [README]
+    while waiting:
+        page = waiting.pop()
+        if page in PAGES and page not in reached:
+            reached.add(page)
+            waiting += [target / "README.md" if target.is_dir() else target for target, _ in links(page)]
+    assert {*PAGES} <= reached
+
+
+@pytest.mark.parametrize("page", [*PAGES, NOTICE], ids=name_of)
+def test_the_files_that_it_names_are_there(page: Path) -> None:
+    named = {*re.findall(r"(?<![\w./-])((?:\.ci|\.github|rag|server|tests)/[\w./]*\w)", prose(page))}
+    assert not [name for name in named - OF_THE_PROTOCOL if not (ROOT / name).exists()]
+
+
+@every_page
+def test_the_metrics_that_it_names_are_measured(page: Path) -> None:
+    code = (ROOT / "server" / "telemetry" / "metrics.py").read_text()
+    named = {text.partition("{")[0] for text in quoted(page) if re.match(r"refdesk_[a-z_]+(\{|$)", text)}
+    assert not [name for name in named if f'"{name.removesuffix("_total")}"' not in code]
+
+
+@every_page
+def test_its_programs_import_what_is_there(page: Path) -> None:
+    for block in blocks(page, "python"):
+        tree = compile(block, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        assert isinstance(tree, ast.Module)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("rag", "server")):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
+
+
+def test_the_programs_of_the_page_on_searching_find_something(
+    clock_room: Path, scripts: Scripts, tmp_path: Path
+) -> None:
+    program, tools = blocks(SEARCH, "python")
+    with_tools = f"{tools}\nprint(await search('who may sign?'))\nprint(answer.hits[0])"
+    body = textwrap.indent(program + textwrap.indent(with_tools, "    "), "    ")
+    whole = f"import anyio\nasync def main():\n{body}\nanyio.run(main)"
+    (tmp_path / "refdesk").symlink_to(clock_room)
+    environment = scripts.environment | {"XDG_DATA_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", whole]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    context, reply, hit = run.stdout.partition('{"results":[{"id"')
+    assert re.match(r"\[[a-z2-7]{16}/\d+\]\n", context), run.stderr
+    assert reply
+    assert "\nHit(chunk=Chunk(" in hit
+
+
+@pytest.mark.parametrize(
+    ("heading", "expected"),
+    [
+        ("Stages", STAGES),
+        ("Profiles", {DEFAULT_PROFILE, *SHIPPED}),
+    ],
+)
+def test_the_tables_of_the_page_on_searching_are_complete(heading: str, expected: set[str]) -> None:
+    section = SEARCH.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert {*re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)} == expected
 
 
 def test_each_promise_of_security_names_the_tests_that_hold_it() -> None:
-    section = SECURITY.partition("## What is promised")[2].partition("\n## ")[0]
+    section = SECURITY.read_text().partition("## What is promised")[2].partition("\n## ")[0]
     _, *promises = re.split(r"^\d+\. ", section, flags=re.MULTILINE)
     assert len(promises) > 8
     assert not [promise for promise in promises if not re.search(r"\n +`tests/[\w/]+\.py`", promise)]
-
-
-@pytest.mark.parametrize("text", [SECURITY, CONTRIBUTING], ids=["SECURITY.md", "CONTRIBUTING.md"])
-def test_the_links_of_a_document_lead_somewhere(text: str) -> None:
-    links = re.findall(r"\]\(([^)]+)\)", text)
-    assert links
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    anchors = {"#" + heading.lower().replace(" ", "-") for heading in headings}
-    assert not [link for link in links if link not in anchors and not (GITHUB / link).exists()]
-
-
-def test_the_commands_and_files_that_are_named_are_there() -> None:
-    both = SECURITY + CONTRIBUTING
-    assert set(re.findall(r"refdesk-admin ([a-z]+)\b(?=`)", both)) <= set(COMMANDS)
-    files = re.findall(r"(?<![\w./])((?:\.build|\.ci|\.github|rag)/[\w./]*\w)", both)
-    assert files
-    assert not [name for name in files if not (ROOT / name).exists()]

@@ -129,6 +129,12 @@ def test_the_wheel_holds_the_model_and_the_demo_s_documents(wheel: ZipFile, corp
         assert wheel.read(name) == (corpus / Path(name).name).read_bytes()
 
 
+def test_the_wheel_holds_no_pages_that_are_not_the_demo_s_documents(wheel: ZipFile) -> None:
+    pages = [name for name in wheel.namelist() if name.endswith(".md")]
+    assert pages
+    assert {Path(name).parent.name for name in pages} == {"demo_corpus"}
+
+
 def test_the_wheel_holds_the_licence_and_the_notice_of_the_model(wheel: ZipFile) -> None:
     folder = f"refdesk-{METADATA['version']}.dist-info"
     metadata = message_from_bytes(wheel.read(f"{folder}/METADATA"))
