@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args, get_origin
 
@@ -21,7 +22,6 @@ from rag.admin.main import commands
 from rag.config.load import environment_name, load_settings, setting_keys
 from rag.config.profiles import DEFAULT_PROFILE, SHIPPED, HitStage, QueryStage
 from rag.config.settings import Settings
-from server.main import _flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,6 @@ README = ROOT / "README.md"
 SECURITY = ROOT / ".github" / "SECURITY.md"
 SEARCH = ROOT / "rag" / "search" / "README.md"
 EXAMPLE = ROOT / "config.example.toml"
-NOTICE = ROOT / "rag" / "models" / "embed" / "NOTICE"
 FOLDERS = ("rag", "server", "tests", ".github")
 STAGES = {
     name
@@ -72,8 +71,8 @@ def prose(page: Path) -> str:
 
 
 def quoted(page: Path) -> list[str]:
-    """What stands between backticks outside of blocks."""
-    return re.findall(r"`([^`]+)`", prose(page))
+    """What stands between backticks outside of blocks, on one line."""
+    return [" ".join(text.split()) for text in re.findall(r"`([^`]+)`", prose(page))]
 
 
 def calls(page: Path, program: str) -> Iterator[list[str]]:
@@ -106,8 +105,10 @@ def all_options(command: click.Command = commands) -> set[str]:
     return own.union(*(all_options(one) for one in below if one))
 
 
-def server_options() -> set[str]:
-    return {*_flags()._option_string_actions}  # noqa: SLF001 argparse has no other list of them
+@cache
+def server_options(scripts: Scripts) -> set[str]:
+    shown = subprocess.run([scripts.server, "--help"], capture_output=True, text=True, check=True).stdout
+    return {*re.findall(r"--[a-z]+", shown)}
 
 
 def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[str]:
@@ -153,14 +154,15 @@ def is_code(name: str) -> bool:
 
 
 @every_page
-def test_its_commands_and_their_options_exist(page: Path) -> None:
+def test_its_commands_and_their_options_exist(page: Path, scripts: Scripts) -> None:
     for arguments in calls(page, "refdesk-admin"):
         given = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")} - {"-"}
         assert not arguments or given <= options_of(arguments), arguments
     for arguments in calls(page, "refdesk"):
-        assert {argument for argument in arguments if argument.startswith("-")} <= server_options(), arguments
+        given = {argument for argument in arguments if argument.startswith("-")}
+        assert given <= server_options(scripts), arguments
     alone = {text.split()[0] for text in quoted(page) if re.match(r"--\w", text)}
-    assert alone <= all_options() | server_options() | OF_OTHER_TOOLS
+    assert alone <= all_options() | server_options(scripts) | OF_OTHER_TOOLS
 
 
 @every_page
@@ -218,9 +220,9 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert {*PAGES} <= reached
 
 
-@pytest.mark.parametrize("page", [*PAGES, NOTICE], ids=name_of)
+@every_page
 def test_the_files_that_it_names_are_there(page: Path) -> None:
-    named = {*re.findall(r"(?<![\w./-])((?:\.ci|\.github|rag|server|tests)/[\w./]*\w)", prose(page))}
+    named = {*re.findall(r"(?<![\w./-])((?:\.build|\.ci|\.github|rag|server|tests)/[\w./]*\w)", prose(page))}
     assert not [name for name in named - OF_THE_PROTOCOL if not (ROOT / name).exists()]
 
 
