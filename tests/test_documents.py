@@ -137,20 +137,36 @@ def links(page: Path) -> list[tuple[Path, str]]:
     ]
 
 
-def exists(name: str) -> bool:
+def package_of(page: Path) -> str:
+    """The package that a page is about, with a dot: rag/search/README.md -> "rag.search."."""
+    folders = page.parent.relative_to(ROOT).parts
+    return "".join(f"{folder}." for folder in folders) if {"rag", "server"} & {*folders[:1]} else ""
+
+
+def exists(name: str, package: str) -> bool:
     """Whether a dotted name is a setting, or of the code: search.limit, ingest.run, rag.search.Desk."""
     if tuple(name.split(".")) in setting_keys() or name in sections():
         return True
-    return is_code(name) or is_code(f"rag.{name}")
+    return any(is_code(f"{above}{name}") for above in ("", "rag.", package))
 
 
 def is_code(name: str) -> bool:
     """Whether a dotted name is a module, or something in one."""
-    path = ROOT / name.replace(".", "/")
-    if path.is_dir() or path.with_suffix(".py").exists():
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:end])
+        if path.is_dir() or path.with_suffix(".py").exists():
+            return has(importlib.import_module(".".join(parts[:end])), parts[end:])
+    return False
+
+
+def has(home: object, names: list[str]) -> bool:
+    """Whether an object has an attribute or field of the first name, which has one of the next, and so on."""
+    if not names:
         return True
-    home, _, attribute = name.rpartition(".")
-    return bool(home) and is_code(home) and hasattr(importlib.import_module(home), attribute)
+    if isinstance(home, type) and issubclass(home, BaseModel) and names[0] in home.model_fields:
+        return True
+    return hasattr(home, names[0]) and has(getattr(home, names[0]), names[1:])
 
 
 @every_page
@@ -196,10 +212,11 @@ def test_a_setting_that_it_places_in_a_section_is_there(page: Path) -> None:
 def test_the_dotted_names_that_it_names_are_settings_or_code(page: Path) -> None:
     roots = {"rag", "server", *Settings.model_fields}
     roots |= {path.parent.name for path in (ROOT / "rag").glob("*/__init__.py")}
+    roots |= {path.stem for path in page.parent.glob("*") if path.suffix == ".py" or path.is_dir()}
     dotted = {text.partition("(")[0] for text in quoted(page) if re.match(r"[a-z_]+(\.\w+)+(\(|$)", text)}
     dotted = {name for name in dotted if name.partition(".")[0] in roots}
     files = re.compile(r"\.(toml|py|md|json|jsonl|html)$")
-    assert not [name for name in dotted if not files.search(name) and not exists(name)]
+    assert not [name for name in dotted if not files.search(name) and not exists(name, package_of(page))]
 
 
 @every_page
