@@ -57,8 +57,8 @@ def hit(wire: Wire) -> dict[str, Any]:
         (
             {"query": MARK, "top_k": MARK},
             (
-                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, profile, collections, sources, "
-                "exclude_sources, filter, context, explain, max_chars."
+                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, profile, collections, "
+                "sources, exclude_sources, filter, context, explain, max_chars."
             ),
         ),
         ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),
