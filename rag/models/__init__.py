@@ -1,1 +1,1 @@
-"""Everything that is computed by a model, here or behind an endpoint."""
+"""Embedding models, rerankers and chat models, local or behind an HTTP endpoint."""

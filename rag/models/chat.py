@@ -1,4 +1,4 @@
-"""A chat model behind an endpoint that speaks OpenAI's protocol, which answers in the form asked for."""
+"""A client for chat models with OpenAI's API and structured output: every reply matches a JSON schema."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rag.config.settings import ChatSettings
     from rag.models.endpoint import Endpoint
 
-ATTEMPT_SECONDS = 600.0  # as long as a stage may take; its own limit, which is for all attempts, ends it
-PER = 1_000_000  # tokens that a price is for
+ATTEMPT_SECONDS = 600.0  # the longest timeout of a stage, which limits all attempts together
+PRICED_TOKENS = 1_000_000  # prices are per million tokens
 
 TokenCount = Annotated[int, Field(ge=0, le=10**9)]
 
 
 class Form(BaseModel):
-    """What a chat model fills in. Its fields have neither defaults nor limits: strict schemas know none."""
+    """A structured reply. Its fields have neither defaults nor limits, which strict schemas don't support."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -34,32 +34,32 @@ class Form(BaseModel):
 T = TypeVar("T", bound=Form)
 
 
-class _Read(BaseModel):
-    """A part of a reply, of which only this is read."""
+class _Part(BaseModel):
+    """A part of the endpoint's JSON; everything else in it is ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class _Tokens(_Read):
+class _Tokens(_Part):
     prompt_tokens: TokenCount = 0
     completion_tokens: TokenCount = 0
 
 
-class _Counted(_Read):
+class _Counted(_Part):
     usage: _Tokens
 
 
-class _Message(_Read):
+class _Message(_Part):
     content: str | None = None
     refusal: str | None = None
 
 
-class _Choice(_Read):
+class _Choice(_Part):
     message: _Message
     finish_reason: str | None = None
 
 
-class _Reply(_Read):
+class _Reply(_Part):
     choices: Annotated[list[_Choice], Field(min_length=1)]
 
 
@@ -71,13 +71,13 @@ class Chat:
     settings: ChatSettings
 
     async def reply(self, instructions: str, content: str, form: type[T], used: Callable[[Usage], None]) -> T:
-        """What the model makes of `content` by the `instructions`.
+        """The model's reply to `content`, given the `instructions`, as an instance of `form`.
 
-        `used` is told of each request when it is sent, and of its tokens when they are known, whatever
-        becomes of the reply.
+        `used` is called for each request when it is sent, and again with its tokens when they are known, even
+        if the reply turns out to be invalid.
 
         Raises:
-            ProviderError: the endpoint gave no answer, or one that is not in the form.
+            ProviderError: the endpoint gave no answer, or one that doesn't match the form's schema.
         """
         request = {
             "model": self.settings.model,
@@ -91,15 +91,17 @@ class Chat:
         used(self._usage(body))
         try:
             return form.model_validate_json(self._content(body))
-        except ValidationError:  # which quotes the reply
-            raise ProviderError(f"{self.endpoint.name} answered in another form than asked for.") from None
+        except ValidationError:  # not chained, because it quotes the reply
+            raise ProviderError(
+                f"{self.endpoint.name} gave an answer that does not match the requested JSON schema."
+            ) from None
 
     async def _answer(self, request: Mapping[str, object], used: Callable[[Usage], None]) -> bytes:
-        from rag.models.endpoint import RefusedError  # noqa: PLC0415 it imports openai, as open_chat has by now
+        from rag.models.endpoint import RefusedError  # noqa: PLC0415 imports openai, which open_chat has done by now
 
         try:
             return await self.endpoint.answer(lambda: self._sent({**request, "temperature": 0}, used))
-        except RefusedError:  # as reasoning models do, who know only their own temperature
+        except RefusedError:  # reasoning models refuse any temperature but their default
             return await self.endpoint.answer(lambda: self._sent(request, used))
 
     async def _sent(self, request: Mapping[str, object], used: Callable[[Usage], None]) -> bytes:
@@ -115,22 +117,24 @@ class Chat:
         except ValidationError:
             return Usage()
         sent, got = tokens.prompt_tokens, tokens.completion_tokens
-        cost = (sent * self.settings.input_price + got * self.settings.output_price) / PER
+        cost = (sent * self.settings.input_price + got * self.settings.output_price) / PRICED_TOKENS
         return Usage(input_tokens=sent, output_tokens=got, cost=cost)
 
     def _content(self, body: bytes) -> str:
         """The text of a reply.
 
         Raises:
-            ProviderError: it was refused, cut or empty.
-            ValidationError: this is no reply.
+            ProviderError: the model refused, or the reply is truncated or empty.
+            ValidationError: the body is not a chat completion.
         """
         choice = _Reply.model_validate_json(body).choices[0]
         message, reason = choice.message, choice.finish_reason
         if message.refusal or reason == "content_filter":
             raise ProviderError(f"{self.endpoint.name} refused to answer.")
         if reason == "length":
-            raise ProviderError(f"{self.endpoint.name} gave only the beginning of an answer.")
+            raise ProviderError(
+                f"{self.endpoint.name} gave a truncated answer; it reached its limit of output tokens."
+            )
         if not message.content or message.content.isspace():
             raise ProviderError(f"{self.endpoint.name} gave an empty answer.")
         return message.content
@@ -145,12 +149,12 @@ def _response_format(form: type[Form]) -> dict[str, object]:
 async def open_chat(
     settings: ChatSettings, environment: Mapping[str, str], *, first_delay: float = 0.5
 ) -> AsyncIterator[Chat | None]:
-    """The chat model that the settings name, if they name one, connected as long as the context lasts.
+    """The chat model in the settings, for as long as the context lasts; None if they name none.
 
-    `environment` is where its key is; nothing is sent yet.
+    Its API key is read from `environment`. Opening sends no request.
 
     Raises:
-        ConfigurationError: OpenAI itself is meant, and there is no key.
+        ConfigurationError: the endpoint is OpenAI's own, and `environment` has no key.
     """
     if not settings.model:
         yield None

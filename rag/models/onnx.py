@@ -1,6 +1,7 @@
-"""Models of the BERT family in ONNX Runtime: one text or pair per run, one thread per run.
+"""Runs models of the BERT family in ONNX Runtime: one text or pair per run, one thread per run.
 
-Without padding an output doesn't depend on its company, and it is the fastest per core.
+Runs without batches need no padding. So an output never depends on the other texts of a batch, and the
+throughput per core is the highest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; else it keeps a database in the user's home
+os.environ["ORT_DISABLE_TELEMETRY"] = (
+    "1"  # read at import; otherwise it creates a database in the user's home
+)
 
 import onnxruntime
 
@@ -30,22 +33,24 @@ def opened_model(path: Path) -> onnxruntime.InferenceSession:
     """The graph in `path`, ready to run from any number of threads.
 
     Raises:
-        ConfigurationError: it can't be loaded, or wants what such models don't.
+        ConfigurationError: the file is missing or invalid, or the model needs other inputs than `INPUTS`.
     """
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.enable_mem_pattern = False  # it keeps a plan for every length of text
+    options.enable_mem_pattern = False  # it would cache a memory plan for every text length
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3  # errors only
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's errors have no class in common
-        raise ConfigurationError(f"The model {path} can't be loaded: {error}.") from error
+    except Exception as error:  # ONNX Runtime's errors have no base class of their own
+        problem = "is not a valid ONNX model" if path.is_file() else "does not exist"
+        raise ConfigurationError(f"The model {path} {problem}. Download or export it again.") from error
     unknown = {node.name for node in session.get_inputs()} - set(INPUTS)
     if unknown:
         raise ConfigurationError(
-            f"The model {path} wants {', '.join(sorted(unknown))}; refdesk can give {', '.join(INPUTS)}."
+            f"The model {path} needs the inputs {', '.join(sorted(unknown))}, which refdesk lacks. "
+            f"Use a text encoder of the BERT family, with the inputs {', '.join(INPUTS)}."
         )
     return session
 
@@ -53,8 +58,8 @@ def opened_model(path: Path) -> onnxruntime.InferenceSession:
 def run(
     session: onnxruntime.InferenceSession, output: str, ids: Sequence[int], type_ids: Sequence[int]
 ) -> npt.NDArray[np.float32]:
-    """What the graph says to one text or pair, given as tokens; the first axis has length 1."""
-    given = dict(zip(INPUTS, (ids, [1] * len(ids), type_ids), strict=True))
-    feed = {node.name: np.array([given[node.name]], INTEGERS[node.type]) for node in session.get_inputs()}
+    """The named output of the graph for one text or pair, given as token ids; the first axis has length 1."""
+    values = dict(zip(INPUTS, (ids, [1] * len(ids), type_ids), strict=True))
+    feed = {node.name: np.array([values[node.name]], INTEGERS[node.type]) for node in session.get_inputs()}
     result: npt.NDArray[np.float32] = session.run([output], feed)[0]
     return result

@@ -1,7 +1,4 @@
-"""A model's own tokenizer, as it lies beside the model.
-
-A model's tokenizer: ids for the model, spans for the chunker.
-"""
+"""A model's own tokenizer (tokenizer.json): token ids for the model, token spans for the chunker."""
 
 from __future__ import annotations
 
@@ -23,15 +20,18 @@ if TYPE_CHECKING:
 
 
 def opened_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in `path`: it neither pads nor cuts, and special tokens spelled out are plain text to it.
+    """The tokenizer in `path`, without padding and truncation.
+
+    It reads special tokens in a text ("[SEP]") as plain text, so a document can't inject them.
 
     Raises:
-        ConfigurationError: the file is missing or broken.
+        ConfigurationError: the file is missing or invalid.
     """
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises nothing more exact
-        raise ConfigurationError(f"The tokenizer {path} can't be loaded: {error}.") from error
+    except Exception as error:  # tokenizers raises nothing more specific
+        problem = "is not a valid tokenizer" if path.is_file() else "does not exist"
+        raise ConfigurationError(f"The file {path} {problem}. Download or export the model again.") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True
@@ -42,13 +42,13 @@ BUILTIN_MODEL = Path(__file__).parent / "embed" / "model"
 
 _ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
 _WORDS = re.compile(rf"[{_ASCII_PUNCTUATION}]|[^ \t\r\n{_ASCII_PUNCTUATION}]+")
-"""Pieces of text that BERT tokenizes one by one: it always cuts at white space and around punctuation."""
+"""Pieces of text that BERT tokenizes separately: it always splits at white space and around punctuation."""
 _KEPT_WORDS = 1 << 15
-_KEPT_LENGTH = 64  # characters; longer words are seldom met again
+_KEPT_LENGTH = 64  # characters; longer words seldom occur again
 
 
 class Tokens:
-    """The tokenizer of one model. Special tokens that are spelled out in a text are plain text to it."""
+    """The tokenizer of one model, which reads special tokens in a text as plain text."""
 
     def __init__(self, path: Path) -> None:
         self._tokenizer = opened_tokenizer(path)
@@ -58,16 +58,16 @@ class Tokens:
         self.spans: Callable[[str], Spans] = self._by_word if bert else self._encoded
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """`text` between the model's special tokens, cut so that there are `limit` in all at most."""
+        """The ids of `text` between the model's special tokens, truncated to `limit` ids in all."""
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:]
 
     def window(self, limit: int, prefix: str) -> int:
-        """How many tokens of text fit beside the special tokens and `prefix`, if `limit` fit in all."""
+        """How many tokens of text fit into `limit` tokens beside the special tokens and `prefix`."""
         return limit - self._special - len(self.spans(prefix))
 
     def whole(self, text: str) -> float:
-        """The share of the tokens that begin a word; what a model has no word for, it spells in pieces.
+        """The share of tokens that begin a word. Words outside the model's vocabulary are split into pieces.
 
         Example: "leap seconds" as leap, second, s -> 2/3; "Schaltsekunde" as sc, hal, ts, ek, und, e -> 1/6.
         """
@@ -80,7 +80,7 @@ class Tokens:
         return offsets
 
     def _by_word(self, text: str) -> Spans:
-        """The same as `_encoded`, several times faster on long texts: words come back, so they are kept."""
+        """The same as `_encoded`, but several times faster on long texts: frequent words are cached."""
         return [
             (at + start, at + end)
             for match in _WORDS.finditer(text)

@@ -132,24 +132,36 @@ async def test_a_server_that_miscounts_tokens_is_read_all_the_same(
 WRONG = {
     "refused": ({"message": {"refusal": QUOTED, "content": None}}, "refused to answer"),
     "filtered": ({"message": {"content": ""}, "finish_reason": "content_filter"}, "refused to answer"),
-    "cut": ({"message": {"content": json.dumps(GOOD)}, "finish_reason": "length"}, "gave only the beginning"),
+    "cut": ({"message": {"content": json.dumps(GOOD)}, "finish_reason": "length"}, "gave a truncated answer"),
     "empty": ({"message": {"content": ""}}, "gave an empty answer"),
     "blank": ({"message": {"content": " \n"}}, "gave an empty answer"),
     "null": ({"message": {"content": None}}, "gave an empty answer"),
-    "words": ({"message": {"content": QUOTED}}, "another form"),
-    "fenced": ({"message": {"content": f"```json\n{json.dumps(GOOD)}\n```"}}, "another form"),
-    "a field more": ({"message": {"content": json.dumps({**GOOD, QUOTED: QUOTED})}}, "another form"),
-    "a field less": ({"message": {"content": json.dumps({"colour": "red"})}}, "another form"),
-    "another value": ({"message": {"content": json.dumps({**GOOD, "colour": QUOTED})}}, "another form"),
-    "another type": ({"message": {"content": json.dumps({**GOOD, "sizes": QUOTED})}}, "another form"),
+    "words": ({"message": {"content": QUOTED}}, "not match the requested JSON"),
+    "fenced": ({"message": {"content": f"```json\n{json.dumps(GOOD)}\n```"}}, "not match the requested JSON"),
+    "a field more": (
+        {"message": {"content": json.dumps({**GOOD, QUOTED: QUOTED})}},
+        "not match the requested JSON",
+    ),
+    "a field less": ({"message": {"content": json.dumps({"colour": "red"})}}, "not match the requested JSON"),
+    "another value": (
+        {"message": {"content": json.dumps({**GOOD, "colour": QUOTED})}},
+        "not match the requested JSON",
+    ),
+    "another type": (
+        {"message": {"content": json.dumps({**GOOD, "sizes": QUOTED})}},
+        "not match the requested JSON",
+    ),
     "a number in words": (
         {"message": {"content": json.dumps({**GOOD, "sizes": [{"size": "1.5"}]})}},
-        "another form",
+        "not match the requested JSON",
     ),
-    "half a character": ({"message": {"content": '{"colour": "\\ud800", "sizes": []}'}}, "another form"),
-    "deep": ({"message": {"content": "[" * 100_000}}, "another form"),
-    "no message": ({"text": QUOTED}, "another form"),
-    "no choice": (None, "another form"),
+    "half a character": (
+        {"message": {"content": '{"colour": "\\ud800", "sizes": []}'}},
+        "not match the requested JSON",
+    ),
+    "deep": ({"message": {"content": "[" * 100_000}}, "not match the requested JSON"),
+    "no message": ({"text": QUOTED}, "not match the requested JSON"),
+    "no choice": (None, "not match the requested JSON"),
 }
 
 
@@ -171,7 +183,7 @@ async def test_a_reply_that_is_no_good_is_an_error_that_quotes_nothing_and_count
 async def test_a_body_that_is_no_reply_is_an_error(chat_server: Endpoint, chat: Chat, body: bytes) -> None:
     chat_server.script = [chat_server.sending(body)]
     used: list[Usage] = []
-    with pytest.raises(ProviderError, match="another form"):
+    with pytest.raises(ProviderError, match="not match the requested JSON"):
         await asked(chat, used)
     assert total(used) == Usage(requests=1)
 

@@ -1,7 +1,4 @@
-"""Text to vectors: the built-in model, a local ONNX folder, or an OpenAI-compatible endpoint.
-
-From settings to a ready embedder.
-"""
+"""Embedding models: the built-in one, a local ONNX folder, or an endpoint with OpenAI's API."""
 
 from __future__ import annotations
 
@@ -22,27 +19,27 @@ TextKind = Literal["query", "document"]
 
 
 class Embedder(Protocol):
-    """A model that turns text into vectors; safe to share between tasks."""
+    """An embedding model; safe to share between tasks."""
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What makes its vectors comparable; collections remember it."""
+        """What collections remember: only vectors of the same identity are comparable."""
 
     @property
     def window(self) -> int:
-        """How many tokens of text the model sees at most, its own special tokens not counted."""
+        """The context window in tokens, without the model's special tokens; longer texts are truncated."""
 
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        """The model's tokens in `text`, each as (start, end) in characters, in order."""
+        """The model's tokens in `text`, in order, each as (start, end) in characters."""
 
     def known(self, text: str) -> float:
-        """The share of a text, from 0 to 1, that the model has words for; 1 where that can't be told."""
+        """The share of a text, from 0 to 1, that is in the model's vocabulary; 1 if that is unknown."""
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        """One unit vector per text, in order. Texts are not blank.
+        """One vector of unit length per text, in order. Texts are not blank.
 
         Raises:
-            ProviderError: a remote model failed, or answered with something that is no vector.
+            ProviderError: a remote model failed, or its reply holds no valid vectors.
         """
 
 
@@ -50,14 +47,14 @@ class Embedder(Protocol):
 async def open_embedder(
     settings: EmbedderSettings, environment: Mapping[str, str]
 ) -> AsyncIterator[Embedder]:
-    """The embedder that the settings name, for as long as the context lasts.
+    """The embedder in the settings, for as long as the context lasts.
 
-    `environment` is where a remote one finds its key. Libraries are imported and models
-    loaded here and in worker threads, so the event loop goes on meanwhile.
+    The API key of a remote one is read from `environment`. Libraries are imported and models loaded in worker
+    threads, so the event loop stays responsive.
 
     Raises:
         ConfigurationError: the model can't be loaded, or a key is missing.
-        ProviderError: a remote endpoint doesn't answer as it should.
+        ProviderError: a remote endpoint fails, or its reply holds no valid vectors.
     """
     if settings.provider == "openai":
         async with await to_thread.run_sync(_remote, settings, environment) as embedder:

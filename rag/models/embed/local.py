@@ -1,4 +1,4 @@
-"""Embedding on this machine: the built-in model, or another one in a folder, by ONNX Runtime.
+"""Embedding on this machine, with ONNX Runtime: the built-in model, or another one in a folder.
 
 One text per run, as many runs at once as there are cores.
 """
@@ -34,17 +34,16 @@ if TYPE_CHECKING:
 
 BUILTIN_NAME = "all-MiniLM-L6-v2"
 BUILTIN_DIMENSION = 384
-BUILTIN_LIMIT = 256  # tokens that the model is meant for, special ones included
+BUILTIN_LIMIT = 256  # tokens that the model was trained for, special ones included
 
 TOKEN_RANK = 3  # of an output with a vector per token: (texts, tokens, dimension)
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A text encoder in ONNX Runtime: the ids of one text to one vector, not of unit length.
+    """A text encoder in ONNX Runtime: maps the token ids of one text to one vector, not yet of unit length.
 
-    Where the graph gives a vector per token, the first one stands for the text if
-    `first_token`, else the mean of all.
+    If the graph returns a vector per token, they are pooled: the first one if `first_token`, else the mean.
     """
 
     session: onnxruntime.InferenceSession
@@ -61,7 +60,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class LocalEmbedder:
-    """An embedder in this process. `limit` counts tokens with the special ones."""
+    """An embedder in this process. `limit` is in tokens, special ones included."""
 
     identity: EmbedderIdentity
     encoder: Encoder
@@ -71,7 +70,7 @@ class LocalEmbedder:
 
     @property
     def window(self) -> int:
-        """How many tokens of a document the model sees, special ones and prefix not counted."""
+        """The context window in tokens, without the special ones and the document prefix."""
         return self.tokens.window(self.limit, self.identity.document_prefix)
 
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
@@ -79,11 +78,11 @@ class LocalEmbedder:
         return self.tokens.spans(text)
 
     def known(self, text: str) -> float:
-        """What the built-in model, whose words are English, doesn't spell in pieces."""
+        """The share of whole words for the built-in model, whose vocabulary is English; otherwise 1."""
         return self.tokens.whole(text) if self.identity.model == BUILTIN_NAME else 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        """Vectors of the beginnings of `texts`, as far as the window reaches."""
+        """One vector of unit length per text; texts longer than the window are truncated."""
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
         rows = np.empty((len(texts), self.identity.dimension), np.float32)
 
@@ -94,7 +93,7 @@ class LocalEmbedder:
             for row, text in enumerate(texts[1:], 1):
                 group.start_soon(fill, row, text)
             if texts:
-                await fill(0, texts[0])  # a text that is alone takes no task of its own
+                await fill(0, texts[0])  # a single text, as in most queries, needs no extra task
         return unit_rows(rows)
 
     def _vector(self, text: str) -> npt.NDArray[np.float32]:
@@ -105,11 +104,11 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
     """all-MiniLM-L6-v2, from this package.
 
     Raises:
-        ConfigurationError: the package was put together without its model.
+        ConfigurationError: the installation lacks the model.
     """
     if not BUILTIN_MODEL.is_dir():
         raise ConfigurationError(
-            f"This installation lacks the built-in model {BUILTIN_MODEL}. Install refdesk again with pip."
+            f"The built-in model {BUILTIN_MODEL} is missing. Reinstall refdesk with pip."
         )
     identity = _identity(settings, BUILTIN_NAME, BUILTIN_DIMENSION)
     tokens = Tokens(BUILTIN_MODEL / "tokenizer.json")
@@ -117,22 +116,22 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
 
 
 def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
-    """The model in `folder`: model.onnx and tokenizer.json of an encoder of the BERT family.
+    """The model in `folder`: model.onnx and tokenizer.json of a text encoder of the BERT family.
 
-    If they are there, config.json and sentence_bert_config.json narrow `settings.max_tokens`,
-    and 1_Pooling/config.json says whether the first token stands for the text.
+    config.json and sentence_bert_config.json, if present, lower the limit of `settings.max_tokens`;
+    1_Pooling/config.json selects the first token instead of the mean.
 
     Raises:
-        ConfigurationError: a file is missing or broken, or the model takes or gives something else.
+        ConfigurationError: a file is missing or invalid, or the model doesn't map text to one vector.
     """
     encoder, tokens = _encoder(folder), Tokens(folder / "tokenizer.json")
     limit = _limit(settings.max_tokens, folder)
     try:
         _, dimension = encoder.vector(tokens.ids("a " * limit, limit)).shape
-    except Exception as error:  # ONNX Runtime's errors have no class in common
+    except Exception as error:  # ONNX Runtime's errors have no base class of their own
         raise ConfigurationError(
-            f"The model in {folder} fails on a text of {limit} tokens: {error}. "
-            "If that is more than it can take, set embedder.max_tokens."
+            f"The model in {folder} fails on a text of {limit} tokens. If its context window is smaller, "
+            "lower embedder.max_tokens. Otherwise it is not a text encoder that returns one vector per text."
         ) from error
     identity = _identity(settings, f"{folder.name}-{_digest(folder)}", dimension)
     return LocalEmbedder(identity, encoder, tokens, limit)
@@ -159,18 +158,18 @@ def _limit(max_tokens: int, folder: Path) -> int:
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
-    """What the model's file says; nothing if there is none."""
+    """The content of a configuration file of the model; empty if there is no such file."""
     try:
         values: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{folder / name} can't be read: {error}.") from error
+        raise ConfigurationError(f"{folder / name} is not valid JSON. Download the model again.") from error
     return values
 
 
 def _digest(folder: Path) -> str:
-    """A short hash of what decides over the vectors. `model.onnx*` takes in weights beside the graph."""
+    """A short hash of the files that determine the vectors, including weights beside the graph."""
     sha = hashlib.sha256()
     for path in [*sorted(folder.glob("model.onnx*")), folder / "tokenizer.json"]:
         with path.open("rb") as file:

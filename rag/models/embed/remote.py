@@ -1,7 +1,4 @@
-"""One batch of texts to an endpoint that speaks OpenAI's embedding protocol, and its reply checked.
-
-Embedding by an endpoint that speaks OpenAI's protocol: OpenAI, Ollama, vLLM, TEI, LM Studio and more.
-"""
+"""Embedding by an endpoint with OpenAI's embeddings API: OpenAI, Ollama, vLLM, TEI, LM Studio and others."""
 
 from __future__ import annotations
 
@@ -45,20 +42,19 @@ class VectorModel:
     async def vectors(
         self, texts: Sequence[str], encoding: Encoding, dimension: int | None = None
     ) -> Vectors:
-        """One unit vector per text, in order, of length `dimension` where that is known.
+        """One vector of unit length per text, in order; each has `dimension` components, if given.
 
         Raises:
-            RefusedError: the endpoint won't take this request.
-            ProviderError: it gave no answer, or one that is not such vectors.
+            RefusedError: the endpoint refuses this request.
+            ProviderError: it gave no answer, or one without such vectors.
         """
         body = await self.endpoint.answer(lambda: self._request(texts, encoding))
         try:
             return unit_rows(_rows(body, len(texts), dimension))
         except (ProviderError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-            length = f" of length {dimension}" if dimension else ""
+            length = f" with {dimension} dimensions" if dimension else ""
             raise ProviderError(
-                f"{self.endpoint.name} answered {len(texts)} texts "
-                f"with something else than as many vectors{length}."
+                f"{self.endpoint.name} did not return a valid vector{length} for each of {len(texts)} texts."
             ) from error
 
     async def _request(self, texts: Sequence[str], encoding: Encoding) -> bytes:
@@ -68,16 +64,16 @@ class VectorModel:
             encoding_format=encoding,
             dimensions=self.settings.dimensions or openai.omit,
         )
-        return reply.content  # parsing it through the SDK's models costs many times more
+        return reply.content  # the SDK's own parsing is many times slower
 
 
 def _rows(body: bytes, count: int, dimension: int | None) -> npt.NDArray[np.float64]:
-    """The vectors in a reply's body, by their `index`. Whatever it raises means that it isn't so."""
+    """The vectors in a reply's body, ordered by their `index`. Any exception means an invalid reply."""
     data = sorted(json.loads(body)["data"], key=itemgetter("index"))
     rows = np.stack([_row(item["embedding"]) for item in data])
     expected = (count, dimension or rows.shape[-1])
     if [item["index"] for item in data] != list(range(count)) or rows.shape != expected:
-        raise ValueError("another index or shape")
+        raise ValueError("wrong index or shape")
     return rows
 
 
@@ -87,12 +83,12 @@ def _row(embedding: str | list[float]) -> npt.NDArray[np.float64]:
     return np.asarray(embedding, np.float64)
 
 
-LONGEST_TOKEN = 16  # characters; WordPiece calls any longer unknown word one token, other models don't
+LONGEST_TOKEN = 16  # characters; WordPiece may count a longer unknown word as one token, other models don't
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteEmbedder:
-    """An embedder behind HTTP. Its tokens are estimated, as the model's own tokenizer isn't here."""
+    """An embedder behind HTTP. Its token counts are estimates, because its tokenizer isn't available here."""
 
     identity: EmbedderIdentity
     model: VectorModel
@@ -101,11 +97,11 @@ class RemoteEmbedder:
 
     @property
     def window(self) -> int:
-        """`max_tokens` of the settings, without the prefix of a document."""
+        """`max_tokens` in the settings, less the document prefix."""
         return self.model.settings.max_tokens - len(self.token_spans(self.identity.document_prefix))
 
     def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        """An estimate, rather too many: the built-in model's tokens, what is unknown to it by character."""
+        """A high estimate: the built-in model's tokens, and every character of words unknown to it."""
         return [
             span
             for start, end in self.tokens.spans(text)
@@ -113,20 +109,22 @@ class RemoteEmbedder:
         ]
 
     def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
-        """All of it, as nothing tells otherwise."""
+        """1, because the model's vocabulary is unknown."""
         return 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        """What the window holds of each text, in batches that get smaller when the endpoint refuses one.
+        """One vector of unit length per text, truncated to the window, in batches.
+
+        If the endpoint refuses a batch, the batch size is halved.
 
         Raises:
-            ProviderError: the endpoint failed, or answered with something else than such vectors.
+            ProviderError: the endpoint failed, or its reply holds no valid vectors.
         """
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
         size, done = self.model.settings.batch_size, 0
         parts = [np.empty((0, self.identity.dimension), np.float32)]
         while done < len(texts):
-            batch = [prefix + self._beginning(text) for text in texts[done : done + size]]
+            batch = [prefix + self._truncated(text) for text in texts[done : done + size]]
             try:
                 parts.append(await self.model.vectors(batch, self.encoding, self.identity.dimension))
             except RefusedError:
@@ -137,7 +135,7 @@ class RemoteEmbedder:
                 done += len(batch)
         return np.concatenate(parts)
 
-    def _beginning(self, text: str) -> str:
+    def _truncated(self, text: str) -> str:
         spans, window = self.token_spans(text), self.window
         return text if len(spans) <= window else text[: spans[window - 1][1]]
 
@@ -150,11 +148,13 @@ def _split(start: int, end: int, *, whole: bool) -> Sequence[tuple[int, int]]:
 async def remote_embedder(
     settings: EmbedderSettings, environment: Mapping[str, str], *, first_delay: float = FIRST_DELAY
 ) -> AsyncIterator[RemoteEmbedder]:
-    """An embedder whose connection lives as long as the context; it embeds one text to learn the dimension.
+    """The embedder behind an endpoint, for as long as the context lasts. Opening embeds one text.
+
+    That text reveals the dimension and the encodings that the endpoint supports.
 
     Raises:
-        ConfigurationError: no key for OpenAI itself, or vectors of another length than `dimensions`.
-        ProviderError: the endpoint doesn't answer or refuses.
+        ConfigurationError: OpenAI's key is missing, or the vectors have another length than `dimensions`.
+        ProviderError: the endpoint fails or refuses the text.
     """
     timeout = settings.timeout_seconds
     async with open_endpoint(
@@ -164,8 +164,8 @@ async def remote_embedder(
         encoding, dimension = await _probed(model)
         if settings.dimensions not in {None, dimension}:
             raise ConfigurationError(
-                f"{endpoint.name} gives vectors of length {dimension}, though embedder.dimensions "
-                f"asks for {settings.dimensions}. Take that setting out, or name a model that heeds it."
+                f"{endpoint.name} returns vectors with {dimension} dimensions, but embedder.dimensions is "
+                f"{settings.dimensions}. Remove that setting, or use a model that can shorten its vectors."
             )
         identity = EmbedderIdentity(
             settings.provider, settings.model, dimension, settings.query_prefix, settings.document_prefix
@@ -174,7 +174,7 @@ async def remote_embedder(
 
 
 async def _probed(model: VectorModel) -> tuple[Encoding, int]:
-    """The encoding that the endpoint takes, the faster one if it can, and its vectors' length."""
+    """The fastest encoding that the endpoint supports, and the dimension of its vectors."""
     try:
         return "base64", (await model.vectors(["refdesk"], "base64")).shape[1]
     except RefusedError:

@@ -1,4 +1,8 @@
-"""What may be called a vector."""
+"""Scales vectors to unit length, and rejects those that have no direction.
+
+All stored and query vectors have unit length. Then their dot product is the cosine, so that one index serves
+the cosine, dot and Euclidean metrics with the same order, and similarities are comparable between them.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,11 @@ def unit_rows(rows: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> Vector
     Raises:
         ProviderError: a row is zero, or not finite.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # the check below says it better
+    with np.errstate(over="ignore", invalid="ignore"):  # the check below reports them
         norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
     if not (np.isfinite(norms) & (norms > 0)).all():
-        raise ProviderError("The embedding model gave a vector that is zero or not finite; nothing was kept.")
+        raise ProviderError(
+            "The embedding model returned a vector that is zero or not finite; nothing was stored."
+        )
     unit: Vectors = (rows / norms).astype(np.float32)
     return unit

@@ -1,7 +1,4 @@
-"""What a reranker is, and from settings to a ready one.
-
-From what a classifier says to scores between 0 and 1.
-"""
+"""Rerankers: models that score how well a text answers a query."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Reranker(Protocol):
-    """A model that says how well a text answers a query; safe to share between tasks."""
+    """A model that scores how well a text answers a query; safe to share between tasks."""
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
         """One score from 0 to 1 per text, in the texts' order; None where the model gave none.
 
         Raises:
-            ProviderError: a remote model failed, or answered with something that is no scores.
+            ProviderError: a remote model failed, or its reply holds no scores.
         """
 
 
@@ -33,10 +30,10 @@ class Reranker(Protocol):
 async def open_reranker(
     settings: RerankerSettings, environment: Mapping[str, str]
 ) -> AsyncIterator[Reranker | None]:
-    """The reranker that the settings name, for as long as the context lasts; None if they name none.
+    """The reranker in the settings, for as long as the context lasts; None if they name none.
 
-    `environment` is where a remote one finds its key. Libraries are imported and models loaded
-    here and in worker threads, so the event loop goes on meanwhile. A remote one isn't asked yet.
+    The API key of a remote one is read from `environment`; opening it sends no request. Libraries are
+    imported and models loaded in worker threads, so the event loop stays responsive.
 
     Raises:
         ConfigurationError: the model can't be downloaded or loaded, or a key is missing.
@@ -45,7 +42,9 @@ async def open_reranker(
         case "none":
             yield None
         case "onnx":
-            yield await to_thread.run_sync(_local, settings, abandon_on_cancel=True)  # it may download long
+            yield await to_thread.run_sync(
+                _local, settings, abandon_on_cancel=True
+            )  # a download may take long
         case _:
             async with await to_thread.run_sync(_remote, settings, environment) as reranker:
                 yield reranker
@@ -66,5 +65,5 @@ def _remote(
 
 
 def logistic(logit: float) -> float:
-    """The probability that a logit stands for. Example: 0.0 -> 0.5, 2.0 -> 0.88, -2.0 -> 0.12."""
-    return (1 + math.tanh(logit / 2)) / 2  # the usual form overflows below -709
+    """The probability of a logit, from 0 to 1. Example: 0.0 -> 0.5, 2.0 -> 0.88, -2.0 -> 0.12."""
+    return (1 + math.tanh(logit / 2)) / 2  # 1 / (1 + exp(-x)) overflows below -709

@@ -1,4 +1,4 @@
-"""Hits scored by the chat model, and what its scores come to beside similarity and order."""
+"""Reranking by the chat model: it scores each text, and its scores are weighted with similarity and rank."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rag.config.profiles import RerankWeights
     from rag.models.chat import Chat
 
-SHOWN_CHARS = 1000  # of each text; the model reads all of them at once
-BEST = 10
+SHOWN_CHARS = 1000  # of each text; one request holds all texts
+BEST_SCORE = 10
 SCORING = """\
 You judge search results. You are given a JSON object with a question and numbered texts. Score each text \
 from 0 to 10 by how well it answers the question: 10 for a full answer, 5 for a part of it, 0 for nothing to \
@@ -44,7 +44,7 @@ class TextScores(Form):
 async def chat_scores(
     chat: Chat, query: str, texts: Sequence[str], used: Callable[[Usage], None]
 ) -> list[float | None]:
-    """How well each text answers the query, from 0 to 1; None where the model doesn't say it plainly.
+    """How well each text answers the query, from 0 to 1; None for texts without exactly one valid score.
 
     Raises:
         ProviderError: the model gave no scores.
@@ -58,7 +58,9 @@ async def chat_scores(
     scores = (await chat.reply(SCORING, content, TextScores, used)).scores
     times = Counter(one.index for one in scores)
     plain = {
-        one.index: one.score / BEST for one in scores if times[one.index] == 1 and 0 <= one.score <= BEST
+        one.index: one.score / BEST_SCORE
+        for one in scores
+        if times[one.index] == 1 and 0 <= one.score <= BEST_SCORE
     }
     return [plain.get(index) for index in range(len(texts))]
 
@@ -66,9 +68,10 @@ async def chat_scores(
 def weighted(
     semantic: Sequence[float | None], similarities: Sequence[float], weights: RerankWeights
 ) -> list[float | None]:
-    """One score for each hit, in their order so far: of the model's, the similarity and the place.
+    """The weighted sum of the model's score, the similarity and the rank so far, for each hit in order.
 
-    Those without one of the model's have none. The first place counts 1, the next ones less by 1 / n.
+    Hits that the model gave no score get None. The rank counts 1 for the first hit, and 1 / n less for each
+    next.
     Example: [1.0, None], [0.5, 0.9] with weights .4, .4, .2 -> [0.4 + 0.2 + 0.2, None].
     """
     return [
@@ -76,6 +79,6 @@ def weighted(
         if score is None
         else weights.semantic * score
         + weights.vector * max(similarity, 0.0)
-        + weights.position * (1 - place / len(semantic))
-        for place, (score, similarity) in enumerate(zip(semantic, similarities, strict=True))
+        + weights.position * (1 - index / len(semantic))
+        for index, (score, similarity) in enumerate(zip(semantic, similarities, strict=True))
     ]

@@ -1,6 +1,8 @@
-"""Reranking on this machine: a cross-encoder, which reads query and text together, by ONNX Runtime.
+"""Reranking on this machine, with ONNX Runtime: a cross-encoder reads query and text together.
 
-One pair per run, as many runs at once as there are cores.
+One pair per run, as many runs at once as there are cores. A model of the Hugging Face hub is pinned twice:
+the revision fixes which commit is downloaded, and the SHA-256 fixes the bytes of the graph. The revision
+alone would mean trusting the hub, and every file in the local cache, to be what the operator reviewed.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ if TYPE_CHECKING:
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
 TOKENIZER = "tokenizer.json"
-NEEDED = (*(f"{graph}*" for graph in GRAPHS), TOKENIZER)
-"""What is downloaded of a model; the stars take in weights beside the graph."""
+DOWNLOADED = (*(f"{graph}*" for graph in GRAPHS), TOKENIZER)
+"""The files of a model to download; the wildcards include weights beside the graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossEncoder:
-    """A cross-encoder in this process. `limit` counts a pair's tokens with the special ones."""
+    """A cross-encoder in this process. `limit` is in tokens of a pair, special ones included."""
 
     session: onnxruntime.InferenceSession
     tokenizer: Tokenizer
@@ -44,27 +46,30 @@ class CrossEncoder:
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
-        """How likely it is that each text answers the query, as far as the model's window reaches."""
-        given: list[float | None] = [None] * len(texts)
+        """The probability that each text answers the query; texts longer than the window are truncated."""
+        found: list[float | None] = [None] * len(texts)
 
-        async def fill(place: int, text: str) -> None:
-            given[place] = await to_thread.run_sync(self.score, query, text, limiter=self.runs)
+        async def fill(index: int, text: str) -> None:
+            found[index] = await to_thread.run_sync(self.score, query, text, limiter=self.runs)
 
         async with anyio.create_task_group() as group:
-            for place, text in enumerate(texts):
-                group.start_soon(fill, place, text)
-        return given
+            for index, text in enumerate(texts):
+                group.start_soon(fill, index, text)
+        return found
 
     def score(self, query: str, text: str) -> float | None:
-        """That of one pair; None if the model says nothing finite."""
+        """The probability for one pair; None if the model's output is not finite."""
         logit = self.logit(query, text)
         return logistic(logit) if math.isfinite(logit) else None
 
     def logit(self, query: str, text: str) -> float:
-        """That of "yes". Where the graph has one for "no" too, the difference, so that softmax is logistic.
+        """The logit of "yes" for one pair.
+
+        If the model has a second logit for "no", it is the difference: softmax of two logits equals the
+        logistic function of their difference.
 
         Raises:
-            ValueError: the graph gives neither one number per pair nor two.
+            ConfigurationError: the model returns neither one number per pair nor two.
         """
         pair = self._pair(query, text)
         output = run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
@@ -73,23 +78,27 @@ class CrossEncoder:
                 return float(yes)
             case [no, yes]:
                 return float(yes - no)
-        raise ValueError(f"its output for one pair has the shape {output.shape}, not (1, 1) or (1, 2)")
+        raise ConfigurationError(
+            f"The reranker returns an output of shape {output.shape} for one pair, not (1, 1) or (1, 2). "
+            "Use a cross-encoder that was trained for reranking."
+        )
 
     def _pair(self, query: str, text: str) -> Encoding:
-        """Both between the special tokens, the text cut to what is left; the query yields above half."""
-        asked = self.tokenizer.encode(query, add_special_tokens=False)
-        told = self.tokenizer.encode(text, add_special_tokens=False)
+        """Query and text with special tokens, truncated to the limit: a long query to half, then the text."""
+        first = self.tokenizer.encode(query, add_special_tokens=False)
+        second = self.tokenizer.encode(text, add_special_tokens=False)
         room = self.limit - self.tokenizer.num_special_tokens_to_add(is_pair=True)
-        asked.truncate(max(room // 2, room - len(told)))
-        told.truncate(room - len(asked))
-        return self.tokenizer.post_process(asked, told)
+        first.truncate(max(room // 2, room - len(second)))
+        second.truncate(room - len(first))
+        return self.tokenizer.post_process(first, second)
 
 
 def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
-    """The model in the folder `settings.path`, or `settings.model` of the hub, downloaded if need be.
+    """The model in the folder `settings.path`, or `settings.model` of the hub, which is downloaded once.
 
     Raises:
-        ConfigurationError: it can't be downloaded or loaded, is no such model, or another than was meant.
+        ConfigurationError: the model can't be downloaded or loaded, has another checksum, or is no
+        cross-encoder.
     """
     folder = settings.path or _downloaded(settings.model, settings.revision)
     graph = _graph(folder)
@@ -98,10 +107,12 @@ def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
     model = CrossEncoder(opened_model(graph), opened_tokenizer(folder / TOKENIZER), settings.max_tokens)
     try:
         model.logit("a", "a " * settings.max_tokens)
-    except Exception as error:  # ONNX Runtime's errors have no class in common
+    except ConfigurationError:
+        raise
+    except Exception as error:  # ONNX Runtime's errors have no base class of their own
         raise ConfigurationError(
-            f"The model {graph} fails on a pair of {settings.max_tokens} tokens: {error}. "
-            "If that is more than it can take, set reranker.max_tokens."
+            f"The model {graph} fails on a pair of {settings.max_tokens} tokens. If its context window is "
+            "smaller, lower reranker.max_tokens."
         ) from error
     return model
 
@@ -111,13 +122,13 @@ def _graph(folder: Path) -> Path:
         if path.is_file():
             return path
     raise ConfigurationError(
-        f"There is neither {' nor '.join(GRAPHS)} in {folder}. Name a reranker that is published as ONNX, "
-        "or export it to that, and set reranker.path to its folder."
+        f"There is neither {' nor '.join(GRAPHS)} in {folder}. Use a reranker that is published in ONNX "
+        "format, or export yours to it and set reranker.path to its folder."
     )
 
 
 def _check(graph: Path, sha256: str) -> None:
-    """Hold a graph, and weights that lie beside it, against the checksum in the settings."""
+    """Compare the checksum of a graph, together with weights beside it, with the one in the settings."""
     digest = hashlib.sha256()
     for file in sorted(graph.parent.glob(f"{graph.name}*")):
         with file.open("rb") as opened:
@@ -125,20 +136,21 @@ def _check(graph: Path, sha256: str) -> None:
                 digest.update(part)
     if digest.hexdigest() != sha256:
         raise ConfigurationError(
-            f"The model {graph} is not the one that reranker.sha256 names: its checksum is "
-            f"{digest.hexdigest()}, not {sha256}. It is not loaded. If you changed the model or its "
-            "revision, compare with what its publisher says, and set reranker.sha256."
+            f"The model {graph} was not loaded, because its SHA-256 checksum is {digest.hexdigest()}, but "
+            f"reranker.sha256 is {sha256}. If you changed the model or its revision, verify the checksum "
+            "with the publisher and update reranker.sha256."
         )
 
 
 def _downloaded(model: str, revision: str) -> Path:
-    """The folder that holds a commit of `model` of the hub; what was downloaded once needs no network."""
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 only this needs it, and it takes 0.4 s
+    """The local folder of a revision of `model`. Only the first call needs the network."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 takes 0.4 s, and nothing else needs it
 
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(NEEDED)))
-    except Exception as error:  # its errors have no class in common
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(DOWNLOADED)))
+    except Exception as error:  # the hub's errors have no base class of their own
         raise ConfigurationError(
-            f"The reranker {model} in its revision {revision} can't be downloaded ({type(error).__name__}). "
-            "Download it yourself, and set reranker.path to its folder instead of reranker.model."
+            f"The reranker {model}, revision {revision}, can't be downloaded from the Hugging Face hub. "
+            "Check reranker.model, reranker.revision and the network. Or download it yourself, and set "
+            "reranker.path to its folder instead of reranker.model."
         ) from error

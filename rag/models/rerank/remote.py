@@ -1,6 +1,6 @@
-"""Reranking by an endpoint, in the three dialects that such servers speak.
+"""Reranking by an HTTP endpoint, with one of three APIs.
 
-"cohere" is also that of Jina, vLLM, Infinity, LiteLLM and llama.cpp; "tei" is Text Embeddings Inference.
+"cohere" is also the API of Jina, vLLM, Infinity, LiteLLM and llama.cpp; "tei" is Text Embeddings Inference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rag.config.settings import RerankerSettings
     from rag.models.endpoint import Endpoint
 
-TIMEOUT_SECONDS = 30.0  # of one attempt; how long a search waits in all is its stage's
+TIMEOUT_SECONDS = 30.0  # of one attempt; the timeout of the stage limits all attempts together
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +32,37 @@ class RemoteReranker:
     settings: RerankerSettings
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
-        """One score per text, in batches that get smaller when the endpoint refuses one.
+        """One score per text. If the endpoint refuses a batch, the batch size is halved.
 
         Raises:
-            ProviderError: the endpoint failed, or its answer is none, or has no score for any text.
+            ProviderError: the endpoint failed, or its reply is invalid or has no score at all.
         """
-        size, given = len(texts), list[float | None]()
-        while len(given) < len(texts):
-            batch = texts[len(given) : len(given) + size]
+        size, found = len(texts), list[float | None]()
+        while len(found) < len(texts):
+            batch = texts[len(found) : len(found) + size]
             try:
-                given += await self._given(query, batch)
+                found += await self._raw_scores(query, batch)
             except RefusedError:
                 if len(batch) == 1:
                     raise
                 size = len(batch) // 2
-        return probabilities(given)
+        return probabilities(found)
 
-    async def _given(self, query: str, texts: Sequence[str]) -> list[float | None]:
-        """The scores of one reply as they are."""
+    async def _raw_scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
+        """The scores of one reply, as the endpoint scales them."""
         body = await self.endpoint.answer(lambda: self._request(query, texts))
         try:
-            return by_place(self._results(json.loads(body)), len(texts))
+            return by_index(self._results(json.loads(body)), len(texts))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise ProviderError(
-                f"{self.endpoint.name} answered {len(texts)} texts with something else than their scores."
+                f"{self.endpoint.name} did not return valid scores for {len(texts)} texts."
             ) from error
 
     async def _request(self, query: str, texts: Sequence[str]) -> bytes:
-        body = self._question(query, list(texts))
+        body = self._payload(query, list(texts))
         return await self.endpoint.client.post("/rerank", cast_to=bytes, body=body)
 
-    def _question(self, query: str, texts: list[str]) -> dict[str, Any]:
+    def _payload(self, query: str, texts: list[str]) -> dict[str, Any]:
         model = self.settings.model
         match self.settings.provider:
             case "tei":
@@ -72,8 +72,8 @@ class RemoteReranker:
             case _:
                 return {"model": model, "query": query, "documents": texts, "top_n": len(texts)}
 
-    def _results(self, reply: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 whatever the JSON held
-        """Index and score of each result."""
+    def _results(self, reply: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 any JSON
+        """The index and score of each result."""
         match self.settings.provider:
             case "tei":
                 return [(result["index"], result["score"]) for result in reply]
@@ -83,29 +83,29 @@ class RemoteReranker:
                 return [(result["index"], result["relevance_score"]) for result in reply["results"]]
 
 
-def by_place(results: Sequence[tuple[Any, Any]], count: int) -> list[float | None]:
-    """The first finite score of each of `count` places, None where there is none; other indexes are ignored.
+def by_index(results: Sequence[tuple[Any, Any]], count: int) -> list[float | None]:
+    """The first finite score of each index below `count`, or None; other indexes are ignored.
 
-    Example: [(2, 0.9), (0, 0.4), (2, 0.1), (7, 0.3)] for 3 places -> [0.4, None, 0.9].
+    Example: [(2, 0.9), (0, 0.4), (2, 0.1), (7, 0.3)] with count 3 -> [0.4, None, 0.9].
 
     Raises:
-        TypeError: an index is no integer, or a score no number.
+        TypeError: an index is not an integer, or a score is not a number.
         OverflowError: a score is too large for a float.
-        ValueError: no place has a score.
+        ValueError: there is no score at all.
     """
-    places: list[float | None] = [None] * count
+    scores: list[float | None] = [None] * count
     for index, score in results:
         if type(index) is not int or type(score) not in {int, float, type(None)}:
-            raise TypeError("no index or no score")
-        if 0 <= index < count and places[index] is None and score is not None and math.isfinite(score):
-            places[index] = float(score)
-    if all(score is None for score in places):
+            raise TypeError("an index or a score of the wrong type")
+        if 0 <= index < count and scores[index] is None and score is not None and math.isfinite(score):
+            scores[index] = float(score)
+    if all(score is None for score in scores):
         raise ValueError("no score")
-    return places
+    return scores
 
 
 def probabilities(scores: Sequence[float | None]) -> list[float | None]:
-    """`scores` as they are if all lie in [0, 1]; else all are logits, and become what they stand for.
+    """`scores`, unchanged if all lie in [0, 1]; otherwise they are logits and become probabilities.
 
     Example: [0.2, None, 0.9] stays; [2.0, None, 0.0] -> [0.88, None, 0.5].
     """
@@ -122,7 +122,7 @@ async def remote_reranker(
     timeout_seconds: float = TIMEOUT_SECONDS,
     first_delay: float = FIRST_DELAY,
 ) -> AsyncIterator[RemoteReranker]:
-    """A reranker whose connection lives as long as the context; nothing is sent yet."""
+    """The reranker behind an endpoint, for as long as the context lasts. Opening sends no request."""
     async with open_endpoint(
         "reranking", settings, environment, timeout_seconds=timeout_seconds, first_delay=first_delay
     ) as endpoint:

@@ -175,7 +175,9 @@ async def test_five_failures_are_an_error_without_the_words_of_the_reply(provide
 
 
 async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Endpoint) -> None:
-    with pytest.raises(ProviderError, match=r"1 of 5 attempts: HTTP 401; is the key in OPENAI_API_KEY right"):
+    with pytest.raises(
+        ProviderError, match=r"1 of 5 attempts: HTTP 401; check the API key in OPENAI_API_KEY"
+    ):
         async with opened(provider, probe=provider.failing(401), key="wrong"):
             pass
     assert provider.keys == ["Bearer wrong"]
@@ -233,8 +235,8 @@ async def test_an_answer_that_is_not_the_vectors_is_an_error_and_not_asked_for_a
         with pytest.raises(ProviderError) as error:
             await embedder.embed(["one", "two"], "document")
     assert str(error.value) == (
-        f"The embedding endpoint {provider.url} (model tiny) answered 2 texts "
-        "with something else than as many vectors of length 3."
+        f"The embedding endpoint {provider.url} (model tiny) did not return a valid vector with 3 dimensions "
+        "for each of 2 texts."
     )
     assert sizes(provider) == [2]
 
@@ -256,7 +258,7 @@ async def test_dimensions_are_asked_for_only_if_they_are_set(provider: Endpoint)
 
 
 async def test_a_model_that_does_not_heed_dimensions_is_a_wrong_setting(provider: Endpoint) -> None:
-    with pytest.raises(ConfigurationError, match=r"length 3, though embedder\.dimensions asks for 2"):
+    with pytest.raises(ConfigurationError, match=r"3 dimensions, but embedder\.dimensions is 2"):
         async with opened(provider, dimensions=2):
             pass
 

@@ -89,5 +89,7 @@ def test_special_tokens_and_the_prefix_take_room_in_the_window() -> None:
 
 def test_a_broken_tokenizer_is_named() -> None:
     path = BUILTIN_MODEL / "model.onnx"
-    with pytest.raises(ConfigurationError, match=r"model\.onnx can't be loaded"):
+    with pytest.raises(
+        ConfigurationError, match=r"model\.onnx is not a valid tokenizer\. Download or export"
+    ):
         Tokens(path)

@@ -12,7 +12,7 @@ from anyio import to_thread
 from rag.config.settings import RerankerSettings
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.rerank import open_reranker
-from rag.models.rerank.remote import by_place, probabilities, remote_reranker
+from rag.models.rerank.remote import by_index, probabilities, remote_reranker
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -152,7 +152,9 @@ async def test_an_endpoint_without_a_model_is_named_by_its_url(provider: Endpoin
 async def test_a_wrong_key_is_not_tried_again_and_its_variable_is_named(provider: Endpoint) -> None:
     provider.script = [provider.failing(401)]
     async with opened(provider, key="wrong") as reranker:
-        with pytest.raises(ProviderError, match=r"1 of 5 attempts: HTTP 401; is the key in RERANKER_API_KEY"):
+        with pytest.raises(
+            ProviderError, match=r"1 of 5 attempts: HTTP 401; check the API key in RERANKER_API_KEY"
+        ):
             await reranker.scores(QUERY, TEXTS)
     assert provider.keys == ["Bearer wrong"]
 
@@ -261,8 +263,7 @@ async def test_an_answer_that_is_no_scores_is_an_error_and_not_asked_for_again(
         with pytest.raises(ProviderError) as error:
             await reranker.scores(QUERY, TEXTS)
     assert str(error.value) == (
-        f"The reranking endpoint {provider.url} (model tiny) answered 3 texts "
-        "with something else than their scores."
+        f"The reranking endpoint {provider.url} (model tiny) did not return valid scores for 3 texts."
     )
     assert len(provider.requests) == 1
 
@@ -272,7 +273,7 @@ async def test_the_answer_of_another_dialect_is_an_error(provider: Endpoint, dia
     other = {"cohere": "tei", "voyage": "cohere", "tei": "voyage"}[dialect]
     provider.script = [lambda request: honest(request, other)]
     async with opened(provider, provider=dialect) as reranker:
-        with pytest.raises(ProviderError, match="something else than their scores"):
+        with pytest.raises(ProviderError, match="did not return valid scores"):
             await reranker.scores(QUERY, TEXTS)
 
 
@@ -285,11 +286,11 @@ async def test_a_text_without_a_finite_score_of_its_own_has_none(provider: Endpo
 
 
 def test_the_first_finite_score_counts() -> None:
-    assert by_place([(0, float("inf")), (0, None), (0, 0.4), (0, 0.2)], 2) == [0.4, None]
+    assert by_index([(0, float("inf")), (0, None), (0, 0.4), (0, 0.2)], 2) == [0.4, None]
 
 
 def test_whole_numbers_are_scores() -> None:
-    assert by_place([(1, 1), (0, 0)], 2) == [0.0, 1.0]
+    assert by_index([(1, 1), (0, 0)], 2) == [0.0, 1.0]
 
 
 def test_scores_within_zero_and_one_stay() -> None:

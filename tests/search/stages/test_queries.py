@@ -357,7 +357,12 @@ async def test_a_chat_model_that_fails_leaves_the_queries_and_its_usage_counts(
     after = await made(stage, chat, QUESTION, SubQuery("more", 0.5), used=used)
     assert after == QueriesMade(
         (QUESTION, SubQuery("more", 0.5)),
-        (failed(stage.stage, f"{chat.endpoint.name} answered in another form than asked for"),),
+        (
+            failed(
+                stage.stage,
+                f"{chat.endpoint.name} gave an answer that does not match the requested JSON schema",
+            ),
+        ),
         failed=True,
     )
     assert sum(used, Usage()) == Usage(1, 5, 2_000_000, 2.0)
