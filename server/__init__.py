@@ -1,9 +1,9 @@
-"""The MCP face of refdesk. Reads only."""
+"""The MCP face of refdesk. Reads only; README.md in this folder follows a request through it."""
 
 import os
 
 PARENT = os.getppid()
-"""Who started this process: asked for before the imports of most of a second, in which it may die."""
+"""The process that started this one. Read before the slow imports, during which it may die."""
 
-FORCED = 1
-"""The exit code after a second signal: what ran was not answered."""
+EXIT_FORCED = 1
+"""The exit code after a second signal: running requests were not answered."""

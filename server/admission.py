@@ -1,7 +1,8 @@
-"""How much may run at once and how often: for everybody together, for each tenant, and for each of its users.
+"""Admission control: rate limits and slots, for the process, for each tenant and for each user.
 
-What is over it waits a moment, and then is told to come again, so that one tenant's flood costs the others
-little, one user's loop their colleagues as little, and nobody waits for long.
+A request passes the token buckets of its user and tenant, waits in its tenant's fair queue, then for one of
+the process's slots. What can't be served in time is rejected with the seconds to wait: backpressure instead
+of an endless queue. So one tenant's flood costs other tenants little, and one user's loop their colleagues.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import anyio
 
 from rag.concurrency import cores
 from rag.errors import BusyError
-from server.turns import Bucket, Turns
+from server.limits import FairQueue, TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,142 +24,147 @@ if TYPE_CHECKING:
     from rag.config.settings import LimitSettings
     from rag.corpus import Principal
 
-SETTLING_SECONDS = 0.1  # from the wire to a slot, and from a slot to the wire
-WAITING = 8  # times as many of a user's requests may wait as may run: clients come in bursts
-USERS_SHARE = 4  # a user may ask a quarter as often as the tenant, if the settings don't say otherwise
-REMEMBERED = 1024  # tenants, and users of each; beyond, those that ask nothing just now are forgotten
+SETTLING_SECONDS = 0.1  # between reading a request and its slot, and between its slot and writing the reply
+WAITING_PER_SLOT = 8  # requests that a user may have waiting, per slot: clients come in bursts
+USERS_SHARE = 4  # by default a user may send a quarter of the tenant's requests per minute
+MAX_REMEMBERED = 1024  # tenants, and users of each; beyond this, idle ones are forgotten
 
 
 @dataclass(slots=True)
 class _Tenant:
-    """What a tenant uses: slots, and the requests that it and its users may still make at this time."""
+    """A tenant's slots, its rate limit and those of its users."""
 
-    turns: Turns
-    budget: Bucket
-    budgets: dict[str, Bucket] = field(default_factory=dict)
+    queue: FairQueue
+    rate: TokenBucket
+    user_rates: dict[str, TokenBucket] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
-        return self.turns.idle and self.budget.full
+        return self.queue.idle and self.rate.full
 
 
 class Admission:
-    """Slots for requests. `active` is how many run; with `patience`, what is too much waits its turn.
+    """Admits requests. With `wait_forever`, nothing is rejected: a single local host waits its turn.
 
-    Who has no name is one user with all others of the tenant who have none.
+    All users of a tenant who have no name count as one user.
     """
 
-    def __init__(self, limits: LimitSettings, *, patience: bool = False) -> None:
+    def __init__(self, limits: LimitSettings, *, wait_forever: bool = False) -> None:
         self._limits = limits
-        self._most = limits.concurrent_per_tenant or cores() + 1
-        self._most_of_one = limits.concurrent_per_user or max(1, self._most - 1)
-        self._often = limits.requests_per_minute
-        self._often_of_one = limits.requests_per_minute_per_user or max(1, self._often // USERS_SHARE)
-        self._patience = patience
-        self._everybody = anyio.CapacityLimiter(limits.concurrent)
+        self._slots_per_tenant = limits.concurrent_per_tenant or cores() + 1
+        self._slots_per_user = limits.concurrent_per_user or max(1, self._slots_per_tenant - 1)
+        self._tenant_rate = limits.requests_per_minute
+        self._user_rate = limits.requests_per_minute_per_user or max(1, self._tenant_rate // USERS_SHARE)
+        self._wait_forever = wait_forever
+        self._process_slots = anyio.CapacityLimiter(limits.concurrent)
         self._tenants: dict[str, _Tenant] = {}
-        self._present = 0
-        self._left = anyio.Event()
-        self.leaving = anyio.Event()
+        self._in_flight = 0  # requests that wait or run
+        self._idle = anyio.Event()
+        self.shutting_down = anyio.Event()
         self.rejected = 0
 
     @property
     def active(self) -> int:
-        """How many requests have a slot."""
-        return self._everybody.borrowed_tokens
+        """How many requests hold a slot."""
+        return self._process_slots.borrowed_tokens
 
     async def drained(self) -> None:
-        """Wait until the process is to leave (`leaving`), and then until everything is answered."""
-        await self.leaving.wait()
+        """Wait for `shutting_down`, then until every request is answered.
+
+        Requests count only while they wait for or hold a slot. The pauses cover the rest of their way: one
+        that was read just before the signal has not asked for its slot yet, and a reply is written after its
+        slot is released.
+        """
+        await self.shutting_down.wait()
         await anyio.sleep(SETTLING_SECONDS)
-        while self._present:
-            await self._left.wait()
+        while self._in_flight:
+            await self._idle.wait()
         await anyio.sleep(SETTLING_SECONDS)
 
-    def check(self, who: Principal) -> None:
-        """Whether a request of somebody need not wait for long; transports ask before they read it.
+    def check(self, principal: Principal) -> None:
+        """Early rejection, before a transport reads the body.
 
         Raises:
-            BusyError: eight times as many of theirs wait already as may run at once, or they or their tenant
-                asked too often.
+            BusyError: the principal or its tenant has sent too many requests, or the principal has eight
+                times as many waiting as may run at once.
         """
-        if self._patience:
+        if self._wait_forever:
             return
-        tenant, user = self._of(who.tenant), who.user or ""
-        for budget in (self._budget_of(tenant, user), tenant.budget):
-            if budget.seconds:
-                self._refuse("Too many requests.", budget.seconds)
-        if tenant.turns.waiting(user) >= WAITING * min(self._most, self._most_of_one):
-            self._refuse("The desk is busy.", 1)
+        tenant, user = self._tenant(principal.tenant), principal.user or ""
+        for rate in (self._rate_of(tenant, user), tenant.rate):
+            if rate.retry_seconds:
+                self._reject("Too many requests.", rate.retry_seconds)
+        if tenant.queue.waiting(user) >= WAITING_PER_SLOT * min(self._slots_per_tenant, self._slots_per_user):
+            self._reject("The server is busy.", 1)
 
     @asynccontextmanager
-    async def slot(self, who: Principal) -> AsyncIterator[None]:
-        """A slot for one request of somebody, free again with the block's end.
+    async def slot(self, principal: Principal) -> AsyncIterator[None]:
+        """Hold a slot for one request until the block ends.
 
         Raises:
-            BusyError: none became free in time, or see `check`.
+            BusyError: no slot became free within `queue_seconds`; or as `check` does.
         """
-        self.check(who)
-        tenant, user = self._of(who.tenant), who.user or ""
-        tenant.budget.take()
-        self._budget_of(tenant, user).take()
-        ends = math.inf if self._patience else anyio.current_time() + self._limits.queue_seconds
-        self._present += 1
+        self.check(principal)
+        tenant, user = self._tenant(principal.tenant), principal.user or ""
+        tenant.rate.take()
+        self._rate_of(tenant, user).take()
+        # One deadline for both queues: otherwise a request could wait twice as long as configured.
+        deadline = math.inf if self._wait_forever else anyio.current_time() + self._limits.queue_seconds
+        self._in_flight += 1
         try:
-            async with self._turn(tenant.turns, user, ends), self._place(ends):
+            # The tenant's slot comes first: who waits for it must not hold one of the process's.
+            async with self._tenant_slot(tenant.queue, user, deadline), self._process_slot(deadline):
                 yield
         finally:
-            self._leave()
+            self._finish()
 
     @asynccontextmanager
-    async def _turn(self, turns: Turns, user: str, ends: float) -> AsyncIterator[None]:
-        """One of the tenant's slots."""
-        with anyio.CancelScope(deadline=ends) as waiting:
-            await turns.take(user)
+    async def _tenant_slot(self, queue: FairQueue, user: str, deadline: float) -> AsyncIterator[None]:
+        with anyio.CancelScope(deadline=deadline) as waiting:
+            await queue.acquire(user)
         if waiting.cancelled_caught:
-            self._refuse("The desk is busy.", 1)
+            self._reject("The server is busy.", 1)
         try:
             yield
         finally:
-            turns.give_back(user)
+            queue.release(user)
 
     @asynccontextmanager
-    async def _place(self, ends: float) -> AsyncIterator[None]:
-        """One of everybody's slots."""
-        borrower = object()
+    async def _process_slot(self, deadline: float) -> AsyncIterator[None]:
+        borrower = object()  # the default borrower is the task, which could hold only one slot
         try:
-            self._everybody.acquire_on_behalf_of_nowait(borrower)
+            self._process_slots.acquire_on_behalf_of_nowait(borrower)
         except anyio.WouldBlock:
-            with anyio.CancelScope(deadline=ends) as waiting:
-                await self._everybody.acquire_on_behalf_of(borrower)
+            with anyio.CancelScope(deadline=deadline) as waiting:
+                await self._process_slots.acquire_on_behalf_of(borrower)
             if waiting.cancelled_caught:
-                self._refuse("The desk is busy.", 1)
+                self._reject("The server is busy.", 1)
         try:
             yield
         finally:
-            self._everybody.release_on_behalf_of(borrower)
+            self._process_slots.release_on_behalf_of(borrower)
 
-    def _leave(self) -> None:
-        self._present -= 1
-        if not self._present:
-            self._left.set()
-            self._left = anyio.Event()
+    def _finish(self) -> None:
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
+            self._idle = anyio.Event()
 
-    def _of(self, name: str) -> _Tenant:
+    def _tenant(self, name: str) -> _Tenant:
         if name not in self._tenants:
-            if len(self._tenants) >= REMEMBERED:
-                self._tenants = {key: one for key, one in self._tenants.items() if not one.idle}
-            turns = Turns(self._most, self._most_of_one)
-            self._tenants[name] = _Tenant(turns, Bucket(self._often))
+            if len(self._tenants) >= MAX_REMEMBERED:
+                self._tenants = {key: tenant for key, tenant in self._tenants.items() if not tenant.idle}
+            queue = FairQueue(self._slots_per_tenant, self._slots_per_user)
+            self._tenants[name] = _Tenant(queue, TokenBucket(self._tenant_rate))
         return self._tenants[name]
 
-    def _budget_of(self, tenant: _Tenant, user: str) -> Bucket:
-        if user not in tenant.budgets:
-            if len(tenant.budgets) >= REMEMBERED:
-                tenant.budgets = {key: one for key, one in tenant.budgets.items() if not one.full}
-            tenant.budgets[user] = Bucket(self._often_of_one)
-        return tenant.budgets[user]
+    def _rate_of(self, tenant: _Tenant, user: str) -> TokenBucket:
+        if user not in tenant.user_rates:
+            if len(tenant.user_rates) >= MAX_REMEMBERED:
+                tenant.user_rates = {key: rate for key, rate in tenant.user_rates.items() if not rate.full}
+            tenant.user_rates[user] = TokenBucket(self._user_rate)
+        return tenant.user_rates[user]
 
-    def _refuse(self, why: str, seconds: int) -> NoReturn:
+    def _reject(self, reason: str, seconds: int) -> NoReturn:
         self.rejected += 1
-        raise BusyError(f"{why} Ask again in {seconds} s.", retry_seconds=seconds)
+        raise BusyError(f"{reason} Try again in {seconds} s.", retry_seconds=seconds)

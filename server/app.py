@@ -1,7 +1,8 @@
-"""The protocol's methods, each from its parameters to its result. Nothing here depends on a transport."""
+"""The handlers of the protocol's methods, independent of the transport."""
 
 from __future__ import annotations
 
+import json
 import logging
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -18,12 +19,9 @@ from rag.search.agents import opened
 from rag.search.reply.records import fetch_reply, search_reply, source_reply
 from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
 from rag.uris import NOT_FOUND, parse_id, resource_uri
-from server import resources
-from server import tools as surface
-from server.guard import Guard, Worded
-from server.size import within_bytes
-from server.telemetry import audit as calls
-from server.telemetry.audit import Recorder
+from server import resources, tools
+from server.guard import ErrorBoundary, RequestLimits
+from server.telemetry import audit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,33 +30,35 @@ if TYPE_CHECKING:
     from rag.corpus import Collection, Principal
     from rag.search.reply.records import Reply
     from server.admission import Admission
-    from server.lazy_desk import OpeningDesk
-    from server.telemetry.audit import Measure
+    from server.lazy_desk import LazyDesk
 
 log = logging.getLogger(__name__)
 
-PAGE = 50  # sources in one page of resources/list
+PAGE_SIZE = 50  # sources in one page of resources/list
 MAX_COMPLETIONS = 100  # the protocol's own limit
 MAX_RESOURCE_CHARS = 200_000
+MAX_REPLY_BYTES = 255 * 1024  # some clients close the connection at 256 KiB; 1 KiB is for the envelope
+MAX_BYTES_PER_CHARACTER = 24  # two escapes of six bytes outside the basic plane, and tools send text twice
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Arguments = TypeVar("Arguments", bound=BaseModel)
+Result = TypeVar("Result", types.CallToolResult, types.ReadResourceResult)
 
 
 def create_server(
-    opening: OpeningDesk,
+    lazy_desk: LazyDesk,
     settings: Settings,
     admission: Admission,
     principal_of: Callable[[Context], Principal],
-    measure: Measure | None = None,
+    measure: audit.Measure | None = None,
 ) -> Server[Any]:
-    """A protocol server around a desk; `principal_of` tells who asks, for each request anew."""
-    app = App(opening, settings, principal_of)
+    """A protocol server around a desk. `principal_of` is called anew for each request."""
+    app = App(lazy_desk, settings, principal_of)
     server: Server[Any] = Server(
         "refdesk",
         title="Reference desk",
         version=version("refdesk"),
-        instructions=surface.INSTRUCTIONS,
+        instructions=tools.INSTRUCTIONS,
         get_tool_input_schema=_no_headers,
         on_list_tools=app.list_tools,
         on_call_tool=app.call_tool,
@@ -69,50 +69,50 @@ def create_server(
         on_get_prompt=app.get_prompt,
         on_completion=app.complete,
     )
-    server.middleware[:] = [  # instead of the SDK's spans, which hold what callers wrote
-        Worded(opening, settings.limits),
-        Recorder(principal_of, measure),
-        Guard(admission, settings.limits, principal_of),
+    server.middleware[:] = [  # replaces the SDK's own spans, which would hold what callers wrote
+        ErrorBoundary(lazy_desk, settings.limits),
+        audit.CallRecorder(principal_of, measure),
+        RequestLimits(admission, settings.limits, principal_of),
     ]
     return server
 
 
 class App:
-    """The handlers, with what they share."""
+    """The handlers and what they share: the desk, the settings, and who is asking."""
 
     def __init__(
-        self, opening: OpeningDesk, settings: Settings, principal_of: Callable[[Context], Principal]
+        self, lazy_desk: LazyDesk, settings: Settings, principal_of: Callable[[Context], Principal]
     ) -> None:
-        self._opening = opening
+        self._lazy_desk = lazy_desk
         self._principal_of = principal_of
         self._settings = settings
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
-        """tools/list: with the fields that the principal can filter by; at once where there are none."""
+        """tools/list, with the fields that the principal can filter by; if none, without opening the desk."""
         principal = self._principal_of(context)
         readable: tuple[Collection, ...] = ()
         if declares_fields(self._settings.data, principal.tenant):
-            readable = await (await self._opening.desk()).collections(principal)
-        return types.ListToolsResult(tools=surface.tools(self._settings, principal.tenant, readable))
+            readable = await (await self._lazy_desk.desk()).collections(principal)
+        return types.ListToolsResult(tools=tools.list_tools(self._settings, principal.tenant, readable))
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """tools/call. What goes wrong in a tool is a tool error, so that the model reads it."""
-        tools = {"search": self._search, "get_source": self._get_source}
+        """tools/call. Errors of a tool become tool errors, which the model reads."""
+        handlers = {"search": self._search, "get_source": self._get_source}
         if self._settings.server.openai_compat:
-            tools["fetch"] = self._fetch
-        call = tools.get(params.name)
-        if call is None:
+            handlers["fetch"] = self._fetch
+        handler = handlers.get(params.name)
+        if handler is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:64]!r}.")
         try:
-            return await call(self._principal_of(context), params.arguments or {})
+            return await handler(self._principal_of(context), params.arguments or {})
         except RefdeskError as error:
-            calls.failed(error)
+            audit.record_failure(error)
             if not isinstance(error, InvalidRequestError | NotFoundError):
                 log.warning("The tool %s failed: %s", params.name, error)
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
 
     async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        arguments = _arguments(surface.SearchArguments, given)
+        arguments = _arguments(tools.SearchArguments, given)
         self._check_offered(arguments)
         request = SearchRequest(
             query=arguments.query,
@@ -125,51 +125,51 @@ class App:
             filter=arguments.filter,
             context=bool(arguments.context),
         )
-        desk = await self._opening.desk()
+        desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, request, trace=bool(arguments.explain))
-        calls.current().stages = answer.stages
+        audit.current_call().stages = answer.stages
         server = self._settings.server
 
-        def result(max_chars: int) -> types.CallToolResult:
+        def render(max_chars: int) -> types.CallToolResult:
             vectors, urls = server.include_vectors, server.openai_compat
             room = max_chars - NO_ROOM_CHARS if answer.trace else max_chars
             reply = search_reply(answer, room, vectors=vectors, urls=urls)
             return _result(with_trace(reply, answer, max_chars) if answer.trace else reply)
 
-        return within_bytes(result, arguments.max_chars or server.max_chars)
+        return _within_bytes(render, arguments.max_chars or server.max_chars)
 
-    def _check_offered(self, arguments: surface.SearchArguments) -> None:
+    def _check_offered(self, arguments: tools.SearchArguments) -> None:
         if arguments.explain and not self._settings.server.explain:
-            raise InvalidRequestError("The operator doesn't offer explain here; leave it out.")
+            raise InvalidRequestError("The operator has not enabled explain; leave it out.")
         name, offered = arguments.profile, self._settings.server.profiles
         if name is not None and name not in offered:
             raise InvalidRequestError(
                 f"profile must be one of {', '.join(offered)}."
                 if offered
-                else "There is no profile to choose from."
+                else "The operator offers no profiles; leave profile out."
             )
 
     async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        arguments = _arguments(surface.GetSourceArguments, given)
-        most = arguments.max_chars or self._settings.server.max_chars
-        desk = await self._opening.desk()
+        arguments = _arguments(tools.GetSourceArguments, given)
+        max_chars = arguments.max_chars or self._settings.server.max_chars
+        desk = await self._lazy_desk.desk()
         start, around = arguments.start, arguments.around
-        extract = await opened(desk, principal, arguments.id, most, start=start, around=around)
-        return within_bytes(lambda max_chars: _result(source_reply(extract, max_chars)), most)
+        extract = await opened(desk, principal, arguments.id, max_chars, start=start, around=around)
+        return _within_bytes(lambda fitting: _result(source_reply(extract, fitting)), max_chars)
 
     async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        id_ = _arguments(surface.FetchArguments, given).id
-        extract = await opened(await self._opening.desk(), principal, id_, MAX_REPLY_CHARS)
-        return within_bytes(lambda max_chars: _result(fetch_reply(extract, id_, max_chars)), MAX_REPLY_CHARS)
+        id_ = _arguments(tools.FetchArguments, given).id
+        extract = await opened(await self._lazy_desk.desk(), principal, id_, MAX_REPLY_CHARS)
+        return _within_bytes(lambda fitting: _result(fetch_reply(extract, id_, fitting)), MAX_REPLY_CHARS)
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """resources/list: the readable sources, in pages ordered by collection and id."""
+        """resources/list: the readable sources, ordered by collection and id, in pages."""
         after = resources.read_cursor(params.cursor if params else None)
-        desk = await self._opening.desk()
-        page = await desk.sources(self._principal_of(context), after=after, limit=PAGE)
-        full = len(page) == PAGE
+        desk = await self._lazy_desk.desk()
+        page = await desk.sources(self._principal_of(context), after=after, limit=PAGE_SIZE)
+        full = len(page) == PAGE_SIZE
         return types.ListResourcesResult(
             resources=[resources.resource(source) for source in page],
             next_cursor=resources.cursor(page[-1]) if full else None,
@@ -184,43 +184,45 @@ class App:
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """resources/read: a source's text, or a chunk's."""
+        """resources/read: the text of a source or a chunk."""
         id_ = parse_id(params.uri)
         is_chunk = "/" in id_
-        desk = await self._opening.desk()
+        desk = await self._lazy_desk.desk()
         extract = await desk.extract(
             self._principal_of(context), id_, max_chars=MAX_RESOURCE_CHARS, around=0 if is_chunk else None
         )
-        if params.uri != resource_uri(extract.source.collection, id_):
+        if params.uri != resource_uri(
+            extract.source.collection, id_
+        ):  # the id is right, the collection is not
             raise NotFoundError(NOT_FOUND)
-        return within_bytes(
-            lambda max_chars: resources.contents(params.uri, extract, max_chars), MAX_RESOURCE_CHARS
+        return _within_bytes(
+            lambda fitting: resources.contents(params.uri, extract, fitting), MAX_RESOURCE_CHARS
         )
 
     async def list_prompts(self, _context: Context, _params: object) -> types.ListPromptsResult:
         """prompts/list."""
-        return types.ListPromptsResult(prompts=[surface.PROMPT])
+        return types.ListPromptsResult(prompts=[tools.PROMPT])
 
     async def get_prompt(
         self, _context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         """prompts/get."""
-        if params.name != surface.PROMPT.name:
+        if params.name != tools.PROMPT.name:
             raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:64]!r}.")
         question = (params.arguments or {}).get("question", "").strip()
         if not question:
-            raise InvalidRequestError("The prompt answer needs the argument question.")
-        content = types.TextContent(text=surface.ANSWER_PROMPT.format(question=question))
+            raise InvalidRequestError("The prompt 'answer' needs the argument question.")
+        content = types.TextContent(text=tools.ANSWER_PROMPT.format(question=question))
         message = types.PromptMessage(role="user", content=content)
-        return types.GetPromptResult(description=surface.PROMPT.description, messages=[message])
+        return types.GetPromptResult(description=tools.PROMPT.description, messages=[message])
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        """completion/complete: names of readable collections, nothing else."""
+        """completion/complete: names of readable collections, for the resource templates."""
         values: list[str] = []
         ref = params.ref
         ours = isinstance(ref, types.ResourceTemplateReference) and ref.uri in resources.URI_TEMPLATES
         if ours and params.argument.name == "collection":
-            desk = await self._opening.desk()
+            desk = await self._lazy_desk.desk()
             readable = await desk.collections(self._principal_of(context))
             values = [one.name for one in readable if one.name.startswith(params.argument.value)]
         shown = values[:MAX_COMPLETIONS]
@@ -230,11 +232,11 @@ class App:
 
 
 def _no_headers(_tool: str) -> None:
-    """No argument of ours is repeated in a header; left to itself, the SDK lists the tools at every call."""
+    """No argument is mirrored in a header. To find that out, the SDK would list the tools at each call."""
 
 
 def _result(reply: Reply) -> types.CallToolResult:
-    """A reply in both forms: some hosts show the model only the one, some only the other."""
+    """A reply as text and as structured content: some hosts show the model only one of them."""
     return types.CallToolResult(
         content=[types.TextContent(text=reply.compact())],
         structured_content=reply.model_dump(exclude_none=True),
@@ -245,4 +247,18 @@ def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise surface.argument_error(error, model) from None
+        raise tools.argument_error(error, model) from None
+
+
+def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:
+    """What `render` makes of `max_chars`, or of fewer until it fits into `MAX_REPLY_BYTES`."""
+    result = render(max_chars)
+    while max_chars * MAX_BYTES_PER_CHARACTER > MAX_REPLY_BYTES and (size := _size(result)) > MAX_REPLY_BYTES:
+        max_chars = max_chars * MAX_REPLY_BYTES // size
+        result = render(max_chars)
+    return result
+
+
+def _size(result: Result) -> int:
+    """An upper bound for every transport: JSON with blanks, escaped to ASCII."""
+    return len(json.dumps(result.model_dump(mode="json", by_alias=True, exclude_none=True)))

@@ -1,4 +1,4 @@
-"""What every request passes: the one place where errors become the protocol's, and a slot with a deadline."""
+"""What surrounds every request: the one place where errors become protocol errors; its slot and deadline."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from rag.config.settings import LimitSettings
     from rag.corpus import Principal
     from server.admission import Admission
-    from server.lazy_desk import OpeningDesk
+    from server.lazy_desk import LazyDesk
 
 log = logging.getLogger(__name__)
 
-BUSY = -32000  # JSON-RPC leaves these numbers to servers
-FREE = frozenset({"initialize", "ping", "server/discover"})
-"""What costs nothing and must be answered to a host however busy the desk is."""
+BUSY = -32000  # JSON-RPC reserves -32000 to -32099 for servers
+UNLIMITED = frozenset({"initialize", "ping", "server/discover"})
+"""Methods that cost nothing and must be answered however busy the server is."""
 
 
-class Worded:
-    """Middleware: no exception leaves but as an error in our own words."""
+class ErrorBoundary:
+    """Middleware that turns every exception into a protocol error with a safe message."""
 
-    def __init__(self, opening: OpeningDesk, limits: LimitSettings) -> None:
-        self._opening = opening
+    def __init__(self, lazy_desk: LazyDesk, limits: LimitSettings) -> None:
+        self._lazy_desk = lazy_desk
         self._seconds = limits.request_seconds
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run the rest of the chain."""
+        """Run the rest of the chain and translate what it raises."""
         try:
             return await call_next(ctx)
         except NotFoundError as error:
@@ -54,19 +54,25 @@ class Worded:
             raise MCPError(types.INTERNAL_ERROR, str(error)) from None
         except TimeoutError:
             log.warning("%s took over %g s", ctx.method, self._seconds)
-            message = f"The request took over {self._seconds:g} s and was ended. Ask for less at once."
+            message = f"The request was cancelled after {self._seconds:g} s. Ask for less at once."
             raise MCPError(types.INTERNAL_ERROR, message) from None
-        except (MCPError, ValidationError):  # the SDK words these itself, without the values
+        except (MCPError, ValidationError):  # the SDK words these itself, without the caller's values
             raise
         except Exception:
             log.exception("%s crashed", ctx.method)
             raise MCPError(types.INTERNAL_ERROR, "Internal server error") from None
         finally:
-            self._opening.answered.set()
+            self._lazy_desk.first_reply.set()
 
 
-class Guard:
-    """Middleware: no request without a slot and an end."""
+class RequestLimits:
+    """Middleware that waits for a slot and cancels a request after `request_seconds`, waiting included.
+
+    Clients cancel in two ways. On a connection that lasts (stdio, HTTP+SSE) they send
+    `notifications/cancelled`, and the SDK cancels the handler. Over streamable HTTP each request stands
+    alone, in both protocol eras: closing its connection cancels it (`CancelOnDisconnect`). Either way the
+    cancellation unwinds through `Admission.slot`, which releases the slot.
+    """
 
     def __init__(
         self, admission: Admission, limits: LimitSettings, principal_of: Callable[[Any], Principal]
@@ -76,14 +82,14 @@ class Guard:
         self._principal_of = principal_of
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run the rest of the chain."""
+        """Run the rest of the chain in a slot and before the deadline."""
         with anyio.fail_after(self._seconds):
             async with self._slot(ctx):
                 return await call_next(ctx)
 
     @asynccontextmanager
     async def _slot(self, ctx: ServerRequestContext[Any, Any]) -> AsyncIterator[None]:
-        if ctx.method in FREE or ctx.method.startswith("notifications/"):
+        if ctx.method in UNLIMITED or ctx.method.startswith("notifications/"):
             yield
             return
         async with self._admission.slot(self._principal_of(ctx)):

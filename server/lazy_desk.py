@@ -1,7 +1,6 @@
-"""The desk, opened in the background: importing the engine and the model takes a second.
+"""The desk, opened in the background: importing the engine and the model takes about a second.
 
-A host that waits that long for its first answer drops the server, so the desk is opened only
-when the first message has been answered.
+Hosts drop a server that is that slow with its first answer, so the desk opens only after the first reply.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.search.desk import Desk
 
-REPLY_FIRST_SECONDS = 0.02  # lets the first answer leave before the imports hold the interpreter
+REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock
 
 log = logging.getLogger(__name__)
 _importing = threading.Lock()
 
 
-class OpeningDesk:
-    """A desk that opens once, when told to or when first asked for."""
+class LazyDesk:
+    """A desk that opens once, in the background after `first_reply` or when a request needs it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = anyio.Lock()
         self._open = AsyncExitStack()
         self._desk: Desk | None = None
-        self.answered = anyio.Event()
+        self.first_reply = anyio.Event()
 
     async def warm_up(self) -> None:
-        """Open the desk as soon as the first message has been answered; if that fails, a call tries again."""
-        await self.answered.wait()
+        """Open the desk once the first message has been answered. If that fails, the next request retries."""
+        await self.first_reply.wait()
         await anyio.sleep(REPLY_FIRST_SECONDS)
         try:
             await self.desk()
         except RefdeskError as error:
-            log.warning("The desk can't be opened: %s", error)
+            log.warning("Cannot open the desk: %s", error)
         except Exception:
             log.exception("opening the desk crashed")
 
@@ -56,36 +55,36 @@ class OpeningDesk:
 
     @property
     def alarms(self) -> int:
-        """The open desk's alarms."""
+        """The number of gate alarms; 0 while the desk is closed."""
         return self._desk.alarms if self._desk else 0
 
     async def close(self) -> None:
-        """Let go of what the desk holds; where the process ends with it, its end does that."""
+        """Close the desk. Only needed if the process outlives it."""
         await self._open.aclose()
 
     async def desk(self) -> Desk:
-        """The opened desk.
+        """The desk, opened if it is not open yet.
 
         Raises:
-            RefdeskError: it can't be opened; asking again tries again.
+            RefdeskError: it can't be opened; the next call tries again.
         """
         async with self._lock:
             if self._desk is None:
                 await to_thread.run_sync(_import_desk, abandon_on_cancel=True)
-                from rag.search.desk import Desk  # noqa: PLC0415 not before the first answer
+                from rag.search.desk import Desk  # noqa: PLC0415 not before the first reply
 
                 desk = Desk.open(self._settings, os.environ)
                 self._desk = await self._open.enter_async_context(desk)
-                _give_back_memory()
+                _return_memory()
             return self._desk
 
 
 def _import_desk() -> None:
-    with _importing:  # two threads importing the engine can deadlock
-        import rag.search.desk  # noqa: F401, PLC0415 not before the first answer
+    with _importing:  # two threads that import the engine can deadlock
+        import rag.search.desk  # noqa: F401, PLC0415 not before the first reply
 
 
-def _give_back_memory() -> None:
-    """Return to the system what only the opening needed: some 10 MB, which glibc would keep."""
-    with suppress(AttributeError, OSError):  # other C libraries have no such function
+def _return_memory() -> None:
+    """Return to the system what only opening needed: about 10 MB that glibc would keep."""
+    with suppress(AttributeError, OSError):  # other C libraries have no malloc_trim
         ctypes.CDLL(None).malloc_trim(0)

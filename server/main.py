@@ -1,4 +1,4 @@
-"""`refdesk`: flags, settings, logging, desk, transport."""
+"""`refdesk`: read flags and settings, set up the log, and serve over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -21,103 +21,101 @@ from rag.hidden import for_people
 from server import stdio
 from server.admission import Admission
 from server.app import create_server
-from server.http.identity import bearer_principal
-from server.lazy_desk import OpeningDesk
-from server.telemetry import logs
-from server.telemetry import spans as tracing
+from server.lazy_desk import LazyDesk
+from server.telemetry import logs, spans
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from rag.config.settings import Settings
 
-MISUSE = 2
+EXIT_USAGE = 2
 
 log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Serve MCP over stdio, or with --http over HTTP."""
+    """Serve MCP over stdio, or over HTTP with --http."""
     flags = _flags().parse_args()
     given = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
     try:
         settings = load_settings(flags.config, os.environ, given | asker)
         if flags.http and settings.http.authentication:
-            _check_unnamed(asker)
+            _check_no_asker(asker)
         if settings.server.traces:
-            tracing.export_spans()
+            spans.export_spans()
         serve = _remote(settings) if flags.http else _local(settings)
     except ConfigurationError as error:
         print(for_people(str(error)), file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
-        sys.exit(MISUSE)
+        sys.exit(EXIT_USAGE)
     logs.set_up(settings.server.log_level, audit=flags.http)
-    for told in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
-        log.warning(told)
+    for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
+        log.warning(warning)
     anyio.run(serve)
 
 
-def _check_unnamed(asker: Mapping[str, object]) -> None:
-    """Refuse flags that would do nothing.
+def _check_no_asker(asker: Mapping[str, object]) -> None:
+    """Reject flags that would have no effect.
 
     Raises:
-        ConfigurationError: they say who asks.
+        ConfigurationError: one of --tenant, --user and --group is given.
     """
-    if any(one is not None for one in asker.values()):
+    if any(value is not None for value in asker.values()):
         raise ConfigurationError(
-            "--tenant, --user and --group say who asks where nobody is asked for credentials. Over HTTP the "
-            "key or token of each request says it: leave them out."
+            "--tenant, --user and --group have no effect here: http.authentication is set, so the key or "
+            "token of each request says who is asking. Leave them out."
         )
 
 
 def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
     """One host over standard input and output."""
     principal = local_principal(settings)
-    opening = OpeningDesk(settings)
-    admission = Admission(settings.limits, patience=True)
-    server = create_server(opening, settings, admission, lambda _context: principal)
-    return partial(stdio.serve, server, opening, admission)
+    lazy_desk = LazyDesk(settings)
+    admission = Admission(settings.limits, wait_forever=True)
+    server = create_server(lazy_desk, settings, admission, lambda _context: principal)
+    return partial(stdio.serve, server, lazy_desk, admission)
 
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     """Any number of clients over HTTP."""
-    from server.http import (  # noqa: PLC0415 a local server starts without
-        addresses,
-        credentials,
-        refusals,
-    )
+    from server.http import addresses, auth, identity, refusals  # noqa: PLC0415 a local server starts faster without
     from server.http import app as http  # noqa: PLC0415 the same
-    from server.telemetry import metrics  # noqa: PLC0415 a local server starts without
+    from server.telemetry import metrics  # noqa: PLC0415 the same
 
     addresses.check_exposure(settings.http, settings.oauth)
-    opening = OpeningDesk(settings)
-    backend = credentials.backend_of(settings, credentials.groups_matter_by(settings, opening))
+    lazy_desk = LazyDesk(settings)
+    backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
     listener = addresses.listen(settings.http)
     admission = Admission(settings.limits)
-    measured = metrics.Metrics(admission, opening)
+    measurements = metrics.Metrics(admission, lazy_desk)
     if settings.http.metrics_port:
-        measured.listen(settings.http.metrics_port)
-    server = create_server(opening, settings, admission, bearer_principal, measured.measure)
-    refused = refusals.Refusals(measured.refused)
-    app = http.http_app(server, opening, settings, backend, admission, refused)
-    return partial(http.serve, app, listener, settings, admission, refused)
+        measurements.listen(settings.http.metrics_port)
+    server = create_server(lazy_desk, settings, admission, identity.bearer_principal, measurements.measure)
+    refusal_log = refusals.RefusalLog(measurements.count_refusal)
+    app = http.http_app(server, lazy_desk, settings, backend, admission, refusal_log)
+    return partial(http.serve, app, listener, settings, admission, refusal_log)
 
 
 def _flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="refdesk",
-        description="Serve ingested documents to an AI assistant over the Model Context Protocol (stdio). "
-        "Hosts start this program; documents come in with refdesk-admin ingest.",
+        description="Serve ingested documents to AI assistants over the Model Context Protocol (MCP). "
+        "MCP hosts start this program over stdio. Ingest documents with refdesk-admin ingest.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings file (or REFDESK_CONFIG)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder (or REFDESK_DATA)")
-    parser.add_argument("--tenant", metavar="NAME", help="whose documents (or tenant in [principal])")
-    parser.add_argument("--user", metavar="NAME", help="the user who asks, instead of [principal]")
     parser.add_argument(
-        "--group", metavar="NAME", action="append", default=[], help="a group of who asks; repeatable"
+        "--config", type=Path, metavar="FILE", help="configuration file (default: REFDESK_CONFIG)"
     )
-    parser.add_argument("--http", action="store_true", help="serve remote clients over HTTP (see [http])")
-    parser.add_argument("--host", metavar="HOST", help="with --http: the address to listen on")
-    parser.add_argument("--port", type=int, metavar="PORT", help="with --http: the port")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder (default: REFDESK_DATA)")
+    parser.add_argument(
+        "--tenant", metavar="NAME", help="tenant whose documents to serve (default: tenant in [principal])"
+    )
+    parser.add_argument("--user", metavar="NAME", help="user to serve as (default: user in [principal])")
+    parser.add_argument(
+        "--group", metavar="NAME", action="append", default=[], help="group of that user; repeatable"
+    )
+    parser.add_argument("--http", action="store_true", help="serve remote clients over HTTP; see [http]")
+    parser.add_argument("--host", metavar="HOST", help="address to listen on, with --http")
+    parser.add_argument("--port", type=int, metavar="PORT", help="port to listen on, with --http")
     parser.add_argument("--version", action="version", version=f"refdesk {version('refdesk')}")
     return parser

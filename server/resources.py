@@ -1,4 +1,4 @@
-"""Sources as protocol resources: how they are listed, paged and named."""
+"""Sources as protocol resources: how they are listed, paged and read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEMPLATES = [
         name="chunk",
         title="Passage",
         uri_template=CHUNK_TEMPLATE,
-        description="One passage of a document, as search finds it and one cites it.",
+        description="One passage of a document, as search finds and cites it.",
         mime_type="text/plain",
     ),
 ]
@@ -34,7 +34,7 @@ URI_TEMPLATES = frozenset(template.uri_template for template in TEMPLATES)
 
 
 def resource(source: Source) -> types.Resource:
-    """A source as resources/list names it."""
+    """A source as `resources/list` shows it."""
     return types.Resource(
         name=label(source.metadata.get("path", source.title)),
         title=label(source.title),
@@ -44,7 +44,7 @@ def resource(source: Source) -> types.Resource:
 
 
 def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceResult:
-    """As much of the window's text as `max_chars`; where it isn't to the letter or goes on, that is said."""
+    """The window's text, up to `max_chars`, with a note if it was altered or if there is more."""
     end = extract.start + min(max_chars, len(extract.text))
     text = disarmed(extract.text[:max_chars])
     if text != extract.text[:max_chars]:
@@ -56,15 +56,15 @@ def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceRe
 
 
 def cursor(last: Source) -> str:
-    """Where the page after `last` begins. Names nothing that the page didn't."""
+    """The cursor of the page after `last`. It holds only what the page has shown already."""
     return base64.urlsafe_b64encode(f"{last.collection}/{last.id}".encode()).decode()
 
 
 def read_cursor(value: str | None) -> tuple[str, str]:
-    """The (collection, source id) after which a page begins; ("", "") for the first.
+    """The (collection, source id) after which a page begins; ("", "") for the first page.
 
     Raises:
-        MCPError: it is no cursor of ours.
+        MCPError: it is not a cursor of ours.
     """
     if value is None:
         return "", ""

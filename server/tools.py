@@ -124,7 +124,7 @@ class FetchArguments(_Arguments):
     id: Annotated[str, Field(min_length=1, max_length=200, description="id of a search result.")]
 
 
-def tools(settings: Settings, tenant: str, collections: Sequence[Collection]) -> list[types.Tool]:
+def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection]) -> list[types.Tool]:
     """The result of `tools/list` for a member of the tenant who may read these collections.
 
     Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it, and

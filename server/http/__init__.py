@@ -1,1 +1,1 @@
-"""The HTTP transport: who may come in, and how they are identified."""
+"""The HTTP transport: connections, middleware, authentication, endpoints."""

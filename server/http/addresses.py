@@ -1,4 +1,4 @@
-"""How a server is reached: at which addresses, named by which hosts and origins, and by whom at all."""
+"""Addresses: where the server listens, the URLs and hosts it is reached by, and who could reach it."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
-    """Refuse what would let anybody in.
+    """Reject settings that would let anybody in.
 
     Raises:
-        ConfigurationError: it would; the message says what to set.
+        ConfigurationError: they would; the message says what to set.
     """
     if settings.host not in LOOPBACK and not settings.authentication:
         raise ConfigurationError(
-            f"http.host = {settings.host!r} is reachable from other machines, and http.authentication is "
-            'empty: anybody could ask. Set authentication = ["keys"], or host = "127.0.0.1".'
+            f"http.host = {settings.host!r} is reachable from other machines, but http.authentication is "
+            'empty: anybody could search. Set authentication = ["keys"], or host = "127.0.0.1".'
         )
-    named = [name for name in ("public_url", "allowed_hosts", "trusted_proxies") if getattr(settings, name)]
-    if named and not settings.authentication:
+    remote = [name for name in ("public_url", "allowed_hosts", "trusted_proxies") if getattr(settings, name)]
+    if remote and not settings.authentication:
         raise ConfigurationError(
-            f"http.{named[0]} says that others come in, and http.authentication is empty: anybody could ask. "
-            f'Set authentication = ["keys"], or leave {" and ".join(named)} out.'
+            f"http.{remote[0]} is for remote clients, but http.authentication is empty: anybody could "
+            f'search. Set authentication = ["keys"], or remove {" and ".join(remote)}.'
         )
     if "oauth" not in settings.authentication:
         return
     if not settings.public_url.startswith("https://"):
         raise ConfigurationError(
-            "OAuth needs http.public_url, the https address by which clients reach this server: tokens are "
-            "issued for it."
+            "OAuth needs http.public_url, the https:// address at which clients reach this server: tokens "
+            "are issued for it."
         )
     if not (oauth.issuer and oauth.jwks_url and oauth.tenants):
         raise ConfigurationError(
-            "OAuth needs oauth.issuer, oauth.jwks_url (where its keys are) and oauth.tenants (whose documents"
-            " each value of the tenant claim opens)."
+            "OAuth needs oauth.issuer, oauth.jwks_url (the URL of its signing keys) and oauth.tenants (the "
+            "tenant for each value of the tenant claim)."
         )
     for name, address in (("issuer", oauth.issuer), ("jwks_url", oauth.jwks_url)):
         if not _is_safe(address):
             raise ConfigurationError(
-                f"oauth.{name} = {address!r} must be an address with https://: whoever is on the way of "
-                "anything else can sign tokens. Only an issuer on this machine may do with http://127.0.0.1."
+                f"oauth.{name} = {address!r} must begin with https://: otherwise anybody on the network path "
+                "could sign tokens. Only an issuer on this machine may use http://127.0.0.1."
             )
 
 
 def _is_safe(address: str) -> bool:
-    """Whether nobody on the way can read or change what is fetched from an address."""
+    """Whether nobody on the network path can change what is fetched from an address."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -65,45 +65,45 @@ def _is_safe(address: str) -> bool:
 
 
 def listen(settings: HttpSettings) -> socket.socket:
-    """A socket at the server's address.
+    """A socket bound to the server's address.
 
     Raises:
-        ConfigurationError: the address is not this machine's, or taken.
+        ConfigurationError: the address is taken or not this machine's.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # By its protocol asyncio knows that what is written on its connections must not wait for more.
+    # asyncio sets TCP_NODELAY only on sockets whose protocol is named; without it small replies are delayed.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        if os.name == "posix":  # elsewhere it would let others listen, too
+        if os.name == "posix":  # on Windows it would let other programs bind the port, too
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
     except OSError as error:
         listener.close()
         raise ConfigurationError(
-            f"http.host = {settings.host!r}, http.port = {settings.port} can't be listened on: "
-            f"{error.strerror}. Set another (--host, --port)."
+            f"Cannot bind {settings.host}:{settings.port} (http.host, http.port): {error.strerror}. "
+            "Set another with --host or --port."
         ) from error
     return listener
 
 
 def base_url(settings: HttpSettings) -> str:
-    """Where clients reach the server: the public URL, or its own address."""
+    """The URL at which clients reach the server: the public one, or its own."""
     return settings.public_url or own_url(settings)
 
 
 def own_url(settings: HttpSettings) -> str:
-    """Where the server listens."""
+    """The URL at which the server listens."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{settings.port}"
 
 
 def resource_url(settings: HttpSettings) -> str:
-    """What tokens must be issued for."""
+    """The OAuth resource that tokens must be issued for."""
     return base_url(settings) + settings.path
 
 
 def transport_security(settings: HttpSettings) -> TransportSecuritySettings:
-    """The hosts and origins that requests may name, each in full with its port."""
+    """The hosts and origins that requests may name, with their ports."""
     port = settings.port
     own = (
         [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]

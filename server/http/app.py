@@ -1,8 +1,7 @@
-"""Serving remote assistants: streamable HTTP in both protocol eras, and HTTP+SSE for older ones.
+"""The HTTP application: streamable HTTP in both protocol eras, and HTTP+SSE for older clients.
 
-There are no sessions: who asks is found out for every request anew. Routes, from the outside in:
-admission of connections and bytes (`Room`, `Deadline`), who is no stranger, host and origin, credentials, a
-slot, the protocol.
+There are no sessions: every request is authenticated anew. `http_app` lists the middleware from the outside
+in; README.md in `server/` explains the order.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from rag.access.keys import SEARCH_SCOPE
-from rag.corpus import Principal
 from rag.errors import BusyError
-from server import FORCED
-from server.announcement import announce
+from server import EXIT_FORCED
 from server.http.addresses import resource_url, transport_security
-from server.http.connections import Patient, Room, places
-from server.http.identity import Caller
+from server.http.announcement import announce
+from server.http.client_address import AddressResolver
+from server.http.connections import ConnectionLimit, SlowClientProtocol, max_connections
+from server.http.failure_limit import FailureLimit
+from server.http.identity import scope_principal
 from server.http.middleware import (
     PROBES,
     ApiKeyHeader,
-    Attended,
-    Authorized,
-    Checked,
-    Deadline,
-    Followed,
+    BodyTimeout,
+    CancelOnDisconnect,
+    HostCheck,
+    JsonRpcCheck,
+    RequestTracking,
+    RequireScope,
 )
 from server.http.oauth import metadata_route
-from server.http.senders import Senders
-from server.http.strangers import Strangers
-from server.messages import Answerable
+from server.jsonrpc import MAX_MESSAGE_BYTES
 from server.telemetry.logs import note_refusal
 
 if TYPE_CHECKING:
@@ -63,67 +62,60 @@ if TYPE_CHECKING:
 
     from rag.config.settings import Settings
     from server.admission import Admission
-    from server.http.refusals import Refusals
-    from server.lazy_desk import OpeningDesk
+    from server.http.refusals import RefusalLog
+    from server.lazy_desk import LazyDesk
 
-MAX_BODY_BYTES = 1 << 20
 DRAIN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 15
-BACKLOG = 512  # connections that are let in at once: less than there is room for, so that each gets a hearing
-MAX_STREAMS, MAX_STREAMS_OF_USER = 100, 25  # of a tenant and of each of its users, over HTTP+SSE
+BACKLOG = 512  # below the connection limit: a burst must not displace connections before they can send
+MAX_STREAMS_PER_TENANT, MAX_STREAMS_PER_USER = 100, 25  # over HTTP+SSE
 SSE_PATH, MESSAGES_PATH = "/sse", "/messages/"
 
 
-class Endpoint:
-    """The one POST endpoint for both protocol eras, without sessions."""
+class McpEndpoint:
+    """The POST endpoint of streamable HTTP, for both protocol eras and without sessions."""
 
     def __init__(
         self, server: Server[Any], security: TransportSecuritySettings, admission: Admission
     ) -> None:
         self._manager = StreamableHTTPSessionManager(
             server,
-            json_response=True,  # there is nothing to tell before the answer
+            json_response=True,  # nothing to stream: each request has one reply and no progress
             stateless=True,
             security_settings=security,
-            max_request_body_size=MAX_BODY_BYTES,
+            max_request_body_size=MAX_MESSAGE_BYTES,
         )
-        self._attended = Attended(Answerable(self._manager.handle_request, MAX_BODY_BYTES))
+        self._app = CancelOnDisconnect(JsonRpcCheck(self._manager.handle_request))
         self._admission = admission
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """As long as requests are served."""
+        """Run the SDK's manager while requests are served."""
         async with self._manager.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+        """Serve a POST request, or reject it early: before its body is read."""
         if scope["method"] != "POST":
             await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
             return
         try:
-            self._admission.check(asker(scope))
+            self._admission.check(scope_principal(scope))
         except BusyError as error:
-            await busy(error)(scope, receive, send)
+            await _too_many(error)(scope, receive, send)
             return
-        await self._attended(scope, receive, send)
+        await self._app(scope, receive, send)
 
 
-def asker(scope: Scope) -> Principal:
-    """Whose request this is, as far as slots go."""
-    token = getattr(scope.get("user"), "access_token", None)
-    return token.principal if isinstance(token, Caller) else Principal("")
-
-
-def busy(error: BusyError, *, close: bool = False) -> Response:
-    """The answer to a request for which there is no room; with `close`, not even for its connection."""
+def _too_many(error: BusyError, *, close: bool = False) -> Response:
+    """The 429 for a rejected request; with `close`, its connection is closed, too."""
     note_refusal(str(error))
     headers = {"Retry-After": str(error.retry_seconds)} | ({"Connection": "close"} if close else {})
     return JSONResponse({"error": "busy", "error_description": str(error)}, status_code=429, headers=headers)
 
 
-class Sse:
-    """The stream of HTTP+SSE. Requests come by POST, each with its own credentials."""
+class SseEndpoint:
+    """The event stream of HTTP+SSE. Requests arrive by POST, each with its own credentials."""
 
     def __init__(self, server: Server[Any], transport: SseServerTransport, admission: Admission) -> None:
         self._server = server
@@ -132,130 +124,137 @@ class Sse:
         self._open: Counter[tuple[str, ...]] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a connection until its client, or this process, leaves; each has only so many."""
-        who = asker(scope)
-        limits = {(who.tenant,): MAX_STREAMS, (who.tenant, who.user or ""): MAX_STREAMS_OF_USER}
-        for one, most in limits.items():
-            if self._open[one] >= most:
-                await busy(BusyError(f"{most} streams are open already."), close=True)(scope, receive, send)
+        """Serve a stream until its client disconnects or this process shuts down."""
+        principal = scope_principal(scope)
+        limits = {
+            (principal.tenant,): MAX_STREAMS_PER_TENANT,
+            (principal.tenant, principal.user or ""): MAX_STREAMS_PER_USER,
+        }
+        for owner, limit in limits.items():
+            if self._open[owner] >= limit:
+                error = BusyError(f"{limit} streams are open already. Close one and try again.")
+                await _too_many(error, close=True)(scope, receive, send)
                 return
         self._open.update(limits.keys())
         try:
             await self._serve(scope, receive, send)
         finally:
             self._open.subtract(limits.keys())
-            self._open = +self._open  # forgets who has none
+            self._open = +self._open  # drops zero counts
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._leave, tasks.cancel_scope)
+            tasks.start_soon(self._end_at_shutdown, tasks.cancel_scope)
             async with self._transport.connect_sse(scope, receive, send) as (read, write):
                 await self._server.run(read, write, self._server.create_initialization_options())
             tasks.cancel_scope.cancel()
-        with suppress(RuntimeError):  # it was complete
+        with suppress(RuntimeError):  # the reply was complete already
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _leave(self, connection: anyio.CancelScope) -> None:
-        """End a stream that has no end when the process leaves, and what runs is answered."""
+    async def _end_at_shutdown(self, stream: anyio.CancelScope) -> None:
+        """End the stream once every request is answered; uvicorn would wait for it until its own deadline."""
         await self._admission.drained()
-        connection.cancel()
+        stream.cancel()
 
 
 def http_app(
     server: Server[Any],
-    opening: OpeningDesk,
+    lazy_desk: LazyDesk,
     settings: Settings,
     backend: AuthenticationBackend,
     admission: Admission,
-    refusals: Refusals,
+    refusal_log: RefusalLog,
 ) -> Starlette:
-    """The routes, and what a request passes before it comes to one."""
+    """The routes, and the middleware that every request passes first."""
     http, security = settings.http, transport_security(settings.http)
-    endpoint = Endpoint(server, security, admission)
+    endpoint = McpEndpoint(server, security, admission)
     resource = AnyHttpUrl(resource_url(http))
     metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
 
-    def guarded(app: ASGIApp) -> ASGIApp:
-        return Authorized(app, SEARCH_SCOPE, metadata)
+    def authorized(app: ASGIApp) -> ASGIApp:
+        return RequireScope(app, SEARCH_SCOPE, metadata)
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")
 
     async def readyz(_request: Request) -> Response:
-        return PlainTextResponse("ready") if opening.ready else PlainTextResponse("not ready", 503)
+        return PlainTextResponse("ready") if lazy_desk.ready else PlainTextResponse("not ready", 503)
 
     routes: list[BaseRoute] = [
-        Route(http.path, guarded(endpoint)),
+        Route(http.path, authorized(endpoint)),
         *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
     ]
     if metadata:
         routes.append(metadata_route(resource_url(http), http.path, settings.oauth.issuer))
     if http.sse:
-        transport = SseServerTransport(MESSAGES_PATH, security, MAX_BODY_BYTES)
-        routes.append(Route(SSE_PATH, guarded(Sse(server, transport, admission)), methods=["GET"]))
-        messages = Answerable(transport.handle_post_message, MAX_BODY_BYTES)
-        routes.append(Mount(MESSAGES_PATH, guarded(messages)))
+        transport = SseServerTransport(MESSAGES_PATH, security, MAX_MESSAGE_BYTES)
+        routes.append(Route(SSE_PATH, authorized(SseEndpoint(server, transport, admission)), methods=["GET"]))
+        messages = JsonRpcCheck(transport.handle_post_message)
+        routes.append(Mount(MESSAGES_PATH, authorized(messages)))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with endpoint.running(), anyio.create_task_group() as tasks:
-            opening.answered.set()
-            tasks.start_soon(opening.warm_up)
-            tasks.start_soon(refusals.summed_up)
+            lazy_desk.first_reply.set()  # nobody waits for the first reply here: open the desk at once
+            tasks.start_soon(lazy_desk.warm_up)
+            tasks.start_soon(refusal_log.flush_every_second)
             yield
             tasks.cancel_scope.cancel()
-        await opening.close()
+        await lazy_desk.close()
 
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[
-            Middleware(Followed, Senders(http.trusted_proxies), refusals),
+        middleware=[  # from the outside in
+            Middleware(RequestTracking, AddressResolver(http.trusted_proxies), refusal_log),
             Middleware(ApiKeyHeader),
-            Middleware(Strangers, settings.limits.failures_per_minute),
-            Middleware(Checked, security),
-            Middleware(Deadline, settings.limits.receive_seconds),
+            Middleware(FailureLimit, settings.limits.failures_per_minute),
+            Middleware(HostCheck, security),
+            Middleware(BodyTimeout, settings.limits.receive_seconds),
             Middleware(AuthenticationMiddleware, backend=backend, on_error=_unavailable),
             Middleware(AuthContextMiddleware),
         ],
     )
-    app.router.redirect_slashes = False  # to http:// behind a proxy; and tokens are for one address
+    app.router.redirect_slashes = False  # behind a proxy it would redirect to http://
     return app
 
 
 class HttpServer(uvicorn.Server):
-    """Leaves in order at the first signal, with exit code 0, and at once at the second."""
+    """Shuts down gracefully at the first signal, with exit code 0, and at once at the second."""
 
     def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
         super().__init__(config)
         self._admission = admission
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 uvicorn's signature
-        """Stop accepting and finish what runs; streams without an end are ended."""
+        """Stop accepting connections and let requests finish; open event streams end once none is left."""
         if self.should_exit:
-            os._exit(FORCED)
+            os._exit(EXIT_FORCED)
         self.should_exit = True
-        self._admission.leaving.set()
+        self._admission.shutting_down.set()
 
 
 async def serve(
-    app: Starlette, listener: socket, settings: Settings, admission: Admission, refusals: Refusals
+    app: Starlette, listener: socket, settings: Settings, admission: Admission, refusal_log: RefusalLog
 ) -> None:
-    """Serve until a signal comes; what runs then has ten seconds."""
+    """Serve until a signal arrives; running requests then have ten seconds to finish."""
     announce(settings)
-    # It logs each refusal with what the client wrote; ours are summed up.
+    # The SDK logs each refused host with what the client wrote; `RefusalLog` sums refusals up.
     logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)
     limits = settings.limits
-    room = Room(places(), limits.connections_per_address, Senders(settings.http.trusted_proxies), refusals)
-    # It cuts streams off within half a second of a signal.
+    resolver = AddressResolver(settings.http.trusted_proxies)
+    connections = ConnectionLimit(max_connections(), limits.connections_per_address, resolver, refusal_log)
+    # By default sse-starlette cuts streams off within half a second of a signal, replies and all.
     AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # theirs
     config = uvicorn.Config(
         app,
-        http=type("Protocol", (Patient,), {"seconds": limits.receive_seconds, "room": room}),
+        http=type(
+            "Protocol", (SlowClientProtocol,), {"seconds": limits.receive_seconds, "limit": connections}
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="error",  # whoever sends garbage could else fill the log
+        log_level="error",  # otherwise anybody could fill the log with invalid requests
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -267,6 +266,7 @@ async def serve(
 
 
 def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Response:
+    """The 503 for a request whose credentials can't be verified just now."""
     note_refusal(str(error))
     body = {"error": "temporarily_unavailable", "error_description": str(error)}
     return JSONResponse(body, status_code=503, headers={"Retry-After": "30"})

@@ -1,7 +1,7 @@
-"""Connections, before there is a request: how many there may be, from where, and how long they may dawdle.
+"""Limits on connections, before there is a request: how many, from where, and how slow.
 
-When there is no more room, whoever has waited longest without asking anything makes place, so that
-connections that only stay open keep nobody out.
+When the limit is reached, the connection that has been idle longest is closed in favour of the new one, so
+that clients that only hold connections open keep nobody out.
 """
 
 from __future__ import annotations
@@ -15,179 +15,191 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 if TYPE_CHECKING:
     import asyncio
 
-    from server.http.refusals import Refusals
-    from server.http.senders import Sender, Senders
+    from server.http.client_address import AddressResolver, ClientAddress
+    from server.http.refusals import RefusalLog
 
 MAX_CONNECTIONS = 1000
-OWN_FILES = 400  # that the engine and the rest of the process may have open
-LATE, TOO_MANY, FULL = 408, 429, 503
-RAW = (
+OTHER_FILES = 400  # that the engine and the rest of the process may have open
+BAD_REQUEST, TIMEOUT, TOO_MANY, FULL = 400, 408, 429, 503
+RAW_RESPONSE = (
     "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n"
     "Cache-Control: no-store\r\nConnection: close\r\n\r\n{reason}"
 )
-REASONS = {400: "Bad Request", TOO_MANY: "Too Many Requests", FULL: "Service Unavailable"}
+REASONS = {BAD_REQUEST: "Bad Request", TOO_MANY: "Too Many Requests", FULL: "Service Unavailable"}
 
 
-def places() -> int:
-    """How many connections there is room for: a thousand, if this process may open enough files."""
+def max_connections() -> int:
+    """The number of connections to allow: a thousand, or fewer if the process may not open enough files."""
     if sys.platform == "win32":
         return MAX_CONNECTIONS
-    import resource  # noqa: PLC0415 there is none on Windows
+    import resource  # noqa: PLC0415 not on Windows
 
-    wanted = MAX_CONNECTIONS + OWN_FILES
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY or files >= wanted:
+    wanted = MAX_CONNECTIONS + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
         return MAX_CONNECTIONS
-    files = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
-    return min(MAX_CONNECTIONS, max(files - OWN_FILES, files // 2))
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(MAX_CONNECTIONS, max(soft - OTHER_FILES, soft // 2))
 
 
-class Room:
-    """Who is connected: altogether, and from each address that is not shared, only so many."""
+class ConnectionLimit:
+    """At most `limit` connections, and at most `limit_per_client` from each address that is not shared."""
 
-    def __init__(self, most: int, most_of_one: int, senders: Senders, refusals: Refusals) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
-        self._senders = senders
-        self._refusals = refusals
-        self._connected: dict[Patient, Sender] = {}
-        self._of_one: Counter[str] = Counter()
-        self._waiting: dict[Patient, None] = {}  # longest first
-        self._waiting_of: dict[str, dict[Patient, None]] = {}
+    def __init__(
+        self, limit: int, limit_per_client: int, resolver: AddressResolver, refusal_log: RefusalLog
+    ) -> None:
+        self._limit = limit
+        self._limit_per_client = limit_per_client
+        self._resolver = resolver
+        self._refusal_log = refusal_log
+        self._open: dict[SlowClientProtocol, ClientAddress] = {}
+        self._open_by_client: Counter[str] = Counter()
+        self._idle: dict[SlowClientProtocol, None] = {}  # idle longest first
+        self._idle_by_client: dict[str, dict[SlowClientProtocol, None]] = {}
 
-    def enter(self, one: Patient) -> int:
-        """Let somebody in, if need be in place of another; otherwise the status that says why not."""
-        client, server = one.client or ("", 0), one.server or ("", 0)
-        sender = self._senders.of_connection(client[0], server[0])
-        alone = not sender.shared and self._of_one[sender.block] >= self._most_of_one
-        if alone and not self._make_place(self._waiting_of.get(sender.block, {})):
-            return self._refuse(TOO_MANY, sender)
-        if len(self._connected) >= self._most and not self._make_place(self._waiting):
-            return self._refuse(FULL, sender)
-        self._connected[one] = sender
-        self._of_one[sender.block] += 1
-        self.waits(one)
+    def add(self, connection: SlowClientProtocol) -> int:
+        """Admit a connection, closing an idle one if need be. 0, or the status with which it is refused.
+
+        At its own limit a client displaces only its own idle connections, never somebody else's.
+        """
+        peer, own = connection.client or ("", 0), connection.server or ("", 0)
+        client = self._resolver.of_connection(peer[0], own[0])
+        at_limit = not client.shared and self._open_by_client[client.block] >= self._limit_per_client
+        if at_limit and not self._close_idle(self._idle_by_client.get(client.block, {})):
+            return self._refuse(TOO_MANY, client)
+        if len(self._open) >= self._limit and not self._close_idle(self._idle):
+            return self._refuse(FULL, client)
+        self._open[connection] = client
+        self._open_by_client[client.block] += 1
+        self.mark_idle(connection)
         return 0
 
-    def leave(self, one: Patient) -> None:
-        """Nobody is there any more."""
-        self.asks(one)
-        sender = self._connected.pop(one, None)
-        if sender:
-            self._of_one[sender.block] -= 1
-            if not self._of_one[sender.block]:
-                del self._of_one[sender.block]
+    def remove(self, connection: SlowClientProtocol) -> None:
+        """Forget a connection that is closed."""
+        self.mark_busy(connection)
+        client = self._open.pop(connection, None)
+        if client:
+            self._open_by_client[client.block] -= 1
+            if not self._open_by_client[client.block]:
+                del self._open_by_client[client.block]
 
-    def waits(self, one: Patient) -> None:
-        """Somebody has asked nothing, or has been answered."""
-        if one in self._connected and one not in self._waiting:
-            self._waiting[one] = None
-            self._waiting_of.setdefault(self._connected[one].block, {})[one] = None
+    def mark_idle(self, connection: SlowClientProtocol) -> None:
+        """The connection has sent no complete request, or its request is answered: it may be displaced."""
+        if connection in self._open and connection not in self._idle:
+            self._idle[connection] = None
+            self._idle_by_client.setdefault(self._open[connection].block, {})[connection] = None
 
-    def asks(self, one: Patient) -> None:
-        """Somebody's request is being answered."""
-        if one in self._waiting:
-            del self._waiting[one]
-            block = self._connected[one].block
-            del self._waiting_of[block][one]
-            if not self._waiting_of[block]:
-                del self._waiting_of[block]
+    def mark_busy(self, connection: SlowClientProtocol) -> None:
+        """A request of the connection is being answered: it must not be displaced."""
+        if connection in self._idle:
+            del self._idle[connection]
+            block = self._open[connection].block
+            del self._idle_by_client[block][connection]
+            if not self._idle_by_client[block]:
+                del self._idle_by_client[block]
 
-    def note(self, one: Patient, status: int) -> None:
-        """Tell of a connection that came to no request."""
-        sender = self._connected.get(one)
-        if sender:
-            self._refusals.note(status, sender.address, {})
+    def record(self, connection: SlowClientProtocol, status: int) -> None:
+        """Have the audit count a connection that ended before it became a request."""
+        client = self._open.get(connection)
+        if client:
+            self._refusal_log.record(status, client.address, {})
 
-    def _make_place(self, waiting: dict[Patient, None]) -> bool:
-        longest = next(iter(waiting), None)
+    def _close_idle(self, idle: dict[SlowClientProtocol, None]) -> bool:
+        longest = next(iter(idle), None)
         if longest is None:
             return False
-        self.note(longest, LATE)
-        self.leave(longest)
+        self.record(longest, TIMEOUT)
+        self.remove(longest)
         longest.transport.close()
         return True
 
-    def _refuse(self, status: int, sender: Sender) -> int:
-        self._refusals.note(status, sender.address, {})
+    def _refuse(self, status: int, client: ClientAddress) -> int:
+        self._refusal_log.record(status, client.address, {})
         return status
 
 
-class Patient(H11Protocol):
-    """A connection is closed whose request line and headers don't come in time, or whose answer waits."""
+class SlowClientProtocol(H11Protocol):
+    """Closes connections that send headers too slowly or stop reading (slowloris, slow read).
+
+    uvicorn has no timeout for either. The header timer runs from the connection, or on a kept-alive one
+    from the first byte, until the headers are complete; more bytes don't restart it. Then `BodyTimeout` takes
+    over.
+    """
 
     seconds: float
-    room: Room
-    _late: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
+    limit: ConnectionLimit
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Wait for the first request, if there is room."""
+        """Admit or refuse the connection, and wait for its first request."""
         super().connection_made(transport)
-        refused = self.room.enter(self)
+        refused = self.limit.add(self)
         if refused:
-            self._say(refused)
+            self._respond(refused)
         else:
-            self._watch()
+            self._start_header_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a request, or no longer."""
-        if self._late is None and not self._asked():
-            self._watch()
+        """Start the timer with the first bytes of a request, and stop it once its headers are complete."""
+        if self._header_timer is None and not self._is_busy():
+            self._start_header_timer()
         super().data_received(data)
-        if self._late and self._asked():
-            self._late.cancel()
-            self._late = None
-        self._settle()
+        if self._header_timer and self._is_busy():
+            self._header_timer.cancel()
+            self._header_timer = None
+        self._update_limit()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, which may be there already."""
+        """The connection is idle, unless the next request has arrived already (pipelining)."""
         super().on_response_complete()
-        self._settle()
+        self._update_limit()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more to wait for."""
-        for timer in (self._late, self._unread):
+        """Stop the timers and free the place."""
+        for timer in (self._header_timer, self._write_timer):
             if timer:
                 timer.cancel()
-        self.room.leave(self)
+        self.limit.remove(self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client reads less than there is to send: wait no longer than for a request."""
+        """The client reads more slowly than we write: give it as long as for a request."""
         super().pause_writing()
-        self._unread = self.loop.call_later(self.seconds, self.transport.abort)
+        # abort(), since close() would wait until the buffer is written: for ever.
+        self._write_timer = self.loop.call_later(self.seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
-        if self._unread:
-            self._unread.cancel()
+        """The client has caught up."""
+        if self._write_timer:
+            self._write_timer.cancel()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 uvicorn's signature
-        """What was sent is no HTTP."""
-        self.room.note(self, 400)
-        self._say(400)
+        """Answer what is not HTTP, without echoing it."""
+        self.limit.record(self, BAD_REQUEST)
+        self._respond(BAD_REQUEST)
 
-    def _say(self, status: int) -> None:
+    def _respond(self, status: int) -> None:
         reason = REASONS[status]
-        self.transport.write(RAW.format(status=status, reason=reason, length=len(reason)).encode())
+        response = RAW_RESPONSE.format(status=status, reason=reason, length=len(reason))
+        self.transport.write(response.encode())
         self.transport.close()
 
-    def _asked(self) -> bool:
+    def _is_busy(self) -> bool:
         """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _settle(self) -> None:
-        if self._asked():
-            self.room.asks(self)
+    def _update_limit(self) -> None:
+        if self._is_busy():
+            self.limit.mark_busy(self)
         else:
-            self.room.waits(self)
+            self.limit.mark_idle(self)
 
-    def _watch(self) -> None:
-        self._late = self.loop.call_later(self.seconds, self._give_up)
+    def _start_header_timer(self) -> None:
+        self._header_timer = self.loop.call_later(self.seconds, self._time_out)
 
-    def _give_up(self) -> None:
-        self.room.note(self, LATE)
+    def _time_out(self) -> None:
+        self.limit.record(self, TIMEOUT)
         self.transport.close()

@@ -1,4 +1,4 @@
-"""What an HTTP request passes before the protocol sees it, each by itself: time, host, credentials, scope."""
+"""ASGI middleware: request ids, host check, API keys, body timeout, cancellation, scopes, message check."""
 
 from __future__ import annotations
 
@@ -8,94 +8,99 @@ from uuid import uuid4
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.transport_security import TransportSecurityMiddleware
+from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecurityMiddleware
+from pydantic_core import from_json
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from server.http.identity import Caller
-from server.telemetry.logs import Trail, note_refusal, refusal_told, trail
+from server.jsonrpc import MAX_MESSAGE_BYTES, refusal
+from server.telemetry.logs import RequestInfo, current_request, note_refusal, refusal_fields
 
 if TYPE_CHECKING:
+    from mcp import types
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from server.http.refusals import Refusals
-    from server.http.senders import Senders
+    from server.http.client_address import AddressResolver
+    from server.http.refusals import RefusalLog
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
-REFUSED = 400  # and every status above it
-UNKEPT = (b"cache-control", b"no-store")
+FIRST_ERROR_STATUS = 400
+NO_STORE = (b"cache-control", b"no-store")
 PROBES = ("/healthz", "/readyz")
-"""What an orchestrator asks, by whatever name it reaches the server."""
+"""Health probes, which an orchestrator may send under any host name."""
 
 
-class Followed:
-    """Gives each request a name, its proxy's or a new one, in the answer and in every line of the log.
+class RequestTracking:
+    """Assigns each request its id and its client's address, and audits requests that never became calls.
 
-    It also finds out where the request comes from (`refdesk.sender`, and `client` for what reads that), has
-    no answer kept by anybody on its way, and tells the audit of what is refused before it is a call.
+    The id is the proxy's X-Request-ID or a new one; it is in the reply and in every line of the log. The
+    address stands in the scope as `refdesk.client`, and as `client` for the SDK. No reply may be cached.
     """
 
-    def __init__(self, app: ASGIApp, senders: Senders, refusals: Refusals) -> None:
+    def __init__(self, app: ASGIApp, resolver: AddressResolver, refusal_log: RefusalLog) -> None:
         self._app = app
-        self._senders = senders
-        self._refusals = refusals
+        self._resolver = resolver
+        self._refusal_log = refusal_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request under its name."""
+        """Serve a request under its id."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = header(scope, b"x-request-id")
-        followed = Trail(name if REQUEST_ID.fullmatch(name) else uuid4().hex)
-        trail.set(followed)
-        sender = self._senders.of_request(scope)
-        scope = {**scope, "client": (sender.address, 0), "refdesk.sender": sender}
+        id_ = _header(scope, b"x-request-id")
+        request = RequestInfo(id_ if REQUEST_ID.fullmatch(id_) else uuid4().hex)
+        current_request.set(request)
+        client = self._resolver.of_request(scope)
+        scope = {**scope, "client": (client.address, 0), "refdesk.client": client}
 
-        async def answer(message: Message) -> None:
+        async def track(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = [one for one in message.get("headers", ()) if one[0].lower() != UNKEPT[0]]
-                headers = [*given, UNKEPT, (b"x-request-id", followed.id.encode())]
+                kept = [header for header in message.get("headers", ()) if header[0].lower() != NO_STORE[0]]
+                headers = [*kept, NO_STORE, (b"x-request-id", request.id.encode())]
                 message = {**message, "headers": headers}
-                refused = message["status"] >= REFUSED and scope["path"] not in PROBES
-                if refused and not followed.recorded:
-                    self._refusals.note(message["status"], sender.address, refusal_told())
+                refused = message["status"] >= FIRST_ERROR_STATUS and scope["path"] not in PROBES
+                if refused and not request.audited:
+                    self._refusal_log.record(message["status"], client.address, refusal_fields())
             await send(message)
 
-        await self._app(scope, receive, answer)
+        await self._app(scope, receive, track)
 
 
-class Checked:
-    """Host and origin, before anything else of a request is looked at."""
+class HostCheck:
+    """Checks Host and Origin before anything else, against DNS rebinding and cross-site requests."""
 
     def __init__(self, app: ASGIApp, security: TransportSecuritySettings) -> None:
         self._app = app
         self._security = TransportSecurityMiddleware(security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request that another site could have made a browser send."""
+        """Serve a request if it names an allowed host and origin."""
         if scope["type"] == "http" and scope["path"] not in PROBES:
             refused = await self._security.validate_request(Request(scope))
             if refused:
-                note_refusal("another host or origin")
+                note_refusal("host or origin not allowed")
                 await refused(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
 class ApiKeyHeader:
-    """`X-API-Key: …` as `Authorization: Bearer …`, for clients that can set no other."""
+    """Accepts `X-API-Key: …` as `Authorization: Bearer …`, for clients that can't set the latter."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Put the key where it is looked for; whoever bears several credentials bears none that counts."""
+        """Serve a request with its key as a bearer token."""
         if scope["type"] == "http":
-            given = [(name, value) for name, value in scope["headers"] if name in CREDENTIALS]
+            # Several credentials count as none: a proxy in front might check one and we another.
+            credentials = [(name, value) for name, value in scope["headers"] if name in CREDENTIALS]
             others = [(name, value) for name, value in scope["headers"] if name not in CREDENTIALS]
-            scope = {**scope, "headers": others + [_bearer(*one) for one in given if len(given) == 1]}
+            bearer = [_bearer(*credentials[0])] if len(credentials) == 1 else []
+            scope = {**scope, "headers": others + bearer}
         await self._app(scope, receive, send)
 
 
@@ -103,69 +108,73 @@ def _bearer(name: bytes, value: bytes) -> tuple[bytes, bytes]:
     return b"authorization", value if name == b"authorization" else b"Bearer " + value
 
 
-class Deadline:
-    """A request must have come whole within this time: a client that dribbles holds nothing for long."""
+class BodyTimeout:
+    """Answers 408 unless the whole body arrives in time (slow POST attacks)."""
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self._app = app
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose body comes in time."""
+        """Serve a request whose body arrives in time."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        ends, whole = anyio.current_time() + self._seconds, False
+        deadline, complete = anyio.current_time() + self._seconds, False
 
-        async def in_time() -> Message:
-            nonlocal whole
-            if whole:
+        async def receive_in_time() -> Message:
+            nonlocal complete
+            if complete:  # the next message is the disconnect, which may come at any time
                 return await receive()
-            with anyio.fail_after(max(0.0, ends - anyio.current_time())):
+            with anyio.fail_after(max(0.0, deadline - anyio.current_time())):
                 message = await receive()
-            whole = not message.get("more_body", False)
+            complete = not message.get("more_body", False)
             return message
 
         try:
-            await self._app(scope, in_time, send)
+            await self._app(scope, receive_in_time, send)
         except TimeoutError:
-            if whole:
+            if complete:
                 raise
             await PlainTextResponse("The request took too long to arrive.", 408)(scope, receive, send)
 
 
-class Attended:
-    """A request ends when its client is gone. For what doesn't listen to that by itself."""
+class CancelOnDisconnect:
+    """Cancels a request whose client has disconnected.
+
+    A client cancels a request over streamable HTTP by closing its connection, in both protocol eras. The SDK
+    watches for that only while it streams a reply; ours are single JSON documents.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request for as long as somebody waits for its answer."""
-        whole = anyio.Event()
+        """Serve a request while its client is connected."""
+        complete = anyio.Event()
 
-        async def coming() -> Message:
+        async def receive_and_notice_end() -> Message:
             message = await receive()
             if not message.get("more_body", False):
-                whole.set()
+                complete.set()
             return message
 
         async def watch(serving: anyio.CancelScope) -> None:
-            await whole.wait()
-            await receive()  # nothing comes after a whole request but the end of its connection
+            await complete.wait()  # only one task may receive at a time, so not before the app has the body
+            await receive()  # after a complete body, the only message left is the disconnect
             serving.cancel()
 
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch, tasks.cancel_scope)
-                await self._app(scope, coming, send)
+                await self._app(scope, receive_and_notice_end, send)
                 tasks.cancel_scope.cancel()
-        except BaseExceptionGroup as group:
+        except BaseExceptionGroup as group:  # the app's own exception, for the middleware outside
             raise group.exceptions[0] from None
 
 
-class Authorized:
-    """Credentials with the scope that everything here needs; who lacks them is told where to get them."""
+class RequireScope:
+    """Answers 401 or 403 unless the caller is authenticated and has the scope."""
 
     def __init__(self, app: ASGIApp, scope: str, metadata_url: str) -> None:
         self._app = app
@@ -173,13 +182,13 @@ class Authorized:
         self._metadata_url = metadata_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse whoever is not known, or not allowed."""
+        """Serve a request of a caller with the scope; tell others where to get a token."""
         user = scope.get("user")
         if not isinstance(user, AuthenticatedUser):
             refused = self._refusal(401, "invalid_token", "Authentication required")
         elif self._scope not in user.scopes:
-            lacks = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
-            refused = self._refusal(403, "insufficient_scope", lacks or f"Required scope: {self._scope}")
+            reason = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
+            refused = self._refusal(403, "insufficient_scope", reason or f"Required scope: {self._scope}")
         else:
             await self._app(scope, receive, send)
             return
@@ -187,13 +196,48 @@ class Authorized:
 
     def _refusal(self, status: int, error: str, description: str) -> JSONResponse:
         note_refusal(description)
-        told = {"error": error, "error_description": description, "scope": self._scope}
-        told |= {"resource_metadata": self._metadata_url} if self._metadata_url else {}
-        challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in told.items())
+        parameters = {"error": error, "error_description": description, "scope": self._scope}
+        parameters |= {"resource_metadata": self._metadata_url} if self._metadata_url else {}
+        challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items())
         body = {"error": error, "error_description": description}
         return JSONResponse(body, status_code=status, headers={"WWW-Authenticate": challenge})
 
 
-def header(scope: Scope, name: bytes) -> str:
-    """A header of a request, empty where it has none."""
+class JsonRpcCheck:
+    """Answers the messages that `jsonrpc.refusal` refuses; limits the size of a message."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._buffered = RequestBodyLimitMiddleware(self._check, MAX_MESSAGE_BYTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose message is not refused."""
+        await self._buffered(scope, receive, send)
+
+    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first: Message | None = await receive()  # the whole body, which the size limit has buffered
+        refused = _refusal_of(first.get("body", b"")) if first else None
+        if refused:
+            note_refusal(refused.error.message)
+            body = refused.model_dump_json(by_alias=True, exclude_unset=True)
+            await Response(body, 400, media_type="application/json")(scope, receive, send)
+            return
+
+        async def replay() -> Message:
+            nonlocal first
+            message, first = first, None
+            return message or await receive()
+
+        await self._app(scope, replay, send)
+
+
+def _refusal_of(body: bytes) -> types.JSONRPCError | None:
+    try:
+        return refusal(from_json(body))
+    except ValueError:
+        return None  # the SDK answers what is not JSON
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    """The first header of this name; empty if there is none."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")

@@ -1,7 +1,7 @@
-"""Bearer tokens of an OAuth 2.1 issuer: this server is a resource server, and issues none itself.
+"""OAuth 2.1: this server is a resource server. It verifies an issuer's tokens and issues none.
 
-A token is a JWT that the issuer signed for this very resource. Its keys come from the address in the
-settings, never from the token; its claims say the tenant, the user and the groups.
+A token is a JWT that the issuer has signed for this very resource. The keys come from the configured address,
+never from the token. Its claims name the tenant, the user and the groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rag.access.names import MAX_ENTRIES
 from rag.corpus import Principal
 from rag.errors import ProviderError, RefdeskError
 from server.http.identity import Caller
-from server.http.issuer import SigningKeys
+from server.http.jwks import SigningKeys
 from server.telemetry.logs import note_refusal
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from rag.config.settings import OAuthSettings
 
 GroupsMatter: TypeAlias = "Callable[[str], Awaitable[bool]]"
-"""Whether anybody's rights in a tenant hang on the groups that they are in."""
+"""Whether access to any document of a tenant depends on groups."""
 
 log = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 TYPES = frozenset({"jwt", "at+jwt"})
-"""Of access tokens; many issuers name no type, or that of any JWT."""
-OF_OTHER_TOKENS = frozenset({"at_hash", "c_hash", "events"})
-"""Claims that only ID tokens have, and logout tokens and other news of events."""
+"""Types of access tokens. Many issuers give no type, or the type of any JWT."""
+FOREIGN_CLAIMS = frozenset({"at_hash", "c_hash", "events"})
+"""Claims of ID tokens, logout tokens and other security events, which access tokens never have."""
 CLIENT_CLAIMS = ("client_id", "azp", "appid", "cid")  # RFC 9068, OpenID Connect, Entra, Okta
 NOT_IN_HEADERS = re.compile(r"[^ !#-\[\]-~]")  # of RFC 6750's error_description
 MAX_TOKEN_CHARS = 8192
@@ -48,16 +48,16 @@ LEEWAY_SECONDS = 30
 MAX_LIFETIME_SECONDS = 24 * 3600
 
 
-class ForeignTokenError(jwt.InvalidTokenError):
-    """A token that is not for us; the message is for the operator."""
+class RejectedTokenError(jwt.InvalidTokenError):
+    """The token is not valid here; the message is for the operator."""
 
 
-class UncertainError(Exception):
-    """A token of ours that doesn't say who asks; the message tells its holder what the issuer must send."""
+class IncompleteTokenError(Exception):
+    """A valid token that doesn't identify its user; the message tells the user what the issuer must send."""
 
 
 class JwtVerifier(TokenVerifier):
-    """Tokens of the issuer that the settings name, for this resource."""
+    """Verifies tokens of the configured issuer for this resource."""
 
     def __init__(self, settings: OAuthSettings, resource: str, groups_matter: GroupsMatter) -> None:
         self._settings = settings
@@ -66,21 +66,21 @@ class JwtVerifier(TokenVerifier):
         self._keys = SigningKeys(settings.jwks_url)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Whose token this is; None if it is none of ours, and without a scope if it doesn't say who asks.
+        """The caller; None if the token is not valid. If it doesn't identify its user, it has no scopes.
 
         Raises:
-            ProviderError: the issuer's keys can't be had, or it can't be told whether groups matter.
+            ProviderError: the issuer's keys can't be fetched, or the desk can't say whether groups matter.
         """
         try:
             claims = await self._claims(token)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
-            why = str(error) if isinstance(error, ForeignTokenError) else type(error).__name__
-            note_refusal(f"no token for this server: {why}")
+            reason = str(error) if isinstance(error, RejectedTokenError) else type(error).__name__
+            note_refusal(f"invalid token: {reason}")
             return None
         principal, refusal = Principal(""), ""
         try:
             principal = await self._principal(claims)
-        except UncertainError as error:
+        except IncompleteTokenError as error:
             refusal = NOT_IN_HEADERS.sub("?", str(error))
         return Caller(
             token="",
@@ -97,13 +97,13 @@ class JwtVerifier(TokenVerifier):
 
     async def _claims(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_TOKEN_CHARS:
-            raise ForeignTokenError("it is too long")
+            raise RejectedTokenError("it is too long")
         header = jwt.get_unverified_header(token)
         _check_type(header)
         id_ = header.get("kid")
         key = await self._keys.key(id_) if isinstance(id_, str) else None
         if key is None or header.get("alg") not in ALGORITHMS:
-            raise ForeignTokenError("no key of the issuer has signed it")
+            raise RejectedTokenError("it is not signed with a key of the issuer")
         claims: dict[str, Any] = jwt.decode(
             token,
             key,
@@ -114,40 +114,42 @@ class JwtVerifier(TokenVerifier):
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},
         )
         _check_times(claims)
-        if claims.keys() & OF_OTHER_TOKENS:
-            raise ForeignTokenError("it is an ID or logout token")
+        if claims.keys() & FOREIGN_CLAIMS:
+            raise RejectedTokenError("it is an ID or logout token")
         return claims
 
     async def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        """Who asks.
+        """Who is asking.
 
         Raises:
-            UncertainError: the claims don't say it for certain.
+            IncompleteTokenError: the claims leave it open.
         """
         settings = self._settings
-        named, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
-        tenant = settings.tenants.get(named) if isinstance(named, str) else None
+        claimed, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
+        tenant = settings.tenants.get(claimed) if isinstance(claimed, str) else None
         if tenant is None:
-            raise UncertainError(f"The token's claim {settings.tenant_claim} names no tenant of this server.")
+            raise IncompleteTokenError(
+                f"The token's claim {settings.tenant_claim} names no tenant of this server."
+            )
         if not isinstance(user, str) or not user.strip():
-            raise UncertainError(f"The token's claim {settings.user_claim} names no user.")
+            raise IncompleteTokenError(f"The token's claim {settings.user_claim} names no user.")
         return Principal(tenant, user, await self._groups(claims, tenant))
 
     async def _groups(self, claims: Mapping[str, Any], tenant: str) -> frozenset[str]:
-        """The groups of who asks, who may be denied by any that the token doesn't tell.
+        """The user's groups. They must be complete if they matter: any missing one could be denied access.
 
         Raises:
-            UncertainError: it doesn't tell them, and they matter; or it tells nonsense.
-            ProviderError: it doesn't tell them, and whether they matter can't be told.
+            IncompleteTokenError: the claim is missing or incomplete and groups matter, or it is malformed.
+            ProviderError: the claim is missing or incomplete, and the desk can't say whether groups matter.
         """
         name = self._settings.groups_claim
         groups, elsewhere = claims.get(name), claims.get("_claim_names", {})
         if not isinstance(elsewhere, dict) or not (groups is None or _are_groups(groups)):
-            raise UncertainError(f"The token's groups can't be read. {_wanted(name)}")
-        # How an issuer says that there are more groups than it could put in.
+            raise IncompleteTokenError(f"The token's groups are malformed. {_expected(name)}")
+        # Entra marks a list that is too long for the token with _claim_names or hasgroups ("groups overage").
         incomplete = groups is None or name in elsewhere or claims.get("hasgroups", False) is not False
         if incomplete and await self._are_groups_required(tenant):
-            raise UncertainError(f"The token doesn't tell all groups of its user. {_wanted(name)}")
+            raise IncompleteTokenError(f"The token doesn't contain all groups of its user. {_expected(name)}")
         return frozenset(groups or ())
 
     async def _are_groups_required(self, tenant: str) -> bool:
@@ -157,59 +159,61 @@ class JwtVerifier(TokenVerifier):
             return await self._groups_matter(tenant)
         except RefdeskError as error:
             log.warning(
-                "Tokens without groups are refused: whether groups matter can't be told (%s).",
+                "Tokens without groups are refused: cannot determine whether groups matter (%s).",
                 type(error).__name__,
             )
-            raise ProviderError("Whether this token says enough can't be told. Ask again later.") from error
+            raise ProviderError(
+                "Cannot determine whether this token is complete. Try again later."
+            ) from error
 
 
 def _are_groups(given: object) -> bool:
     if not isinstance(given, list) or len(given) > MAX_ENTRIES:
         return False
-    return all(isinstance(one, str) for one in given)
+    return all(isinstance(group, str) for group in given)
 
 
-def _wanted(claim: str) -> str:
+def _expected(claim: str) -> str:
     return (
         f"The issuer must send them in the claim {claim}: a list of at most {MAX_ENTRIES} names, "
-        "empty for who is in none."
+        "empty for a user without groups."
     )
 
 
 def _check_type(header: Mapping[str, Any]) -> None:
     given = header.get("typ", "JWT")
     if not isinstance(given, str) or given.lower().removeprefix("application/") not in TYPES:
-        raise ForeignTokenError("its type (typ) is not that of an access token")
+        raise RejectedTokenError("its type (typ) is not that of an access token")
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:
     exp, iat = claims["exp"], claims["iat"]
     if type(exp) not in {int, float} or type(iat) not in {int, float}:
-        raise ForeignTokenError("its times are no numbers")
-    if not exp - iat <= MAX_LIFETIME_SECONDS:  # nor is one that is not a number
-        raise ForeignTokenError("it is valid for too long")
+        raise RejectedTokenError("its times are not numbers")
+    if not exp - iat <= MAX_LIFETIME_SECONDS:  # false for NaN, too
+        raise RejectedTokenError("it is valid for too long")
 
 
 def _client(claims: Mapping[str, Any]) -> str:
-    """The program that the token was issued to, as far as the issuer says."""
-    named = (claims.get(name) for name in CLIENT_CLAIMS)
-    return next((name for name in named if isinstance(name, str) and name), claims["sub"])
+    """The OAuth client that the token was issued to, or its subject if the issuer doesn't say."""
+    clients = (claims.get(name) for name in CLIENT_CLAIMS)
+    return next((client for client in clients if isinstance(client, str) and client), claims["sub"])
 
 
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """As RFC 9068 has them, in one string, or as some issuers do, in a list."""
+    """The scopes, from one string (RFC 9068) or, as some issuers send them, from a list."""
     given = claims.get("scope", claims.get("scp", ""))
     scopes = given.split() if isinstance(given, str) else given
-    return [one for one in scopes if isinstance(one, str)] if isinstance(scopes, list) else []
+    return [scope for scope in scopes if isinstance(scope, str)] if isinstance(scopes, list) else []
 
 
 def metadata_route(resource: str, path: str, issuer: str) -> Route:
-    """Where clients learn who issues tokens for the resource (RFC 9728), each name to the letter.
+    """The route at which clients learn who issues tokens for the resource (RFC 9728).
 
-    The SDK's own route writes addresses its way, with a slash behind a bare host, and an issuer by another
-    name is another issuer.
+    The SDK's own route normalizes addresses, adding a slash to a bare host. Clients compare issuers character
+    by character, so that one would be a different issuer.
     """
-    told = {
+    document = {
         "resource": resource,
         "authorization_servers": [issuer],
         "scopes_supported": [SEARCH_SCOPE],
@@ -218,7 +222,7 @@ def metadata_route(resource: str, path: str, issuer: str) -> Route:
     }
 
     async def metadata(_request: Request) -> Response:
-        return JSONResponse(told, headers={"Cache-Control": "public, max-age=3600"})
+        return JSONResponse(document, headers={"Cache-Control": "public, max-age=3600"})
 
     methods = ["GET", "OPTIONS"]
     address = f"/.well-known/oauth-protected-resource{path}"

@@ -1,4 +1,4 @@
-"""What became of requests that came to no call: counted for the metrics, summed up for the audit."""
+"""The audit and metrics of requests that were refused before they became calls."""
 
 from __future__ import annotations
 
@@ -7,56 +7,56 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
-from server.telemetry.audit import audit
+from server.telemetry.audit import audit_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-EVERY_SECONDS = 1.0
-MAX_LINES = 20  # in this time, of kinds; what more there are, stand together
+FLUSH_SECONDS = 1.0
+MAX_KINDS = 20  # in this time; more kinds are counted together
 OTHERS = "others"
 Kind: TypeAlias = "tuple[int, str, str]"
-"""Status, address, and what is told of whose it was and why, as JSON."""
+"""Status, client address, and the caller and reason as JSON."""
 
 
-class Refusals:
-    """One line for the first of its kind, and then one a second with how many more came.
+class RefusalLog:
+    """Logs the first refusal of a kind at once, and then once a second how many more there were.
 
-    Of one kind are those of the same status, from the same address, refused to the same for the same reason.
+    Otherwise a flood of requests would become a flood of log lines.
     """
 
-    def __init__(self, measure: Callable[[int], None]) -> None:
-        self._measure = measure
-        self._untold: dict[Kind, int] = {}
+    def __init__(self, count: Callable[[int], None]) -> None:
+        self._count = count
+        self._unlogged: dict[Kind, int] = {}
 
-    def note(self, status: int, address: str, told: Mapping[str, object]) -> None:
-        """Tell or count a refusal; `told` is whose request it was, as far as that is known, and why."""
-        self._measure(status)
-        one: Kind = (status, address, json.dumps(told))
-        if one not in self._untold and len(self._untold) >= MAX_LINES:
-            one = (status, OTHERS, "{}")
-        if one in self._untold:
-            self._untold[one] += 1
+    def record(self, status: int, address: str, fields: Mapping[str, object]) -> None:
+        """Log or count a refusal; `fields` are the caller, as far as known, and the reason."""
+        self._count(status)
+        kind: Kind = (status, address, json.dumps(fields))
+        if kind not in self._unlogged and len(self._unlogged) >= MAX_KINDS:
+            kind = (status, OTHERS, "{}")
+        if kind in self._unlogged:
+            self._unlogged[kind] += 1
         else:
-            self._untold[one] = 0
-            _line(*one, 1)
+            self._unlogged[kind] = 0
+            _log(*kind, 1)
 
-    async def summed_up(self) -> None:
-        """Tell each second what was counted, for as long as nobody cancels it."""
+    async def flush_every_second(self) -> None:
+        """Log what has been counted, once a second until cancelled, and then once more."""
         try:
             while True:
-                await anyio.sleep(EVERY_SECONDS)
-                self._tell()
+                await anyio.sleep(FLUSH_SECONDS)
+                self._flush()
         finally:
-            self._tell()
+            self._flush()
 
-    def _tell(self) -> None:
-        counted = {one: count for one, count in self._untold.items() if count}
-        self._untold = dict.fromkeys(counted, 0)
-        for one, count in counted.items():
-            _line(*one, count)
+    def _flush(self) -> None:
+        counted = {kind: count for kind, count in self._unlogged.items() if count}
+        self._unlogged = dict.fromkeys(counted, 0)
+        for kind, count in counted.items():
+            _log(*kind, count)
 
 
-def _line(status: int, address: str, told: str, count: int) -> None:
-    fields = {"status": status, "client": address, **json.loads(told), "count": count}
-    audit.info("refused", extra={"fields": fields})
+def _log(status: int, address: str, fields: str, count: int) -> None:
+    line = {"status": status, "client": address, **json.loads(fields), "count": count}
+    audit_log.info("refused", extra={"fields": line})

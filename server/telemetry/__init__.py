@@ -1,1 +1,1 @@
-"""What an operator sees: logs, the audit, metrics, spans."""
+"""What an operator sees: the log, the audit, metrics and spans."""

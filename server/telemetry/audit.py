@@ -1,7 +1,7 @@
-"""What became of each call: a line for the audit, a span and a measurement, whatever happened.
+"""The audit: one line, one span and one measurement for every call, whatever its outcome.
 
-None of them holds what a caller or a document wrote: methods and tools are named if we know them, ids that
-were asked for if they have the form of one, and the rest is ids, counts and times.
+None of them holds what a caller or a document wrote. Methods and tools are named if they exist, requested ids
+are logged if they look like ids; everything else is ids of results, counts and times.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from uuid import uuid4
 
 import anyio
 from mcp import MCPError, types
-from opentelemetry import propagate, trace
 from pydantic import ValidationError
 
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.uris import SCHEME
-from server.telemetry.logs import Trail, trail
+from server.telemetry.logs import RequestInfo, current_request
+from server.telemetry.spans import call_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-    from opentelemetry.context import Context
 
     from rag.answers import Stage
     from rag.corpus import Principal
@@ -49,8 +48,8 @@ METHODS = frozenset(
         "completion/complete",
     }
 )
-OPENING = frozenset({"get_source", "fetch"})
-TOOLS = OPENING | {"search"}
+OPENING_TOOLS = frozenset({"get_source", "fetch"})
+TOOLS = OPENING_TOOLS | {"search"}
 OUTCOMES: dict[type[Exception], Outcome] = {
     NotFoundError: "not found",
     InvalidRequestError: "invalid",
@@ -59,19 +58,19 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     BusyError: "busy",
     TimeoutError: "late",
 }
-ASKED = re.compile(rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}}(?:/[0-9]{{1,9}})?)")
-"""An id, or a URI that ends in one; a collection's name in it could be any word."""
-OTHER = "other"  # a method or tool that there is not
+ID_OR_URI = re.compile(rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{16}}(?:/[0-9]{{1,9}})?)")
+"""An id, or a URI that ends in one. Only the id is logged: a collection's name in a URI could be any word."""
+OTHER = "other"  # a method or tool that does not exist
 
-audit = logging.getLogger("refdesk.audit")
-_tracer = trace.get_tracer("refdesk")
+audit_log = logging.getLogger("refdesk.audit")
 
 
 @dataclass(slots=True)
 class Call:
-    """A request while it is being answered; who answers it adds what only they know.
+    """A request while it is being answered; handlers add what only they know.
 
-    `asked` is the id that was asked for and not found; `why`, in words of ours, says why there is no answer.
+    `ids` are the ids that were returned. `asked` is the id that was requested and not found. `why` says, in
+    our own words, why there is no answer.
     """
 
     name: str
@@ -86,51 +85,51 @@ class Call:
 
 
 Measure: TypeAlias = "Callable[[Call], None]"
-_current: ContextVar[Call | None] = ContextVar("call", default=None)
+_current_call: ContextVar[Call | None] = ContextVar("call", default=None)
 
 
-def current() -> Call:
-    """The call that is being answered; where there is none, one that nobody reads."""
-    return _current.get() or Call(OTHER)
+def current_call() -> Call:
+    """The call that is being answered; outside of one, a call that nobody reads."""
+    return _current_call.get() or Call(OTHER)
 
 
-class Recorder:
-    """Middleware: lets every call leave its line, its span and its measurement."""
+class CallRecorder:
+    """Middleware that writes every call's audit line, span and measurement."""
 
     def __init__(self, principal_of: Callable[[Any], Principal], measure: Measure | None) -> None:
         self._principal_of = principal_of
         self._measure = measure
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Run the rest of the chain."""
+        """Run the rest of the chain and record how it ended."""
         if ctx.request_id is None:  # a notification
             return await call_next(ctx)
         call = Call(_name(ctx), client=_client(ctx))
-        with _followed(), _spanned(ctx, call), self._recorded(ctx, call):
+        with _request_info(), call_span(ctx, call, _method(ctx)), self._recorded(ctx, call):
             call.principal = self._principal_of(ctx)
             result = await call_next(ctx)
-            call.ids = _ids(ctx, result)
+            call.ids = _returned_ids(ctx, result)
             return result
 
     @contextmanager
     def _recorded(self, ctx: ServerRequestContext[Any, Any], call: Call) -> Iterator[None]:
-        began, token = time.perf_counter(), _current.set(call)
+        started, token = time.perf_counter(), _current_call.set(call)
         try:
             yield
-        except BaseException as error:
-            _ended(call, error)
+        except BaseException as error:  # cancellation leaves its line, too
+            _set_outcome(call, error)
             raise
         finally:
-            _current.reset(token)
-            call.seconds = time.perf_counter() - began
-            call.asked = _asked(ctx) if call.outcome == "not found" else None
-            audit.info("call", extra={"fields": _line(call)})
+            _current_call.reset(token)
+            call.seconds = time.perf_counter() - started
+            call.asked = _requested_id(ctx) if call.outcome == "not found" else None
+            audit_log.info("call", extra={"fields": _line(call)})
             if self._measure:
                 self._measure(call)
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """What an error means to who asked."""
+    """How a call that raised `error` ended, as its caller sees it."""
     if isinstance(error, anyio.get_cancelled_exc_class()):
         return "cancelled"
     if isinstance(error, MCPError):
@@ -138,66 +137,71 @@ def outcome_of(error: BaseException) -> Outcome:
     return next((outcome for kind, outcome in OUTCOMES.items() if isinstance(error, kind)), "failed")
 
 
-def failed(error: RefdeskError) -> None:
-    """Record that a tool answers with an error in words."""
-    _ended(current(), error)
+def record_failure(error: RefdeskError) -> None:
+    """Record that the current call is answered with a tool error, which raises nothing."""
+    _set_outcome(current_call(), error)
 
 
-def _ended(call: Call, error: BaseException) -> None:
-    """What became of a call, and why: of errors whose words may be the caller's, only what kind they are."""
+def _set_outcome(call: Call, error: BaseException) -> None:
+    """Set the outcome and the reason. Errors other than these two may quote the caller: keep their type."""
     call.outcome = outcome_of(error)
     call.why = str(error) if isinstance(error, AccessError | BusyError) else type(error).__name__
 
 
+def _method(ctx: ServerRequestContext[Any, Any]) -> str:
+    return ctx.method if ctx.method in METHODS else OTHER
+
+
 def _name(ctx: ServerRequestContext[Any, Any]) -> str:
+    """The tool of a tool call, otherwise the method."""
     if ctx.method != "tools/call":
-        return ctx.method if ctx.method in METHODS else OTHER
+        return _method(ctx)
     tool = (ctx.params or {}).get("name")
     return tool if isinstance(tool, str) and tool in TOOLS else OTHER
 
 
-def _ids(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> tuple[str, ...]:
-    """The ids of what is handed out: chunks of a search, a source, the resources that were read."""
+def _returned_ids(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> tuple[str, ...]:
+    """The ids in a reply: the chunks of a search, a source, or the resources that were read."""
     reply: Mapping[str, Any] = result if isinstance(result, dict) else {}
     if ctx.method == "resources/read":
-        return tuple(str(one["uri"]) for one in reply.get("contents", ()))
+        return tuple(str(content["uri"]) for content in reply.get("contents", ()))
     if ctx.method == "resources/list":
-        return tuple(str(one["uri"]) for one in reply.get("resources", ()))
+        return tuple(str(resource["uri"]) for resource in reply.get("resources", ()))
     content = reply.get("structuredContent") or {}
-    handed_out = content.get("results", [content])
-    return tuple(str(one["id"]) for one in handed_out if "id" in one)
+    results = content.get("results", [content])
+    return tuple(str(result["id"]) for result in results if "id" in result)
 
 
 def _client(ctx: ServerRequestContext[Any, Any]) -> str | None:
-    """The address that a request comes from; on standard input there is none."""
+    """The client's address; None over standard input."""
     address = ctx.request.client if ctx.request is not None else None
     return address.host if address else None
 
 
-def _asked(ctx: ServerRequestContext[Any, Any]) -> str | None:
-    """The id that was asked for, if it could be one: all else is a caller's words."""
+def _requested_id(ctx: ServerRequestContext[Any, Any]) -> str | None:
+    """The id that was requested, if it looks like one. Anything else could be a caller's words."""
     params = ctx.params or {}
     if ctx.method == "resources/read":
-        named = params["uri"]
-    elif _name(ctx) in OPENING:
-        named = params["arguments"]["id"]
+        requested = params["uri"]
+    elif _name(ctx) in OPENING_TOOLS:
+        requested = params["arguments"]["id"]
     else:
         return None
-    match = ASKED.fullmatch(named)
+    match = ID_OR_URI.fullmatch(requested)
     return match[1] if match else None
 
 
 def _line(call: Call) -> dict[str, Any]:
-    who, followed = call.principal, trail.get()
+    principal, request = call.principal, current_request.get()
     return {
         "call": call.name,
         "outcome": call.outcome,
         "why": call.why,
         "client": call.client,
-        **(followed.who if followed else {}),
-        "tenant": who.tenant if who else None,
-        "user": who.user if who else None,
-        "groups": sorted(who.groups) if who else None,
+        **(request.caller if request else {}),
+        "tenant": principal.tenant if principal else None,
+        "user": principal.user if principal else None,
+        "groups": sorted(principal.groups) if principal else None,
         "asked": call.asked,
         "ids": list(call.ids),
         "milliseconds": round(1000 * call.seconds, 1),
@@ -205,43 +209,15 @@ def _line(call: Call) -> dict[str, Any]:
 
 
 @contextmanager
-def _followed() -> Iterator[None]:
-    """Under the name that the transport gave the request, or one of its own."""
-    followed = trail.get()
-    if followed:
-        followed.recorded = True
+def _request_info() -> Iterator[None]:
+    """Log under the request id that HTTP assigned; over standard input, assign one here."""
+    request = current_request.get()
+    if request:
+        request.audited = True
         yield
         return
-    token = trail.set(Trail(uuid4().hex, recorded=True))
+    token = current_request.set(RequestInfo(uuid4().hex, audited=True))
     try:
         yield
     finally:
-        trail.reset(token)
-
-
-@contextmanager
-def _spanned(ctx: ServerRequestContext[Any, Any], call: Call) -> Iterator[None]:
-    """In a span whose parent is the caller's, as named in `_meta` or in the HTTP headers."""
-    with _tracer.start_as_current_span(
-        call.name,
-        context=_parent(ctx),
-        kind=trace.SpanKind.SERVER,
-        attributes={"mcp.method.name": ctx.method if ctx.method in METHODS else OTHER},
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield
-        finally:
-            span.set_attribute("refdesk.outcome", call.outcome)
-            span.set_attribute("refdesk.returned", len(call.ids))
-            if call.outcome != "answered":
-                span.set_status(trace.StatusCode.ERROR)
-
-
-def _parent(ctx: ServerRequestContext[Any, Any]) -> Context | None:
-    headers = ctx.request.headers if ctx.request is not None else {}
-    for carrier in (ctx.meta or {}, headers):
-        if "traceparent" in carrier:
-            return propagate.extract(carrier)
-    return None
+        current_request.reset(token)

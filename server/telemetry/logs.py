@@ -1,7 +1,7 @@
-"""The log: one JSON object a line on standard error, each with the request that caused it.
+"""The log: one JSON object per line on standard error, each with the id of the request that caused it.
 
-Below level debug no line holds what callers or documents wrote: long messages are cut, and of an exception
-only its type and the places that it passed are told.
+Above level debug, no line holds what callers or documents wrote: long messages are cut, and of an exception
+only its type and its stack frames are logged, never its message.
 """
 
 from __future__ import annotations
@@ -20,76 +20,76 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_MESSAGE_CHARS = 512
-MAX_PLACES = 12  # of an exception's way, the last ones
+MAX_FRAMES = 12  # of an exception, the innermost ones
 
 
 @dataclass(slots=True)
-class Trail:
-    """A request's name in the log, and what the audit tells of it beside the call.
+class RequestInfo:
+    """The id of a request in the log, and what the audit adds to its line.
 
-    `recorded` is whether a call has left its line, `who` whose request it is, `why` the reason why it was
-    refused, in words of ours.
+    `audited` is whether a call has written its line. `caller` identifies who sent the request, and `reason`
+    says why it was refused, in our own words.
     """
 
     id: str
-    recorded: bool = False
-    who: Mapping[str, object] = field(default_factory=dict)
-    why: str | None = None
+    audited: bool = False
+    caller: Mapping[str, object] = field(default_factory=dict)
+    reason: str | None = None
 
 
-trail: ContextVar[Trail | None] = ContextVar("trail", default=None)
+current_request: ContextVar[RequestInfo | None] = ContextVar("request", default=None)
 
 
-def note_caller(who: Mapping[str, object]) -> None:
-    """Have the audit tell whose request this is."""
-    if followed := trail.get():
-        followed.who = who
+def note_caller(caller: Mapping[str, object]) -> None:
+    """Have the audit name who sent this request."""
+    if request := current_request.get():
+        request.caller = caller
 
 
-def note_refusal(why: str) -> None:
-    """Have the audit tell why this request is refused; of several reasons the first, which is the nearest."""
-    if (followed := trail.get()) and not followed.why:
-        followed.why = why
+def note_refusal(reason: str) -> None:
+    """Have the audit say why this request was refused. The first of several reasons is kept."""
+    if (request := current_request.get()) and not request.reason:
+        request.reason = reason
 
 
-def refusal_told() -> dict[str, object]:
-    """What the audit tells of a request that came to no call: whose it is, as far as known, and why."""
-    followed = trail.get()
-    return {**followed.who, "why": followed.why} if followed else {}
+def refusal_fields() -> dict[str, object]:
+    """The caller, as far as known, and the reason, for a request refused before it became a call."""
+    request = current_request.get()
+    return {**request.caller, "why": request.reason} if request else {}
 
 
 class JsonLines(logging.Formatter):
-    """Records as JSON objects. What a record has in `fields` stands beside its message."""
+    """Formats log records as JSON objects. A record's `fields` become further keys."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever is in the record."""
-        followed = trail.get()
+        """One line, whatever the record holds."""
+        request = current_request.get()
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "request": followed.id if followed else None,
+            "request": request.id if request else None,
             "message": record.getMessage()[:MAX_MESSAGE_CHARS],
         }
         line |= getattr(record, "fields", {})
         if record.exc_info and record.exc_info[1]:
-            line |= _told(record.exc_info[1])
+            line |= _error_fields(record.exc_info[1])
         return json.dumps({key: value for key, value in line.items() if value is not None})
 
 
-def _told(error: BaseException) -> dict[str, Any]:
-    """An exception without its words, which may be a query's or a document's, but at level debug."""
+def _error_fields(error: BaseException) -> dict[str, Any]:
+    """An exception without its message, which may quote a query or a document; with it at level debug."""
     if logging.getLogger().isEnabledFor(logging.DEBUG):
         return {"error": "".join(traceback.format_exception(error))}
-    places = traceback.extract_tb(error.__traceback__)[-MAX_PLACES:]
+    frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
     return {
         "error": type(error).__name__,
-        "at": [f"{Path(place.filename).name}:{place.lineno} {place.name}" for place in places],
+        "at": [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames],
     }
 
 
 def set_up(level: str, *, audit: bool) -> None:
-    """Log from `level` on; with `audit`, in any case the line of each call and what is said at the start."""
+    """Log from `level` on. With `audit`, always log the audit and the startup messages."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,19 +1,32 @@
-"""Spans to an OpenTelemetry collector, for operators who have one."""
+"""OpenTelemetry spans: one for each call, exported if the operator has a collector."""
 
 from __future__ import annotations
 
-from opentelemetry import trace
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import propagate, trace
 
 from rag.errors import ConfigurationError
 
-FLUSH_MILLISECONDS = 1000  # hosts kill a server that takes longer to leave
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mcp.server.context import ServerRequestContext
+    from opentelemetry.context import Context
+
+    from server.telemetry.audit import Call
+
+FLUSH_MILLISECONDS = 1000  # hosts kill a server that takes longer to exit
+
+_tracer = trace.get_tracer("refdesk")
 
 
 def export_spans() -> None:
-    """Send every span from now on, to where the standard variables say.
+    """Export every span from now on, to the collector that the standard OTEL_ variables name.
 
     Raises:
-        ConfigurationError: the packages for that are not installed.
+        ConfigurationError: the exporter is not installed.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 of the extra otel
@@ -31,6 +44,34 @@ def export_spans() -> None:
 
 
 def flush() -> None:
-    """Send the spans that wait to be sent, if spans are sent at all."""
-    if send := getattr(trace.get_tracer_provider(), "force_flush", None):
-        send(FLUSH_MILLISECONDS)
+    """Send the spans that are waiting, if spans are exported."""
+    if force_flush := getattr(trace.get_tracer_provider(), "force_flush", None):
+        force_flush(FLUSH_MILLISECONDS)
+
+
+@contextmanager
+def call_span(ctx: ServerRequestContext[Any, Any], call: Call, method: str) -> Iterator[None]:
+    """A span around a call. Its parent is the caller's span, named in `_meta` or in the HTTP headers."""
+    with _tracer.start_as_current_span(
+        call.name,
+        context=_parent(ctx),
+        kind=trace.SpanKind.SERVER,
+        attributes={"mcp.method.name": method},
+        record_exception=False,  # its message may quote the caller
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        finally:
+            span.set_attribute("refdesk.outcome", call.outcome)
+            span.set_attribute("refdesk.returned", len(call.ids))
+            if call.outcome != "answered":
+                span.set_status(trace.StatusCode.ERROR)
+
+
+def _parent(ctx: ServerRequestContext[Any, Any]) -> Context | None:
+    headers = ctx.request.headers if ctx.request is not None else {}
+    for carrier in (ctx.meta or {}, headers):
+        if "traceparent" in carrier:
+            return propagate.extract(carrier)
+    return None

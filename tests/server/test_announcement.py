@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.config.settings import Settings
-from server.announcement import announce
+from server.http.announcement import announce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,17 +26,20 @@ def said(caplog: pytest.LogCaptureFixture, **sections: Any) -> str:  # noqa: ANN
 @pytest.mark.parametrize(
     ("http", "words"),
     [
-        ({}, "INFO refdesk listens at http://127.0.0.1:8300/mcp, which only programs on this machine"),
-        ({"host": "0.0.0.0"}, "at http://0.0.0.0:8300/mcp, at every address of this machine"),  # noqa: S104 it is told
-        ({"host": "192.0.2.1", "port": 80}, "at http://192.0.2.1:80/mcp, which other machines can reach"),
-        ({}, "INFO Only those may ask who have an API key"),
-        ({"authentication": ("keys", "oauth")}, "an API key (refdesk-admin key create) or a token of"),
-        ({"authentication": ()}, "Everybody who reaches it may ask as the user 'ann'"),
-        ({}, "one of these hosts: 127.0.0.1:8300, localhost:8300, [::1]:8300."),
+        ({}, "INFO refdesk listens on http://127.0.0.1:8300/mcp, reachable from this machine only"),
+        ({"host": "0.0.0.0"}, "on http://0.0.0.0:8300/mcp, reachable from every network of this machine"),  # noqa: S104 it is told
+        ({"host": "192.0.2.1", "port": 80}, "on http://192.0.2.1:80/mcp, reachable from other machines"),
+        ({}, "INFO Clients must send an API key"),
+        (
+            {"authentication": ("keys", "oauth")},
+            "an API key (refdesk-admin key create) or a token issued by https://i.example",
+        ),
+        ({"authentication": ()}, "everybody who reaches the server searches as the user 'ann'"),
+        ({}, "Allowed Host headers: 127.0.0.1:8300, localhost:8300, [::1]:8300."),
         ({"host": "0.0.0.0"}, "WARNING Every request will be refused with status 421"),  # noqa: S104 it is told
         ({"host": "192.0.2.1"}, "WARNING Every request will be refused with status 421"),
-        ({"public_url": "https://desk.example.com"}, "WARNING http.public_url means that a proxy"),
-        ({"trusted_proxies": ("10.0.0.7",)}, "believed of the proxies 10.0.0.7."),
+        ({"public_url": "https://desk.example.com"}, "WARNING http.public_url implies a proxy"),
+        ({"trusted_proxies": ("10.0.0.7",)}, "trusted from these proxies: 10.0.0.7."),
     ],
 )
 def test_it_says_where_and_who(caplog: pytest.LogCaptureFixture, http: dict[str, Any], words: str) -> None:
@@ -53,5 +56,5 @@ def test_it_is_said_on_standard_error_whatever_the_level(listen: Callable[..., R
     remote = listen(world.data, server_log_level="error", http_public_url="https://desk.example.com")
     lines = [json.loads(line) for line in remote.noise.read_text().splitlines()]
     assert {line["logger"] for line in lines} == {"refdesk.start"}
-    assert lines[0]["message"].startswith(f"refdesk listens at {remote.url}, ")
+    assert lines[0]["message"].startswith(f"refdesk listens on {remote.url}, ")
     assert "warning" in {line["level"] for line in lines}

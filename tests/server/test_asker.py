@@ -38,7 +38,7 @@ def test_where_each_request_says_who_asks_such_flags_are_refused(
     scripts: Scripts, world: World, flags: list[str]
 ) -> None:
     said = _refusal(scripts, world.data, "--http", *flags)
-    assert "leave them out" in said
+    assert "Leave them out" in said
 
 
 def test_an_entry_where_a_name_is_wanted_is_refused(scripts: Scripts, world: World) -> None:

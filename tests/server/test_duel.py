@@ -33,7 +33,7 @@ from rag.store.reader import Reader
 from rag.store.writer import ensure_collection, open_writer
 from server.admission import Admission
 from server.app import create_server
-from server.lazy_desk import OpeningDesk
+from server.lazy_desk import LazyDesk
 from tests.server import duel_draw as draw
 from tests.server.duel_faults import DEFAULT_LIMIT, Reply, faults
 from tests.server.duel_rules import COLLECTIONS, OPERATORS, VAULT
@@ -90,7 +90,7 @@ class BagOfWords:
         return np.pad(vectors, ((0, 0), (0, self.identity.dimension - vectors.shape[1])))
 
 
-class OpenedDesk(OpeningDesk):
+class OpenedDesk(LazyDesk):
     """One that has opened, with whatever embedder."""
 
     def __init__(self, settings: Settings, desk: Desk) -> None:

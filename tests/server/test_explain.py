@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 QUESTION = "who built the first pendulum clock?"
 NO_ROOM = "The trace did not fit; raise max_chars or lower limit."
-NOT_OFFERED = "The operator doesn't offer explain here; leave it out."
+NOT_OFFERED = "The operator has not enabled explain; leave it out."
 ON = {"REFDESK_SERVER_EXPLAIN": "true"}
 STAGES = ["plan", "embed", "recall", "fuse", "gate", "limit"]
 CLOCK_DIGITS = 40  # characters by which two replies differ, for a stage takes 9 ms or 10

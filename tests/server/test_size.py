@@ -106,7 +106,7 @@ def test_a_line_of_a_mebibyte_is_read_and_a_longer_one_is_refused(
         assert ("result" in answer) is served, length
         if not served:
             assert answer["id"] is None
-            assert "1048576 bytes at most" in answer["error"]["message"]
+            assert "at most 1048576 bytes" in answer["error"]["message"]
         assert wire.result("tools/list")["tools"]
     assert wire.leave() == 0
     assert wire.stderr() == ""

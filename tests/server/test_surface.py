@@ -112,7 +112,8 @@ def test_where_none_is_offered_there_is_no_profile_to_choose(start: Start, tmp_p
     (search, _) = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
     assert "profile" not in search
     assert (
-        wire.tool_error("search", {"query": "x", "profile": "fresh"}) == "There is no profile to choose from."
+        wire.tool_error("search", {"query": "x", "profile": "fresh"})
+        == "The operator offers no profiles; leave profile out."
     )
 
 

@@ -11,29 +11,29 @@ from rag.config.settings import LimitSettings
 from rag.corpus import Principal
 from rag.errors import BusyError
 from server.admission import Admission
-from server.turns import Turns
+from server.limits import FairQueue
 
 pytestmark = pytest.mark.anyio
 
 
-async def served(turns: Turns, waiting: str) -> str:
+async def served(queue: FairQueue, waiting: str) -> str:
     """In which order users get the only slot who asked for it in this order, while somebody had it."""
     order = ""
-    await turns.take("x")
+    await queue.acquire("x")
 
     async def ask(user: str) -> None:
         nonlocal order
-        await turns.take(user)
+        await queue.acquire(user)
         order += user
-        turns.give_back(user)
+        queue.release(user)
 
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             for user in waiting:
                 tasks.start_soon(ask, user)
             await anyio.wait_all_tasks_blocked()
-            turns.give_back("x")
-    assert turns.idle
+            queue.release("x")
+    assert queue.idle
     return order
 
 
@@ -41,55 +41,55 @@ async def served(turns: Turns, waiting: str) -> str:
     ("waiting", "order"), [("aaaab", "abaaa"), ("aabbc", "abcab"), ("aaa", "aaa"), ("aaabbb", "ababab")]
 )
 async def test_users_take_turns_however_much_one_of_them_asks(waiting: str, order: str) -> None:
-    assert await served(Turns(1, 1), waiting) == order
+    assert await served(FairQueue(1, 1), waiting) == order
 
 
 async def test_one_user_never_has_the_last_slot_and_another_gets_it_at_once() -> None:
-    turns = Turns(3, 2)
+    queue = FairQueue(3, 2)
     with anyio.fail_after(5):
-        await turns.take("a")
-        await turns.take("a")
+        await queue.acquire("a")
+        await queue.acquire("a")
         with anyio.move_on_after(0.01) as waiting:
-            await turns.take("a")
+            await queue.acquire("a")
         assert waiting.cancelled_caught
-        await turns.take("b")
+        await queue.acquire("b")
 
 
 @pytest.mark.parametrize("given", [False, True])
 async def test_whoever_is_cancelled_leaves_no_slot_taken_even_if_it_was_just_given(given: bool) -> None:  # noqa: FBT001 a parameter
-    turns = Turns(1, 1)
+    queue = FairQueue(1, 1)
 
     async def ask() -> None:
-        await turns.take("b")
+        await queue.acquire("b")
         try:
             await anyio.sleep_forever()
         finally:
-            turns.give_back("b")
+            queue.release("b")
 
     with anyio.fail_after(5):
-        await turns.take("a")
+        await queue.acquire("a")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
             if given:
-                turns.give_back("a")
+                queue.release("a")
             tasks.cancel_scope.cancel()
     if not given:
-        turns.give_back("a")
-    assert turns.idle
+        queue.release("a")
+    assert queue.idle
 
 
 async def test_a_task_that_the_loop_itself_cancels_gives_back_what_it_was_just_given() -> None:
     """As uvicorn does with what runs for too long after a signal."""
-    turns = Turns(1, 1)
-    await turns.take("a")
-    waiting = asyncio.get_running_loop().create_task(turns.take("b"))
+    queue = FairQueue(1, 1)
+    await queue.acquire("a")
+    waiting = asyncio.get_running_loop().create_task(queue.acquire("b"))
     await anyio.wait_all_tasks_blocked()
-    turns.give_back("a")
+    queue.release("a")
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert turns.idle
+    assert queue.idle
 
 
 async def test_a_user_who_asks_too_often_is_told_so_and_a_colleague_is_not() -> None:

@@ -1,4 +1,4 @@
-"""The public keys of an issuer of tokens: fetched when they are needed, kept for a while."""
+"""The public signing keys of a token issuer (its JWKS), fetched when needed and cached."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rag.errors import ProviderError
 log = logging.getLogger(__name__)
 
 MIN_RSA_BITS = 2048
-FRESH_SECONDS = 300  # keys are fetched anew after this time,
-OUTAGE_SECONDS = 3600  # and used for as long if that fails
+FRESH_SECONDS = 300  # keys older than this are fetched again,
+OUTAGE_SECONDS = 3600  # and still used up to this age if that fails
 COOLDOWN_SECONDS = 30  # between two attempts to fetch
 FETCH_SECONDS = 5
 
 
 class SigningKeys:
-    """The issuer's public keys by id. Unknown ids, however many, cost one fetch in thirty seconds."""
+    """The issuer's public keys by id. Unknown ids, however many, cost at most one fetch in thirty seconds."""
 
     def __init__(self, url: str) -> None:
         self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=FETCH_SECONDS)
@@ -31,17 +31,17 @@ class SigningKeys:
         self._lock, self._thread = anyio.Lock(), anyio.CapacityLimiter(1)
 
     async def key(self, id_: str) -> jwt.PyJWK | None:
-        """The key of this id; None if the issuer has none.
+        """The key with this id; None if the issuer has no such key.
 
         Raises:
-            ProviderError: the keys can't be fetched, and those that there are, are too old.
+            ProviderError: the keys can't be fetched, and the cached ones are too old.
         """
         if id_ not in self._keys or self._age() > FRESH_SECONDS:
-            async with self._lock:
+            async with self._lock:  # many requests with a new key id cause one fetch
                 if id_ not in self._keys or self._age() > FRESH_SECONDS:
                     await self._fetch()
         if self._age() > OUTAGE_SECONDS:
-            raise ProviderError("The issuer's keys can't be fetched. Ask again later.")
+            raise ProviderError("The issuer's keys can't be fetched. Try again later.")
         return self._keys.get(id_)
 
     async def _fetch(self) -> None:
@@ -49,7 +49,8 @@ class SigningKeys:
             return
         self._tried_at = time.monotonic()
         try:
-            with anyio.fail_after(FETCH_SECONDS):  # whatever the issuer sends in dribbles
+            # The client's own timeout restarts with every byte; a slow issuer could hold the lock forever.
+            with anyio.fail_after(FETCH_SECONDS):
                 keys = await to_thread.run_sync(
                     self._client.get_signing_keys, abandon_on_cancel=True, limiter=self._thread
                 )
@@ -67,7 +68,7 @@ def _is_strong(key: jwt.PyJWK) -> bool:
     bits = key.key.key_size if isinstance(key.key, RSAPublicKey) else MIN_RSA_BITS
     if bits < MIN_RSA_BITS:
         log.warning(
-            "The issuer's RSA key %.64r has %d bits. It is not used, since it can be broken: %d are needed.",
+            "The issuer's RSA key %.64r has %d bits and is ignored: keys need at least %d.",
             key.key_id,
             bits,
             MIN_RSA_BITS,

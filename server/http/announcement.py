@@ -1,0 +1,74 @@
+"""What an HTTP server logs when it starts: where it listens, who may use it, and what looks misconfigured."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from server.http.addresses import LOOPBACK, own_url, resource_url, transport_security
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rag.config.settings import HttpSettings, Settings
+
+ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 only compared with
+NO_HOST = (
+    "Every request will be refused with status 421: no host name of this server is configured. "
+    'Set http.public_url = "https://NAME", or http.allowed_hosts = ["NAME:PORT"].'
+)
+NO_PROXY = (
+    "http.public_url implies a proxy, but http.trusted_proxies doesn't name it. So limits can't tell its "
+    "clients apart, and the audit sees only the proxy's address. Set http.trusted_proxies."
+)
+
+log = logging.getLogger("refdesk.start")
+
+
+def announce(settings: Settings) -> None:
+    """Log the startup messages, whatever the log level."""
+    for level, message in _messages(settings):
+        log.log(level, "%s", message)
+
+
+def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
+    """Each message with its level."""
+    http, hosts = settings.http, transport_security(settings.http).allowed_hosts
+    yield logging.INFO, f"refdesk listens on {own_url(http)}{http.path}, {_reachability(http)}."
+    yield logging.INFO, _accepted_clients(settings)
+    if hosts:
+        named = ", ".join(hosts)
+        yield logging.INFO, f"Allowed Host headers: {named}. Others are refused with status 421."
+    else:
+        yield logging.WARNING, NO_HOST
+    if http.trusted_proxies:
+        proxies = ", ".join(http.trusted_proxies)
+        yield logging.INFO, f"X-Forwarded-For is trusted from these proxies: {proxies}."
+    elif http.public_url:
+        yield logging.WARNING, NO_PROXY
+    if http.metrics_port:
+        yield (
+            logging.INFO,
+            f"Health and metrics: http://127.0.0.1:{http.metrics_port}, from this machine only.",
+        )
+
+
+def _reachability(http: HttpSettings) -> str:
+    if http.host in LOOPBACK:
+        return "reachable from this machine only"
+    if http.host in ANYWHERE:
+        return "reachable from every network of this machine"
+    return "reachable from other machines"
+
+
+def _accepted_clients(settings: Settings) -> str:
+    http, who = settings.http, settings.principal
+    if not http.authentication:
+        user = f"the user {who.user!r}" if who.user else "a user without a name"
+        return f"No authentication: everybody who reaches the server searches as {user}."
+    audience = settings.oauth.audience or resource_url(http)
+    accepted = {
+        "keys": "an API key (refdesk-admin key create)",
+        "oauth": f"a token issued by {settings.oauth.issuer} for {audience}",
+    }
+    return f"Clients must send {' or '.join(accepted[method] for method in http.authentication)}."

@@ -1,0 +1,87 @@
+"""Client addresses: what the audit names and what limits count by, also behind trusted proxies."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Scope
+
+IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+NETWORK_BITS = 64  # of an IPv6 address; a client can choose the rest itself
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAddress:
+    """Where a request comes from. Behind a `shared` address there may be many unrelated clients.
+
+    Limits count by `block`, the addresses that one client controls: an IPv4 address, or an IPv6 /64 network.
+    """
+
+    address: str
+    block: str
+    shared: bool
+
+
+class AddressResolver:
+    """Finds a client's address. X-Forwarded-For is believed only from the trusted proxies.
+
+    Shared are: a trusted proxy that does not name its client, and this machine's own addresses, since a proxy
+    that the settings don't mention may run here.
+    """
+
+    def __init__(self, trusted_proxies: Sequence[str]) -> None:
+        self._proxies = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
+
+    def of_connection(self, peer: str, own: str) -> ClientAddress:
+        """The address at the other end of a connection to `own`, one of our addresses."""
+        address = _parse(peer)
+        return _client_address(address, shared=peer == own or address is None or self._trusts(address))
+
+    def of_request(self, scope: Scope) -> ClientAddress:
+        """The peer, or if that is a trusted proxy, the last address in X-Forwarded-For that is not one.
+
+        Only the last: everything before it was written by the client and can be forged.
+        """
+        peer, own = (scope.get("client") or [""])[0], (scope.get("server") or [""])[0]
+        address = _parse(peer)
+        if address is None or not self._trusts(address):
+            return self.of_connection(peer, own)
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        for entry in reversed(",".join(values).split(",")):
+            forwarded = _parse(entry)
+            if forwarded is None:
+                break
+            if not self._trusts(forwarded):
+                return _client_address(forwarded, shared=False)
+        return _client_address(address, shared=True)
+
+    def _trusts(self, address: IPAddress) -> bool:
+        return any(address in network for network in self._proxies)
+
+
+def _client_address(address: IPAddress | None, *, shared: bool) -> ClientAddress:
+    if address is None:
+        return ClientAddress(UNKNOWN, UNKNOWN, shared)
+    host_bits = 128 - NETWORK_BITS if address.version == 6 else 0  # noqa: PLR2004 the version's name
+    block = type(address)(int(address) >> host_bits << host_bits)
+    return ClientAddress(str(address), str(block), shared)
+
+
+def _parse(text: str) -> IPAddress | None:
+    """The address in "192.0.2.1", "192.0.2.1:80", "2001:db8::1" or "[2001:db8::1]:80"; otherwise None."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
