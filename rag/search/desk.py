@@ -208,7 +208,9 @@ class Desk:
 
     def _alarm(self, sources: int) -> None:
         self.alarms += sources
-        log.warning("The gate kept back %d sources that the engine should not have let through.", sources)
+        log.warning(
+            "The access check withheld %d sources that the engine's filter should have excluded.", sources
+        )
 
     def _passes(self, view: View, listed: Listed) -> bool:
         admitted = view.admits(listed.stored)
@@ -235,8 +237,8 @@ class Desk:
         readable = {view.table.collection.name: view for view in await self._views(principal)}
         if not readable.keys() >= set(plan.collections):
             raise NotFoundError(
-                "A collection that the request names can't be read. "
-                f"Readable are: {', '.join(sorted(readable)) or 'none'}."
+                "The request names a collection that you can't read. "
+                f"Readable collections: {', '.join(sorted(readable)) or 'none'}."
             )
         return [readable[name] for name in dict.fromkeys(plan.collections or sorted(readable))]
 

@@ -65,7 +65,9 @@ def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> 
         raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
     _check_overrides(settings, {"limit": limit, "mode": mode})
     if () in {request.collections, request.sources}:
-        raise InvalidRequestError("collections and sources must name at least one, or be left out for all.")
+        raise InvalidRequestError(
+            "collections and sources must each name at least one; leave them out to search all."
+        )
     for id_ in (*(request.sources or ()), *request.exclude_sources):
         _check_whole("A source's id", id_)
     return Plan(
@@ -90,7 +92,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> 
 def _check_overrides(settings: SearchSettings, wanted: Mapping[Overridable, object]) -> None:
     for name, value in wanted.items():
         if value != (fixed := getattr(settings, name)) and name not in settings.overrides:
-            raise InvalidRequestError(f"{name} is {fixed} here, as the operator says; leave it out.")
+            raise InvalidRequestError(f"{name} is fixed to {fixed} by the operator; leave it out.")
 
 
 def _profile(request: SearchRequest, settings: SearchSettings) -> str:
@@ -117,7 +119,7 @@ def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
         return settings
     if name not in settings.profiles:
         names = ", ".join([DEFAULT_PROFILE, *sorted(settings.profiles)])
-        raise InvalidRequestError(f"There is no profile {name!r}; there are: {names}.")
+        raise InvalidRequestError(f"There is no profile {name!r}. Profiles: {names}.")
     return _overlaid(settings, settings.profiles[name])
 
 
@@ -127,7 +129,7 @@ def _checked_query(query: str) -> str:
         raise InvalidRequestError("query must not be empty: ask a question or give some words.")
     if len(query) > MAX_QUERY_CHARS:
         raise InvalidRequestError(
-            f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Ask for its core."
+            f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Shorten it."
         )
     _check_whole("query", query)
     return query
@@ -137,4 +139,4 @@ def _check_whole(what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequestError(f"{what} holds half a character (a lone surrogate).") from error
+        raise InvalidRequestError(f"{what} contains a lone surrogate, which is half a character.") from error

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rag.search.view import View
 
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
-NO_DOCUMENTS = "There are no documents to search yet. An operator adds them."
-FILTERS_CLASH = "One part of the question was left out: its filter can't be combined with the request's ({})."
+NO_DOCUMENTS = "There are no documents to search yet. Ask the operator to ingest some."
+FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
 
 async def search(run: Run) -> Answer:

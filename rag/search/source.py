@@ -92,7 +92,9 @@ async def _wanted(
     """What is asked for: at most this span, and if it is too long, with that one in its middle."""
     length = stored.source.length
     if around is not None and (chunk is None or start is not None):
-        raise InvalidRequestError("around goes with the id of a chunk (source_id/seq), and without start.")
+        raise InvalidRequestError(
+            "around needs the id of a chunk (source_id/seq) and can't be combined with start."
+        )
     if around is not None and around < 0:
         raise InvalidRequestError(f"around must be at least 0, not {around}.")
     if start is not None:

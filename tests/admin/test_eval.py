@@ -162,7 +162,7 @@ def test_profiles_of_the_settings_are_asked_side_by_side_and_their_differences_l
     assert "  finds water\n" in before
     assert "finds" not in after
     unknown = desk.run("eval", clocks, "--fresh", "--profile", "letters", code=2)
-    assert "There is no profile 'letters'; there are: default, fast, fresh, precise." in unknown.stderr
+    assert "There is no profile 'letters'. Profiles: default, fast, fresh, precise." in unknown.stderr
 
 
 def test_modes_and_depth_that_the_operator_fixed_for_others_are_asked_all_the_same(

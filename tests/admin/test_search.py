@@ -80,7 +80,7 @@ def test_nothing_found_is_said_and_no_failure_and_the_settings_say_how_to_search
     environment = {"REFDESK_DATA": str(clock_desk.data), "REFDESK_SEARCH_MODE": "sparse"}
     run = clock_desk.scripts.admin("search", "xyzzyplugh", env=environment)
     assert run.returncode == 0
-    assert run.stdout.startswith("Note: No passage holds a word of the query")
+    assert run.stdout.startswith("Note: No passage contains a word of the query")
     assert run.stderr == ""
 
 

@@ -102,7 +102,7 @@ LEDGER_FIELDS = [
     "due=datetime",
     "tags=string list",
 ]
-ALARM = "The gate kept back "
+ALARM = "The access check withheld "
 """What a server may log where access is taken away while it searches, and else never."""
 ALMANAC = "almanac.md"
 NOTES = 44  # with the others more than a page of resources/list, and fewer chunks than a search can show

@@ -235,7 +235,7 @@ def test_c3_a_source_id_is_only_compared(world: World, askers: Askers) -> None:
 
 
 def test_c3_a_collections_name_is_only_compared(askers: Askers) -> None:
-    readable = "Readable are: handbook, ledger."
+    readable = "Readable collections: handbook, ledger."
     for text in INJECTED:
         for names in ([text], ["ledger", text], [text, "ledger"], [f"ledger{text or ' '}"]):
             words = askers["a0-modern"].tool_error("search", {"query": "pendulum", "collections": names})

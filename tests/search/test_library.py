@@ -181,5 +181,5 @@ async def test_how_many_hits_there_are_is_as_the_operator_says_unless_it_is_said
     assert await count({"limit": 2}) == 2
     assert await count({"limit": 2}, limit=5) == 5
     assert await count({"limit": 2, "overrides": ()}) == 2
-    with pytest.raises(InvalidRequestError, match="limit is 2 here"):
+    with pytest.raises(InvalidRequestError, match="limit is fixed to 2"):
         await count({"limit": 2, "overrides": ()}, limit=5)

@@ -116,7 +116,7 @@ def test_an_unknown_profile_is_told_those_that_there_are(profile: str) -> None:
     with pytest.raises(InvalidRequestError) as error:
         _plan({"profile": profile}, profiles={"short": ProfileSettings()})
     assert str(error.value) == (
-        f"There is no profile {profile!r}; there are: default, fast, fresh, precise, short."
+        f"There is no profile {profile!r}. Profiles: default, fast, fresh, precise, short."
     )
 
 
@@ -156,11 +156,11 @@ def test_where_nothing_can_be_overridden_what_says_the_same_is_taken(
 @pytest.mark.parametrize(
     ("tenant", "request_", "told"),
     [
-        ("acorn", {"mode": "hybrid"}, "mode is dense here, as the operator says; leave it out."),
-        ("acorn", {"limit": 6}, "limit is 5 here, as the operator says; leave it out."),
-        ("acorn", {"limit": 0}, "limit is 5 here, as the operator says; leave it out."),
-        ("acorn", {"profile": "words", "mode": "dense"}, "mode is sparse here"),
-        ("small", {"limit": 5}, "limit is 2 here"),
+        ("acorn", {"mode": "hybrid"}, "mode is fixed to dense by the operator; leave it out."),
+        ("acorn", {"limit": 6}, "limit is fixed to 5 by the operator; leave it out."),
+        ("acorn", {"limit": 0}, "limit is fixed to 5 by the operator; leave it out."),
+        ("acorn", {"profile": "words", "mode": "dense"}, "mode is fixed to sparse"),
+        ("small", {"limit": 5}, "limit is fixed to 2"),
     ],
 )
 def test_where_nothing_can_be_overridden_anything_else_is_refused(
@@ -174,7 +174,7 @@ def test_where_nothing_can_be_overridden_anything_else_is_refused(
 def test_one_thing_can_be_left_to_the_request_and_another_not() -> None:
     settings = FIXED | {"overrides": ["limit"]}
     assert _plan({"limit": 9}, **settings).limit == 9
-    with pytest.raises(InvalidRequestError, match="mode is dense here"):
+    with pytest.raises(InvalidRequestError, match="mode is fixed to dense"):
         _plan({"limit": 9, "mode": "sparse"}, **settings)
 
 

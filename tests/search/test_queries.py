@@ -195,7 +195,9 @@ async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
 ) -> None:
     chat_server.script = [chats.saying(_planned({"collections": ["letters"]}))]
     answer = await _asked(planning, collections=("clocks",))
-    assert answer.notes == ("The stage planner left out a query: no collection 'letters' is searched.",)
+    assert answer.notes == (
+        "The stage planner left out a query: this search covers no collection 'letters'.",
+    )
     assert not (await _asked(planning)).notes
 
 
@@ -207,7 +209,7 @@ async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_other
     answer = await _asked(planning, filter=DEEP)
     assert answer.notes == (
         (
-            "One part of the question was left out: its filter can't be combined with the request's "
+            "One sub-query was skipped because its filter can't be combined with the request's "
             "(filter is nested deeper than 5 levels)."
         ),
     )
@@ -254,7 +256,7 @@ async def test_a_chat_model_that_fails_leaves_the_very_answer_of_the_question_an
     assert answer.notes == tuple(note for stage in failed for note in stage.warnings)
     for stage, note in zip(failed, answer.notes, strict=True):
         assert note.startswith(f"The stage {stage.name} failed (The chat endpoint {chat_server.url}")
-        assert note.endswith("HTTP 500), so the search went on without it.")
+        assert note.endswith("HTTP 500), so the search continued without it.")
         assert (stage.before, stage.after, stage.usage) == (1, 1, Usage(requests=5))
 
 

@@ -240,7 +240,7 @@ async def test_a_context_has_the_hits_in_their_order_within_its_budget(shelf: Sh
 async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum")
     desk = shelf.desk(profiles={"wide": {"candidates": 200}})
-    with pytest.raises(InvalidRequestError, match="'best'; there are: default, fast, fresh, precise, wide"):
+    with pytest.raises(InvalidRequestError, match=r"'best'\. Profiles: default, fast, fresh, precise, wide"):
         await desk.search(ME, SearchRequest("pendulum", profile="best"))
 
 
@@ -278,11 +278,11 @@ async def test_a_query_of_the_greatest_length_is_answered_with_a_note_on_what_di
 
 
 async def test_collections_that_can_not_be_read_are_named_with_those_that_can(shelf: Shelf) -> None:
-    with pytest.raises(NotFoundError, match=r"can't be read. Readable are: none"):
+    with pytest.raises(NotFoundError, match=r"can't read. Readable collections: none"):
         await shelf.search("x", collections=("papers",))
     await shelf.put("a", "pendulum")
     await shelf.put("b", "pendulum", collection="more")
-    with pytest.raises(NotFoundError, match=r"can't be read. Readable are: documents, more"):
+    with pytest.raises(NotFoundError, match=r"can't read. Readable collections: documents, more"):
         await shelf.search("x", collections=("more", "it's"))
 
 
@@ -325,21 +325,21 @@ async def test_sources_narrow_a_search_and_exclude_sources_take_out(shelf: Shelf
     ):
         answer = await shelf.search("pendulum", mode=mode, **request)
         assert not answer.hits
-        assert "without that restriction" in answer.notes[0]
+        assert "without sources and exclude_sources" in answer.notes[0]
 
 
 async def test_an_empty_list_is_refused_rather_than_taken_for_all(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum")
     assert (await shelf.search("pendulum", collections=None, sources=None)).hits
-    with pytest.raises(InvalidRequestError, match="name at least one"):
+    with pytest.raises(InvalidRequestError, match="each name at least one"):
         await shelf.search("pendulum", collections=())
-    with pytest.raises(InvalidRequestError, match="name at least one"):
+    with pytest.raises(InvalidRequestError, match="each name at least one"):
         await shelf.search("pendulum", sources=())
 
 
 async def test_an_empty_answer_tells_why(shelf: Shelf) -> None:
     empty = await shelf.search("pendulum")
-    assert empty.notes == ("There are no documents to search yet. An operator adds them.",)
+    assert empty.notes == ("There are no documents to search yet. Ask the operator to ingest some.",)
     await ensure_collection(shelf.data, "default", "documents", shelf.small.BagOfWords().identity)
     assert (await shelf.search("pendulum")).notes == empty.notes
 

@@ -145,7 +145,7 @@ async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(clien
     assert result.is_error
     (block,) = result.content
     assert isinstance(block, TextContent)
-    assert "Readable are: documents." in block.text
+    assert "Readable collections: documents." in block.text
 
 
 @pytest.mark.parametrize("max_chars", BUDGETS)
@@ -155,7 +155,8 @@ async def test_a_search_stays_in_its_budget_and_says_what_it_left_out(client: Cl
         assert len(text) <= max_chars
         assert 0 < len(found["results"]) < 50
         assert (
-            f"{50 - len(found['results'])} more hits; raise max_chars or narrow the query." in found["notes"]
+            f"{50 - len(found['results'])} more hits were left out; raise max_chars or narrow the query."
+            in found["notes"]
         )
 
 
@@ -185,7 +186,7 @@ async def test_windows_stay_in_their_budget_and_together_are_the_whole_document(
             parts.append(window["text"])
             start = window.get("next_start")
             rest = window["length"] - window["end"]
-            assert (f"{rest} more characters; go on with start={start}." in window["notes"]) == bool(rest)
+            assert (f"{rest} more characters; continue with start={start}." in window["notes"]) == bool(rest)
         assert "".join(parts) == whole["text"]
 
 

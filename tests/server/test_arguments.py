@@ -105,7 +105,7 @@ def test_where_to_begin_is_told_the_end_of_that_source(wire: Wire, hit: dict[str
 
 
 def test_around_without_a_passage_is_told_what_it_goes_with(wire: Wire, hit: dict[str, Any]) -> None:
-    words = "around goes with the id of a chunk (source_id/seq), and without start."
+    words = "around needs the id of a chunk (source_id/seq) and can't be combined with start."
     assert wire.tool_error("get_source", {"id": hit["source_id"], "around": 1}) == words
     assert wire.tool_error("get_source", {"id": hit["id"], "around": 1, "start": 0}) == words
 

@@ -84,8 +84,8 @@ def test_a_filter_goes_through_the_tool(start: Start, library: Path) -> None:
     nothing = wire.tool("search", {"query": "x", "filter": {"year": 1980, "status": "final"}})
     assert nothing["structuredContent"]["results"] == []
     (note,) = nothing["structuredContent"]["notes"]
-    assert "without year $eq it leaves results." in note
-    assert "Alone, each of these leaves results: status $eq." in note
+    assert "without year $eq there are results." in note
+    assert "Each of these conditions alone leaves results: status $eq." in note
 
 
 def test_a_host_is_not_told_of_a_filter_where_nothing_is_declared(start: Start, clock_room: Path) -> None:

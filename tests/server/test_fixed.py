@@ -37,9 +37,9 @@ def test_what_is_fixed_is_no_argument_and_another_value_is_refused(
     assert not arguments_of(wire).keys() & {"limit", "mode"}
     assert "query" in arguments_of(wire)
     refusals: list[tuple[Message, str]] = [
-        ({"limit": 4}, "limit is 3 here, as the operator says; leave it out."),
-        ({"limit": 0}, "limit is 3 here, as the operator says; leave it out."),
-        ({"mode": "sparse"}, "mode is hybrid here, as the operator says; leave it out."),
+        ({"limit": 4}, "limit is fixed to 3 by the operator; leave it out."),
+        ({"limit": 0}, "limit is fixed to 3 by the operator; leave it out."),
+        ({"mode": "sparse"}, "mode is fixed to hybrid by the operator; leave it out."),
     ]
     for wrong, words in refusals:
         assert wire.tool_error("search", {"query": "pendulum"} | wrong) == words
@@ -59,7 +59,7 @@ def test_what_is_left_to_the_assistant_stays_an_argument(
     wire.begin()
     assert arguments_of(wire).keys() & {"limit", "mode"} == {left}
     assert len(ids(wire, **right)) == right.get("limit", 8)
-    assert "as the operator says; leave it out." in wire.tool_error("search", {"query": "pendulum"} | wrong)
+    assert "by the operator; leave it out." in wire.tool_error("search", {"query": "pendulum"} | wrong)
 
 
 def test_what_is_fixed_is_what_the_chosen_profile_says(
@@ -74,7 +74,7 @@ def test_what_is_fixed_is_what_the_chosen_profile_says(
     assert len(ids(wire, profile="short")) == len(ids(wire, profile="short", limit=2)) == 2
     assert len(ids(wire, profile="default")) == 8
     refused = wire.tool_error("search", {"query": "pendulum", "profile": "short", "limit": 8})
-    assert refused == "limit is 2 here, as the operator says; leave it out."
+    assert refused == "limit is fixed to 2 by the operator; leave it out."
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +129,9 @@ def test_what_is_fixed_is_what_the_tenant_s_own_settings_say(
     for key, limit, mode in [(world.ann, 1, "sparse"), (world.eve, 8, "dense")]:
         assert not listed(remote, key).keys() & {"limit", "mode"}
         refused = searched(remote, key, "pendulum", limit=5)
-        assert refused == f"limit is {limit} here, as the operator says; leave it out."
+        assert refused == f"limit is fixed to {limit} by the operator; leave it out."
         refused = searched(remote, key, "pendulum", mode="hybrid")
-        assert refused == f"mode is {mode} here, as the operator says; leave it out."
+        assert refused == f"mode is fixed to {mode} by the operator; leave it out."
         assert len(searched(remote, key, "pendulum", limit=limit, mode=mode)) == 1
 
 

@@ -27,7 +27,7 @@ def test_a_desk_without_documents_says_so_and_makes_nothing(start: Start, tmp_pa
     wire.begin()
     found = wire.tool("search", {"query": "clock"})["structuredContent"]
     assert found["results"] == []
-    assert found["notes"] == ["There are no documents to search yet. An operator adds them."]
+    assert found["notes"] == ["There are no documents to search yet. Ask the operator to ingest some."]
     assert wire.result("resources/list")["resources"] == []
     assert wire.result("completion/complete", COLLECTION)["completion"]["values"] == []
     assert wire.tool_error("get_source", {"id": "abc"}).startswith("Nothing readable")

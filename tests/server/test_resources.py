@@ -109,4 +109,4 @@ def test_a_search_looks_into_the_collections_that_it_names(crowded: Wire) -> Non
 
 def test_an_unreadable_collection_is_told_which_are_readable(crowded: Wire) -> None:
     words = crowded.tool_error("search", {"query": "note", "collections": ["alpha", "gamma"]})
-    assert "Readable are: alpha, beta." in words
+    assert "Readable collections: alpha, beta." in words

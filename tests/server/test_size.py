@@ -59,7 +59,7 @@ def test_no_reply_is_longer_than_clients_take_however_much_is_asked_for(wire: Wi
         reply = result["structuredContent"]
         assert MOST / 4 < size <= MOST, name
         assert reply["next_start"] == reply["end"]
-        assert f"go on with start={reply['end']}" in reply["notes"][0]
+        assert f"continue with start={reply['end']}" in reply["notes"][0]
         result, size = sized(wire, "resources/read", {"uri": source["uri"]})
         assert MOST / 3 < size <= MOST, name
         assert "more characters: call get_source with start=" in result["contents"][0]["text"]

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rag.store.reader import StoredSource
 
 STEPS = {
-    "thresholds": "It is less like the query than the thresholds ask for.",
-    "rerank": "It was not among the passages that were scored anew, or that the stage leaves.",
+    "thresholds": "It is less similar to the query than the thresholds require.",
+    "rerank": "It was not among the passages that were reranked, or not among those that the stage keeps.",
     "dedupe": "It nearly repeats a better passage.",
-    "compress": "It holds no sentence that answers.",
-    "custom": "The operator's own stage left it out.",
+    "compress": "It contains no sentence that answers the query.",
+    "custom": "The operator's own stage dropped it.",
 }
 
 
@@ -50,7 +50,7 @@ async def fate(stored: StoredSource, answer: Answer, run: Run) -> Fate:
     source, plan = stored.source, run.plan
     view = next((view for view in run.views if view.table.collection.name == source.collection), None)
     if view is None:
-        return Fate(source, "plan", f"The search doesn't look at its collection, {source.collection}.")
+        return Fate(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
     listed = answer.trace.listings if answer.trace else {}
     if any(_of(source, id_) for id_ in listed):
         return _through(source, answer, plan)
@@ -67,8 +67,8 @@ def _of(source: Source, chunk_id: str) -> bool:
 
 def _not_asked_for(source: Source, plan: Plan) -> tuple[str, str]:
     if source.id in plan.exclude_sources or (plan.sources is not None and source.id not in plan.sources):
-        return "sources", "The request leaves this source out."
-    return "filter", "Its fields don't fit the filter."
+        return "sources", "The request excludes this source."
+    return "filter", "Its fields don't match the filter."
 
 
 async def _unlisted(source: Source, view: View, run: Run) -> str:
@@ -79,12 +79,12 @@ async def _unlisted(source: Source, view: View, run: Run) -> str:
     one_hit = replace(run.plan, candidates=1)
     (found,) = await recall([query], one_hit)
     told = [
-        f"By meaning its best passage is {id_}, with a similarity of {cosine:.2f}."
+        f"By meaning, its best passage is {id_}, with a similarity of {cosine:.2f}."
         for id_, cosine in found.dense_scores.items()
     ]
     if run.plan.mode != "dense":
-        told += [f"By words it is {id_}." for id_ in found.sparse_scores] or [
-            "It holds no word of the query."
+        told += [f"By words, it is {id_}." for id_ in found.sparse_scores] or [
+            "It contains no word of the query."
         ]
     count = run.plan.candidates
     return " ".join([f"None of its passages is among the first {count} of a list.", *told])
@@ -109,7 +109,7 @@ def _fall(chunk_id: str, last: Stage, stages: Sequence[Stage], plan: Plan) -> tu
     name = following[0].name
     if name == "limit":
         return name, f"Its best passage has rank {_rank(chunk_id, last)}, and the limit is {plan.limit}."
-    return name, STEPS.get(name, "This stage left it out.")
+    return name, STEPS.get(name, "This stage dropped it.")
 
 
 def _best(source: Source, stage: Stage) -> str:

@@ -48,7 +48,7 @@ async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query 
     """
     plan, views = run.plan, query.views
     if plan.thresholds.of_hits and await finds_any(query, run, with_thresholds=False):
-        run.note([f"{UNGROUNDED} The nearest passages don't meet the thresholds."])
+        run.note([f"{UNGROUNDED} The nearest passages are below the thresholds."])
         return None
     impact = await _impact(query, run, finds_any) if plan.filter is not None else None
     if impact is None:
@@ -57,7 +57,7 @@ async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query 
     if not plan.relax:
         run.note([_advice(views, impact)])
         return None
-    run.note([f"The filter leaves nothing. Conditions dropped: {_called(views, impact.dropped)}."])
+    run.note([f"The filter excludes all results. Conditions dropped: {_called(views, impact.dropped)}."])
     return _relaxed(query, impact.dropped)
 
 
@@ -94,18 +94,26 @@ def _keeping(query: Query, kept: Collection[int]) -> Query:
 
 def _advice(views: Sequence[View], impact: Impact) -> str:
     """Which conditions to leave out, and which leave results alone."""
-    advice = f"The filter leaves nothing; without {_called(views, impact.dropped)} it leaves results."
+    advice = f"The filter excludes all results; without {_called(views, impact.dropped)} there are results."
     if len(_conditions(views)) == 1:
         return advice
-    return f"{advice} Alone, each of these leaves results: {_called(views, impact.alone) or 'none'}."
+    return (
+        f"{advice} Each of these conditions alone leaves results: {_called(views, impact.alone) or 'none'}."
+    )
 
 
 def _without_filter(views: Sequence[View], plan: Plan) -> str:
     """Why nothing was found where no filter is to blame."""
     if plan.sources is not None or plan.exclude_sources:
-        return "Nothing was found in the sources that the request allows. Search without that restriction."
+        return (
+            "Nothing was found in the sources that the request allows. "
+            "Search without sources and exclude_sources."
+        )
     if plan.mode == "sparse":
-        return "No passage holds a word of the query. Use other words, or mode hybrid to search by meaning."
+        return (
+            "No passage contains a word of the query. "
+            "Use other words, or mode hybrid to search by meaning, too."
+        )
     return f"Nothing was found in {', '.join(view.table.collection.name for view in views)}."
 
 

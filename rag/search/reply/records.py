@@ -146,7 +146,7 @@ def search_reply(
 
 def _of_first(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
     more = len(hits) - count
-    left_out = [f"{more} more hits; raise max_chars or narrow the query."] if more else []
+    left_out = [f"{more} more hits were left out; raise max_chars or narrow the query."] if more else []
     results = list(hits[:count])
     return SearchReply(results=results, notes=[*answer.notes, *_altered(answer, results), *left_out])
 
@@ -182,12 +182,12 @@ def _missing(context: Context) -> list[str]:
     if context.left_out:
         notes.append(f"{context.left_out} more passages did not fit into the context.")
     if context.cut:
-        notes.append("The last passage of the context is cut short; get_source opens it whole.")
+        notes.append("The last passage of the context is truncated; get_source returns all of it.")
     return notes
 
 
 def _cut(reply: SearchReply, max_chars: int) -> SearchReply:
-    notes = [*reply.notes, "The passage is cut short; get_source opens it whole."]
+    notes = [*reply.notes, "The passage is truncated; get_source returns all of it."]
     reply = reply.model_copy(update={"notes": notes})
     for hit in reply.results:
         text = hit.text or ""
@@ -326,7 +326,7 @@ def _source_notes(extract: Extract, end: int, headings: int) -> list[str]:
     notes = []
     if end < extract.source.length:
         rest = extract.source.length - end
-        notes.append(f"{rest} more characters; go on with start={end}.")
+        notes.append(f"{rest} more characters; continue with start={end}.")
     if headings < len(extract.outline):
         notes.append(f"The outline shows {headings} of {len(extract.outline)} headings.")
     return notes

@@ -11,8 +11,8 @@ from rag.hidden import JOINERS, with_line_ends, without_hidden
 
 MAX_LABEL_CHARS = 200  # of a title, heading or metadata value
 ALTERED = (
-    "Not shown to the letter: a blank keeps markup from loading anything (< img, ! [, ] :), and hidden "
-    "characters are left out. Quotes hold either way."
+    "Not verbatim: spaces were inserted where markup could load something (< img, ! [, ] :), and hidden "
+    "characters were removed. Quotes of this text still pass a citation check."
 )
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")

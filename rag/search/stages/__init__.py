@@ -54,7 +54,7 @@ embed texts of hits that nobody sees."""
 DROPPED: Mapping[type[Any], str] = {
     DiversifyStage: "{} more passages repeat these or come from the same documents.",
     DedupeStage: "{} more passages repeat these or come from the same documents.",
-    CompressStage: "{} more passages hold no sentence that answers.",
+    CompressStage: "{} more passages contain no sentence that answers the query.",
 }
 """What a note says where a stage leaves fewer hits than were asked for."""
 

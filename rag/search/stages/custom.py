@@ -92,7 +92,7 @@ async def custom_queries(stage: CustomStage, question: str) -> list[SubQuery]:
     try:
         return _sub_queries(made)
     except (TypeError, ValueError, RecursionError) as error:
-        raise CustomError("it returned something else than queries") from error
+        raise CustomError("it returned something other than queries") from error
 
 
 def _sub_queries(made: object) -> list[SubQuery]:
@@ -114,7 +114,7 @@ def _sub_query(one: object) -> SubQuery:
     return replace(one, filter=json.loads(json.dumps(one.filter)))
 
 
-FAILED = "The stage {} failed ({}); the passages are as they were before it."
+FAILED = "The stage {} failed ({}); it left the passages unchanged."
 
 
 async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step: OpenStep) -> list[Hit]:
@@ -136,7 +136,7 @@ async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step:
         if isinstance(made, list | tuple) and _are_some_of(made, hits):
             given = {hit.chunk.id: hit for hit in hits}
             return [replace(given[one.chunk.id], score=float(one.score)) for one in made]
-        cause = "it returned something else than hits of those that it was given"
+        cause = "it returned something other than hits that it was given"
     step.warns(FAILED.format(stage.call, cause), failed=True)
     return list(hits)
 

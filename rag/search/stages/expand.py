@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.reader import StoredSource
 
-LACKING = "{} passages stand under no heading and are shown without a section around them."
+LACKING = "{} passages have no heading above them and are shown without their section."
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ async def in_sections(
     if lacking and stage.missing == "error":
         first = next(hit.chunk.id for hit in hits if hit.chunk.id in lacking)
         raise ConfigurationError(
-            f"{first} stands under no heading, so it has no section to be shown in: give its source "
-            "headings, or let hits without a section stay as they are."
+            f"{first} has no heading above it, so it has no section to show. Add headings to its "
+            'source, or set missing = "warn" or "ignore" in the stage parent.'
         )
     return expanded, [LACKING.format(len(lacking))] if lacking and stage.missing == "warn" else []
 

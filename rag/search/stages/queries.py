@@ -87,7 +87,7 @@ async def more_queries(
             return _with(queries, drafts, stage, collections)
         except (ProviderError, CustomError) as error:
             cause = str(error).removesuffix(".")
-    warning = f"The stage {_called(stage)} failed ({cause}), so the search went on without it."
+    warning = f"The stage {_called(stage)} failed ({cause}), so the search continued without it."
     return QueriesMade(tuple(queries), (warning,), failed=True)
 
 
@@ -149,9 +149,9 @@ def _checked(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery:
     fields = {one.name: one.fields for one in collections}
     unknown = next((name for name in draft.collections if name not in fields), None)
     if unknown is not None:
-        raise InvalidRequestError(f"no collection {unknown[:SHOWN]!r} is searched.")
+        raise InvalidRequestError(f"this search covers no collection {unknown[:SHOWN]!r}.")
     if not 0 <= draft.weight <= 1:
-        raise InvalidRequestError("its weight isn't from 0 to 1.")
+        raise InvalidRequestError("its weight is not between 0 and 1.")
     names = tuple(dict.fromkeys(draft.collections))
     if draft.filter is not None:
         declared = [fields[name] for name in names or fields]

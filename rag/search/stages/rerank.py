@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FAILED = "The passages were not reranked ({}); their order is that of the search itself."
-UNSCORED = "{} of the passages got no score of the reranker and stand last."
+FAILED = "The passages were not reranked ({}); they keep the order of the search."
+UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 
 
 async def reranked(

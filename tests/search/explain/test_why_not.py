@@ -89,7 +89,7 @@ async def test_a_hit_beyond_the_context_is_still_a_hit(shelf: Shelf, ids: dict[s
 async def test_another_collection_is_not_looked_at(shelf: Shelf, ids: dict[str, str]) -> None:
     letter = await shelf.put("letter", BEST, collection="letters")
     _, fate = await _why_not(shelf, letter.id, collections=("documents",))
-    assert (fate.step, fate.reason) == ("plan", "The search doesn't look at its collection, letters.")
+    assert (fate.step, fate.reason) == ("plan", "The search doesn't cover its collection, letters.")
     assert (fate.source, fate.chunk_id, fate.ranks) == (letter, "", ())
     assert (await _why_not(shelf, letter.id))[1].step is None
     assert (await _why_not(shelf, ids["best"], collections=("documents",)))[1].step is None
@@ -98,13 +98,13 @@ async def test_another_collection_is_not_looked_at(shelf: Shelf, ids: dict[str, 
 async def test_a_source_that_the_request_leaves_out_is_told_so(shelf: Shelf, ids: dict[str, str]) -> None:
     for request in ({"exclude_sources": (ids["best"],)}, {"sources": (ids["good"], ids["poor"])}):
         _, fate = await _why_not(shelf, ids["best"], **request)
-        assert (fate.step, fate.reason) == ("sources", "The request leaves this source out.")
+        assert (fate.step, fate.reason) == ("sources", "The request excludes this source.")
     assert (await _why_not(shelf, ids["best"], sources=(ids["best"],)))[1].step is None
 
 
 async def test_a_source_that_does_not_fit_the_filter_is_told_so(shelf: Shelf, ids: dict[str, str]) -> None:
     _, fate = await _why_not(shelf, ids["best"], filter={"year": {"$gt": 2000}})
-    assert (fate.step, fate.reason) == ("filter", "Its fields don't fit the filter.")
+    assert (fate.step, fate.reason) == ("filter", "Its fields don't match the filter.")
     assert (await _why_not(shelf, ids["best"], filter={"year": 2000}))[1].step is None
 
 
@@ -125,17 +125,17 @@ async def test_of_a_source_in_no_list_the_best_passage_is_told(shelf: Shelf, ids
     _, fate = await _why_not(shelf, ids["other"])
     assert (fate.step, fate.chunk_id, fate.ranks) == ("recall", "", ())
     assert fate.reason == (
-        "None of its passages is among the first 50 of a list. It holds no word of the query."
+        "None of its passages is among the first 50 of a list. It contains no word of the query."
     )
     await shelf.put("many", *(f"pendulum clock number{number}" for number in range(30)))
     dense = (await shelf.search(QUERY, mode="dense", limit=100)).hits
     similarity = next(hit.similarity for hit in dense if hit.source.id == ids["poor"])
-    told = f"By meaning its best passage is {ids['poor']}/1, with a similarity of {similarity:.2f}."
+    told = f"By meaning, its best passage is {ids['poor']}/1, with a similarity of {similarity:.2f}."
     first = "None of its passages is among the first 10 of a list."
     for mode, expected in [
         ("dense", f"{first} {told}"),
-        ("sparse", f"{first} By words it is {ids['poor']}/1."),
-        ("hybrid", f"{first} {told} By words it is {ids['poor']}/1."),
+        ("sparse", f"{first} By words, it is {ids['poor']}/1."),
+        ("hybrid", f"{first} {told} By words, it is {ids['poor']}/1."),
     ]:
         settings = {"mode": mode, "candidates": 10}
         _, fate = await _why_not(shelf, ids["poor"], settings=settings)
@@ -163,20 +163,20 @@ LEFT_OUT: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "poor",
         {"thresholds": {"min_similarity": 0.7}},
         "thresholds",
-        "It is less like the query than the thresholds ask for.",
+        "It is less similar to the query than the thresholds require.",
     ),
     "all by thresholds": (
         "poor",
         {"mode": "dense", "thresholds": {"max_distance": 0.0, "percentage_distance": 0.0}},
         "thresholds",
-        "It is less like the query than the thresholds ask for.",
+        "It is less similar to the query than the thresholds require.",
     ),
     "dedupe": ("same", {"stages": [{"stage": "dedupe"}]}, "dedupe", "It nearly repeats a better passage."),
     "compress": (
         "other",
         {"mode": "dense", "stages": [{"stage": "compress", "threshold": 1}]},
         "compress",
-        "It holds no sentence that answers.",
+        "It contains no sentence that answers the query.",
     ),
     "the limit before compress": (
         "other",
@@ -237,7 +237,10 @@ async def test_what_a_reranker_does_not_leave_is_told_so(  # noqa: PLR0913, PLR0
     _, fate = await desk.why_not(ME, SearchRequest(QUERY, limit=2 if step else 8), ids["poor"])
     assert fate.step == step
     if step:
-        assert fate.reason == "It was not among the passages that were scored anew, or that the stage leaves."
+        assert (
+            fate.reason
+            == "It was not among the passages that were reranked, or not among those that the stage keeps."
+        )
         assert fate.ranks == (("fuse", 4), ("gate", 4), ("rerank", None))
 
 

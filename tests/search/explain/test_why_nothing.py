@@ -83,31 +83,31 @@ EMPTY: list[tuple[dict[str, object], str, str, list[str]]] = [
     (
         {"status": "final", "year": 2001},
         "year $eq",
-        " Alone, each of these leaves results: status $eq, year $eq.",
+        " Each of these conditions alone leaves results: status $eq, year $eq.",
         ["final"],
     ),
     (
         {"status": "lost", "year": {"$gte": 2000}},
         "status $eq",
-        " Alone, each of these leaves results: year $gte.",
+        " Each of these conditions alone leaves results: year $gte.",
         ["draft"],
     ),
     (
         {"status": "lost", "year": {"$lt": 1000}},
         "status $eq, year $lt",
-        " Alone, each of these leaves results: none.",
+        " Each of these conditions alone leaves results: none.",
         ["draft", "final"],
     ),
     (
         {"due": {"$gt": "2024-01-01"}, "status": "final"},
         "status $eq",
-        " Alone, each of these leaves results: due $gt, status $eq.",
+        " Each of these conditions alone leaves results: due $gt, status $eq.",
         ["draft"],
     ),
     (
         {"due": {"$gt": "2030-01-01"}, "status": "final"},
         "due $gt",
-        " Alone, each of these leaves results: status $eq.",
+        " Each of these conditions alone leaves results: status $eq.",
         ["final"],
     ),
     ({"tags": {"$in": ["a", "b"]}}, "tags $in", "", ["draft", "final"]),
@@ -129,7 +129,7 @@ async def test_the_note_says_which_conditions_are_to_be_left_out_and_which_alone
     assert left
     answer = await _asked(filed, filter_, mode=mode)
     assert answer.hits == ()
-    assert answer.notes == (f"The filter leaves nothing; without {dropped} it leaves results.{alone}",)
+    assert answer.notes == (f"The filter excludes all results; without {dropped} there are results.{alone}",)
 
 
 @empty
@@ -139,7 +139,7 @@ async def test_a_profile_that_relaxes_drops_them_and_says_which(
 ) -> None:
     answer = await _asked(filed, filter_, mode=mode, relax=True)
     assert _titles(answer) == set(left)
-    assert answer.notes == (f"The filter leaves nothing. Conditions dropped: {dropped}.",)
+    assert answer.notes == (f"The filter excludes all results. Conditions dropped: {dropped}.",)
     assert alone not in answer.notes
 
 
@@ -160,14 +160,14 @@ async def test_neither_words_nor_relaxation_reach_what_the_principal_may_not_see
     (note,) = answer.notes
     assert "status $eq, year $eq" in note
     if not relax:
-        assert note.endswith("leaves results: none.")
+        assert note.endswith("alone leaves results: none.")
 
 
 async def test_where_the_words_are_nowhere_the_filter_is_not_blamed(filed: Shelf) -> None:
     answer = await _asked(filed, {"year": 1980}, mode="sparse", relax=True, query="zebra")
     assert answer.hits == ()
     assert answer.notes == (
-        "No passage holds a word of the query. Use other words, or mode hybrid to search by meaning.",
+        "No passage contains a word of the query. Use other words, or mode hybrid to search by meaning, too.",
     )
 
 

@@ -147,11 +147,11 @@ def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_le
     assert len(reply.compact()) <= max_chars
     notes = ["kept", *_altered(texts[: len(reply.results)])]
     if left := len(texts) - len(reply.results):
-        notes.append(f"{left} more hits; raise max_chars or narrow the query.")
+        notes.append(f"{left} more hits were left out; raise max_chars or narrow the query.")
     if reply.results != whole.results[: len(reply.results)]:
         (cut,) = reply.results
         assert str(whole.results[0].text).startswith(str(cut.text))
-        notes.append("The passage is cut short; get_source opens it whole.")
+        notes.append("The passage is truncated; get_source returns all of it.")
     assert reply.notes == notes
     if len(whole.compact()) <= max_chars:
         assert reply == whole
@@ -163,8 +163,8 @@ def test_a_first_hit_longer_than_the_budget_is_cut_and_that_is_said() -> None:
     assert set(str(record.text)) == {"x"}
     assert len(reply.compact()) == MIN_REPLY_CHARS
     assert reply.notes == [
-        "1 more hits; raise max_chars or narrow the query.",
-        "The passage is cut short; get_source opens it whole.",
+        "1 more hits were left out; raise max_chars or narrow the query.",
+        "The passage is truncated; get_source returns all of it.",
     ]
 
 
@@ -182,13 +182,13 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
     notes = ["kept", *_altered(texts[: len(shown)])]
     if left := len(texts) - len(shown):
         notes.append(f"{left} more passages did not fit into the context.")
-    assert [note for note in reply.notes if "cut short" not in note] == notes
+    assert [note for note in reply.notes if "truncated" not in note] == notes
     whole = search_reply(Answer(hits, ("kept",), context), None)
     assert whole.context == context.text
     if len(whole.compact()) <= max_chars:
         assert reply == whole
     elif not left:
-        assert "The last passage of the context is cut short; get_source opens it whole." in reply.notes
+        assert "The last passage of the context is truncated; get_source returns all of it." in reply.notes
 
 
 def test_an_empty_answer_is_its_notes() -> None:
@@ -209,7 +209,7 @@ def test_a_source_reply_keeps_its_budget_and_says_where_to_go_on(
     assert all(chunk.start < reply.end for chunk in reply.chunks)
     if reply.next_start:
         rest = extract.source.length - reply.end
-        assert f"{rest} more characters; go on with start={reply.end}." in reply.notes
+        assert f"{rest} more characters; continue with start={reply.end}." in reply.notes
     if len(reply.outline) < headings:
         assert f"The outline shows {len(reply.outline)} of {headings} headings." in reply.notes
 

@@ -121,7 +121,7 @@ async def test_what_a_function_does_to_fields_and_vectors_stays_with_it(
     assert hit.vector is not None
 
 
-SOMETHING_ELSE = "it returned something else than hits of those that it was given"
+SOMETHING_ELSE = "it returned something other than hits that it was given"
 BAD = {
     "return [replace(hits[0], chunk=replace(hits[0].chunk, id='else/0'))]": SOMETHING_ELSE,
     "return [*hits, replace(hits[0], chunk=replace(hits[0].chunk, id='else/0'))]": SOMETHING_ELSE,
@@ -156,9 +156,7 @@ async def test_what_a_bad_function_does_changes_nothing_and_is_said(
     stage = written(body, timeout_seconds=0.05 if "sleep" in body else 10)
     answer = await _asked(stocked, stage)
     assert answer.hits == (await stocked.search("pendulum")).hits
-    assert answer.notes == (
-        f"The stage {stage['call']} failed ({cause}); the passages are as they were before it.",
-    )
+    assert answer.notes == (f"The stage {stage['call']} failed ({cause}); it left the passages unchanged.",)
     assert (_stage(answer).status, _stage(answer).warnings) == ("failed", answer.notes)
 
 

@@ -248,9 +248,9 @@ async def test_a_hit_before_every_heading_stays_as_it_is_and_one_warning_says_fo
     expanded, warnings = await done("warn")
     assert [*expanded[:2], expanded[3]] == [*hits[:2], hits[3]]
     assert _texts(expanded) == ["two three four", "preface", "## Dials of dials", "four"]
-    assert warnings == ["3 passages stand under no heading and are shown without a section around them."]
+    assert warnings == ["3 passages have no heading above them and are shown without their section."]
     assert await done("ignore") == (expanded, [])
-    with pytest.raises(ConfigurationError, match=f"{bare.id}/3 stands under no heading"):
+    with pytest.raises(ConfigurationError, match=f"{bare.id}/3 has no heading above it"):
         await done("error")
     stage = ParentStage(stage="parent", missing="error")
     assert (await in_sections(hits[2:3], stage, views)) == (expanded[2:3], [])

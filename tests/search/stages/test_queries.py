@@ -76,7 +76,7 @@ def condition(field: str, operator: str, *values: str) -> dict[str, object]:
 
 
 def failed(stage: str, cause: str) -> str:
-    return f"The stage {stage} failed ({cause}), so the search went on without it."
+    return f"The stage {stage} failed ({cause}), so the search continued without it."
 
 
 async def planned(
@@ -212,9 +212,12 @@ async def test_conditions_become_a_filter_with_values_of_the_fields_types(
 
 
 REFUSED: dict[str, tuple[dict[str, object], str]] = {
-    "unknown collection": (query(collections=["clocks", "secrets"]), "no collection 'secrets' is searched."),
-    "long name": (query(collections=[LONG_NAME]), f"no collection '{'n' * 64}' is searched."),
-    "image": (query(collections=[IMAGE]), f"no collection '! {IMAGE[1:]}' is searched."),
+    "unknown collection": (
+        query(collections=["clocks", "secrets"]),
+        "this search covers no collection 'secrets'.",
+    ),
+    "long name": (query(collections=[LONG_NAME]), f"this search covers no collection '{'n' * 64}'."),
+    "image": (query(collections=[IMAGE]), f"this search covers no collection '! {IMAGE[1:]}'."),
     "unknown field": (
         query(conditions=[condition("colour", "$eq", "red")]),
         f"There is no field 'colour' to filter by; there are: {ALL_FIELDS}.",
@@ -279,9 +282,9 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
         query(conditions=[condition("year", "$ne", "1")] * 33),
         "$and takes at most 32 filters.",
     ),
-    "heavy": (query(weight=1.5), "its weight isn't from 0 to 1."),
-    "negative": (query(weight=-0.1), "its weight isn't from 0 to 1."),
-    "no weight": (query(weight=float("nan")), "its weight isn't from 0 to 1."),
+    "heavy": (query(weight=1.5), "its weight is not between 0 and 1."),
+    "negative": (query(weight=-0.1), "its weight is not between 0 and 1."),
+    "no weight": (query(weight=float("nan")), "its weight is not between 0 and 1."),
 }
 
 
@@ -451,9 +454,9 @@ async def test_what_a_function_returns_and_is_no_query_is_not_asked(written: Wri
 @pytest.mark.parametrize(
     ("item", "why"),
     [
-        ("SubQuery('a', collections=('secrets',))", "no collection 'secrets' is searched."),
-        ("SubQuery('a', 2)", "its weight isn't from 0 to 1."),
-        ("SubQuery('a', float('nan'))", "its weight isn't from 0 to 1."),
+        ("SubQuery('a', collections=('secrets',))", "this search covers no collection 'secrets'."),
+        ("SubQuery('a', 2)", "its weight is not between 0 and 1."),
+        ("SubQuery('a', float('nan'))", "its weight is not between 0 and 1."),
         ("SubQuery('a', filter={'year': 'old'})", "year: a value must be a whole number within ±2^53."),
         ("SubQuery('a', filter=[])", "filter must be an object with at least one condition in it."),
         (
@@ -494,7 +497,7 @@ async def test_a_function_that_returns_something_else_has_failed(written: Writte
     stage = written(f"return {returned}")
     assert await made(stage, None) == QueriesMade(
         (QUESTION,),
-        (failed(f"custom {stage.call}", "it returned something else than queries"),),
+        (failed(f"custom {stage.call}", "it returned something other than queries"),),
         failed=True,
     )
 
@@ -513,7 +516,7 @@ async def test_a_function_that_raises_is_told_by_its_path_and_the_exceptions_cla
         after = await made(stage, None)
     assert after == QueriesMade(
         (QUESTION,),
-        (f"The stage custom {stage.call} failed (it raised ValueError), so the search went on without it.",),
+        (failed(f"custom {stage.call}", "it raised ValueError"),),
         failed=True,
     )
     (record,) = [one for one in caplog.records if one.name.startswith("rag.")]

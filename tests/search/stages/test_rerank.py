@@ -170,7 +170,7 @@ async def test_what_got_no_score_stands_last_in_its_order_with_a_note(
     answer = await _asked(stocked.desk(reranker=reranker, stages=[RERANK]))
     assert _ids(answer) == [order[place] for place in (5, 4, 2, 1, 0, 3)]
     assert [hit.score for hit in answer.hits] == [0.5, 0.4, 0.2, 0.1, 0, 0]
-    assert answer.notes == ("2 of the passages got no score of the reranker and stand last.",)
+    assert answer.notes == ("The reranker gave no score to 2 of the passages; they come last.",)
     assert (_stage(answer).status, _stage(answer).warnings) == ("ok", answer.notes)
 
 
@@ -215,7 +215,7 @@ async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and
     assert _stage(answer).warnings == answer.notes
     (note,) = answer.notes
     assert note.startswith("The passages were not reranked (")
-    assert note.endswith("); their order is that of the search itself.")
+    assert note.endswith("); they keep the order of the search.")
     if by == "reranker" or failure != "nonsense":
         assert cause in note
     assert (_stage(answer).before, _stage(answer).after) == (6, 6)
@@ -240,7 +240,7 @@ async def test_the_chat_model_s_score_counts_beside_likeness_and_place(
         0,
     ]
     assert [hit.score for hit in answer.hits] == pytest.approx(by_hand)
-    assert answer.notes == ("1 of the passages got no score of the reranker and stand last.",)
+    assert answer.notes == ("The reranker gave no score to 1 of the passages; they come last.",)
     assert _stage(answer).usage == Usage(1, 100, 10, 10 / 1_000_000)
     assert [one["text"] for one in chats.contents(chat_server)[0]["texts"]] == ["pendulum\n\npendulum"] * 4
 
