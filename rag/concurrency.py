@@ -1,4 +1,4 @@
-"""How much can run at once, and running it."""
+"""Runs calls concurrently, and counts the available processors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
     if sys.platform == "linux":
@@ -24,18 +24,18 @@ def cores() -> int:
 
 
 async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """The results of all calls, in order; the first failure cancels the others and is raised as it is."""
+    """The results of all calls, in order. The first failure cancels the others and is raised as it is."""
     if len(calls) == 1:
         return [await calls[0]()]
     results: dict[int, T] = {}
 
-    async def run(place: int, call: Callable[[], Awaitable[T]]) -> None:
-        results[place] = await call()
+    async def run(index: int, call: Callable[[], Awaitable[T]]) -> None:
+        results[index] = await call()
 
     try:
         async with anyio.create_task_group() as tasks:
-            for place, call in enumerate(calls):
-                tasks.start_soon(run, place, call)
+            for index, call in enumerate(calls):
+                tasks.start_soon(run, index, call)
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
-    return [results[place] for place in range(len(calls))]
+    return [results[index] for index in range(len(calls))]

@@ -1,6 +1,6 @@
-"""What is stored: documents, chunks, collections, and who may see them. All frozen.
+"""The stored data: sources, chunks, collections and access records, as frozen dataclasses.
 
-All positions are characters of a source's text.
+All positions are in characters of a source's text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
-"""Embeddings, shape (texts, dimension), float32, every row of unit length."""
+"""Embeddings: shape (texts, dimension), float32, every row of unit length."""
 
 Language = Literal[
     "Arabic",
@@ -39,20 +39,25 @@ Language = Literal[
     "Turkish",
     "none",
 ]
-"""Whose rules cut words to their stems in the full-text index; `none` leaves words as they are."""
+"""The stemming language of the full-text index; `none` disables stemming."""
 FieldType = Literal["string", "integer", "number", "boolean", "datetime", "string list"]
 Value: TypeAlias = "str | int | float | bool | datetime | tuple[str, ...]"
-"""What a declared metadata field of a source can hold, by its type; never an empty list."""
+"""A value of a declared metadata field, by the field's type; never an empty list."""
 Distance = Literal["cosine", "dot", "euclidean"]
 Visibility = Literal["tenant", "restricted"]
 LetterCase = Literal["allow", "always", "never"]
-"""Where the letter case of users and groups counts: in allow lists, also in deny lists, or nowhere."""
+"""Where the letter case of users and groups matters: in allow lists, in both lists, or nowhere."""
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking. Made in one place per transport, never from a request's arguments."""
+    """On whose behalf a search runs.
+
+    For requests, the settings (`rag.access.tenants`), an API key (`rag.access.keys`) or a verified OAuth
+    token (`server.http.oauth`) determine it, never a request's arguments. Commands and the library's callers,
+    which have the operator's rights, may name any principal.
+    """
 
     tenant: str
     user: str | None = None
@@ -61,9 +66,10 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may see a source of their tenant: everybody, or those in `allow`; never those in `deny`.
+    """Who may see a source: everybody in its tenant, or those in `allow`; never those in `deny`.
 
-    Entries read user:NAME or group:NAME. `revision` counts the changes. `rag.access.rule` has the rule.
+    Entries have the form user:NAME or group:NAME. `revision` counts the changes. `rag.access.rule` applies
+    it.
     """
 
     visibility: Visibility
@@ -74,12 +80,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class AccessRecord:
-    """What a tenant keeps of who may see a document, or what comes into a folder. It outlives the source.
+    """The stored access of a document, or of future documents in a folder. It outlives the source.
 
-    `content` is a digest of the document's bytes, `word` what it last asked for itself, as JSON; empty if it
-    was never heard. `present` is whether there is a source now. `copied` is whether the chunks hold labels of
-    this revision; until they do, searches go by the record. A folder has neither content nor a collection.
-    `former` are contents and URIs that the document had before, the latest first.
+    So a document that is removed and ingested again has its former access. `content` is a digest of the
+    document's bytes. `word` is the access that the document last requested in its own metadata, as JSON;
+    empty if its metadata was never consulted. `present` tells whether the source exists now. `copied` tells
+    whether the chunks already have the labels of this revision; until then, searches use this record.
+    `former` are earlier digests and URIs of the document, latest first. A folder has neither content nor a
+    collection.
     """
 
     id: str
@@ -94,16 +102,16 @@ class AccessRecord:
 
     @property
     def is_folder(self) -> bool:
-        """Whether this is what a folder was ingested with."""
+        """Whether this is the access record of a folder."""
         return not self.collection
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A structural piece of a document's text: `text[start:end]`.
+    """A structural part of a document's text: `text[start:end]`.
 
-    A document's blocks are in order, don't overlap, and leave out nothing but whitespace.
-    `level` counts for headings only: 1 is the outermost; the heading's words are in `title`.
+    A document's blocks are in order, don't overlap, and leave out nothing but white space. `level` and
+    `title` are set for headings only; level 1 is the outermost.
     """
 
     kind: BlockKind
@@ -115,10 +123,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a parser makes of one file.
+    """A parsed file.
 
-    `pages` holds the start of every page in `text`, empty where the format has no pages.
-    `date` is the document's own date, if it states one. `url` is where a person can open it.
+    `pages` holds the start of every page in `text`; it is empty if the format has no pages. `date` is the
+    document's own date, if it states one. `url` is where a person can open it.
     """
 
     text: str
@@ -133,11 +141,11 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk before it is stored: `document.text[start:end]`, with where it stands.
+    """A chunk before it is stored: `document.text[start:end]` and its position.
 
-    `context` is the line that is put before the text when it is embedded and indexed, never
-    when it is shown. `tokens` counts the text alone, in the embedder's own tokens. `page` is
-    that of the first character, 1-based.
+    `context` is a line that precedes the text when it is embedded and indexed, but not when it is shown.
+    `tokens` counts the text without it, in tokens of the embedder. `page` is the 1-based page of the first
+    character.
     """
 
     seq: int
@@ -151,7 +159,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """What a collection remembers of its embedder: vectors of two identities don't compare."""
+    """What a collection stores about its embedder; vectors of different identities are not comparable."""
 
     provider: str
     model: str
@@ -162,7 +170,7 @@ class EmbedderIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """An entry of a source's outline; `start` is where the heading stands in the text."""
+    """An entry of a source's outline; `start` is the heading's position in the text."""
 
     title: str
     level: int
@@ -173,8 +181,8 @@ class Heading:
 class Source:
     """One document of a collection, without its text.
 
-    `uri` is where it came from, for operators; `url` is where a reader can open it. `date` is
-    what the document says of itself, `ingested_at` when refdesk read it.
+    `uri` is where it was ingested from, for operators; `url` is where a reader can open it. `date` is the
+    document's own date, `ingested_at` the time of ingestion.
     """
 
     id: str
@@ -207,10 +215,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A tenant's named body of sources, with what its indexes were made by.
+    """A named set of sources of one tenant, and how they are indexed.
 
-    `fields` are the declared metadata fields, by which searches can be filtered; `visibility` is
-    that of new sources for which nothing else is said.
+    `fields` are the declared metadata fields, which searches can filter by. `visibility` is the default for
+    new sources.
     """
 
     tenant: str

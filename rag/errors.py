@@ -1,15 +1,15 @@
-"""What can go wrong, one class per reaction that a caller can have.
+"""Exceptions, one class per reaction that a caller can have.
 
-Every message names the thing and the remedy, and may be shown to whoever asked. Text from
-the storage engine or a provider's reply body never goes into a message: it can quote other
-people's documents.
+Every message names the thing, what is wrong and the remedy, and may be shown to the caller. Text from the
+storage engine, a model's reply or a library never goes into a message: it can quote other people's documents,
+and it is not written for the reader.
 """
 
 from __future__ import annotations
 
 
 class RefdeskError(Exception):
-    """Any error that refdesk raises on purpose."""
+    """Base class of all errors that refdesk raises on purpose."""
 
 
 class ConfigurationError(RefdeskError):
@@ -17,19 +17,19 @@ class ConfigurationError(RefdeskError):
 
 
 class NotReadyError(RefdeskError):
-    """Ingest first: the collection or one of its indexes is not there yet."""
+    """Ingest first: the collection or one of its indexes doesn't exist yet."""
 
 
 class InvalidRequestError(RefdeskError):
-    """Ask differently; the message names the allowed values."""
+    """Change the request; the message names the allowed values."""
 
 
 class NotFoundError(RefdeskError):
-    """Nothing readable under this name: unknown, removed and forbidden are one answer."""
+    """Nothing readable has this name. Unknown, removed and forbidden names get the same answer."""
 
 
 class BusyError(RefdeskError):
-    """Try again later, after `retry_seconds`: somebody else holds what this needs."""
+    """Try again after `retry_seconds`: another request or process holds what this one needs."""
 
     def __init__(self, message: str, *, retry_seconds: int = 1) -> None:
         super().__init__(message)
@@ -37,11 +37,11 @@ class BusyError(RefdeskError):
 
 
 class AccessError(RefdeskError):
-    """Who asks is not known, or lacks the scope."""
+    """The caller is not authenticated, or lacks the scope."""
 
 
 class ProviderError(RefdeskError):
-    """A remote model failed after the stated number of attempts, or answered with nonsense."""
+    """A remote model failed after the stated number of attempts, or gave an invalid reply."""
 
 
 class StoreError(RefdeskError):
@@ -49,4 +49,4 @@ class StoreError(RefdeskError):
 
 
 class ParseError(RefdeskError):
-    """This file cannot be read as a document; skip it and go on."""
+    """This file cannot be parsed as a document; skip it and continue."""

@@ -1,8 +1,9 @@
-"""Characters that a reader doesn't see, and that a model or a terminal reads all the same.
+"""Removes invisible characters: people don't see them, but models and terminals read them.
 
-Orders can hide in them: selectors of variants spell a byte each. All of Unicode's default ignorable code
-points count, and the marks of annotations. Left are those that change what is seen: a joiner where a script
-or an emoji is joined, and one selector behind a character that has variants.
+Prompt injections can hide in them, because 256 variation selectors can spell any bytes. Invisible are control
+characters, all of Unicode's default ignorable code points, and annotation marks. Characters that change what
+a reader sees are kept: joiners within emoji and within scripts that join letters, and one variation selector
+after a character that has variants.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _IGNORABLE = (
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_JOINED = (  # scripts whose letters join: Arabic and its kin, those of India and around, Mongolian
+_JOINED = (  # scripts whose letters join: Arabic and related, South and Southeast Asian, Mongolian
     r"\u0620-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18aa\u1900-\u1cff"
     r"\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc"
     r"\U00010a00-\U00010fff\U00011000-\U00011fff\U0001e900-\U0001e95f"
@@ -31,14 +32,14 @@ _HAN = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _STANDARD = (
     r"\u1000-\u109f\u2200-\u22ff\u2a00-\u2aff\u3001\u3002\ua840-\ua877\uff01-\uff1f\U00013000-\U0001342f"
 )
-"""What has variants by Unicode's own list; the selectors are the first few."""
+"""Characters with variants in Unicode's own list, which uses only the first selectors."""
 
 _HIDDEN = re.compile(
     rf"[{_CONTROL}{_IGNORABLE}]"
     rf"(?<![{_JOINED}][{JOINERS}])"
     rf"(?<![{_EMOJI}][\ufe0e\ufe0f])"
     rf"(?!(?<=[{_EMOJI}]\u200d)[{_EMOJI}])(?!(?<=[{_EMOJI}]\ufe0f\u200d)[{_EMOJI}])"
-    r"(?!(?<=[#*0-9]\ufe0f)\u20e3)"  # on a key
+    r"(?!(?<=[#*0-9]\ufe0f)\u20e3)"  # keycap emoji
     rf"(?<![{_HAN}][\ufe00-\ufe02\U000e0100-\U000e01ef])"
     rf"(?<![{_STANDARD}][\ufe00-\ufe06])"
     r"(?<![\u1820-\u18aa][\u180b-\u180d\u180f])"  # Mongolian letters
@@ -51,39 +52,39 @@ _COMMANDS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def without_hidden(text: str) -> str:
-    r"""`text` without controls, but for white space, and without what nobody sees.
+    r"""`text` without invisible characters; white space stays, and so do joiners and selectors with effect.
 
-    Example: "pass\u200bword" -> "password"; a family that joiners make one stays one.
+    Example: "pass\u200bword" -> "password"; a family emoji, which joiners hold together, stays one.
     """
-    return (_CONTROLS if text.isascii() else _HIDDEN).sub("", text)  # four times as fast
+    return (_CONTROLS if text.isascii() else _HIDDEN).sub("", text)  # for ASCII, four times as fast
 
 
 def bare(text: str) -> str:
-    """`text` without joiners and selectors, too: alike for texts that look alike but for these."""
+    """`text` without any joiners and selectors, for comparing texts that differ in these only."""
     return _BARE.sub("", text)
 
 
 def with_line_ends(text: str) -> str:
-    """`text` with LF for all that ends a line or paragraph, whoever wrote it."""
+    """`text` with every line and paragraph separator replaced by LF."""
     for end in _LINE_ENDS:
         text = text.replace(end, "\n")
     return text
 
 
 def for_people(text: str) -> str:
-    """`text` as a terminal may have it: it obeys nothing in it, and shows what a reader of it expects.
+    """`text` that is safe to print on a terminal: no escape sequences, no invisible characters.
 
-    Controls, but for tabs and line ends, and halves of characters are shown as U+FFFD.
+    Control characters except tabs and line ends, and lone surrogates, become U+FFFD.
     """
     lines = with_line_ends(text).replace("\x0b", "\n").replace("\x0c", "\n")
     return without_hidden(_COMMANDS.sub("\ufffd", lines))
 
 
 def in_one_line(text: str) -> str:
-    """The same on one line, so that no document adds a line to a list."""
+    """The same on one line, so a document can't add lines to a list."""
     return for_people(text).replace("\n", " ").replace("\t", " ")
 
 
 def escape_hidden(json: str) -> str:
-    """JSON with escapes for what nobody sees, and for halves of characters, which are no UTF-8."""
+    """JSON with invisible characters escaped, and lone surrogates, which UTF-8 can't encode."""
     return _UNSAFE.sub(lambda match: dumps(match[0])[1:-1], json)

@@ -1,15 +1,17 @@
-"""Who may see a source: the rule, once, as a predicate for the engine and as a function for the gate.
+"""Who may see a source: the rule, both as a predicate for the storage engine and as a function for the gate.
 
-A principal sees a source of its tenant that has a record, if nothing of it is denied, and if everybody
-in the tenant may see the source or something of it is allowed. Without a record nobody sees a source;
-an empty list matches nobody; deny wins.
+A principal sees a source of its tenant if the source has an access record, the deny list doesn't name the
+principal's user or groups, and either the visibility is `tenant` or the allow list names one of them. Deny
+always wins. An empty list names nobody, and without a record nobody sees the source.
 
-Names are compared in Unicode's normal form NFC. Letter case counts for what is allowed and doesn't for what
-is denied, so that `deny group:HR` stops `hr`, unless `LetterCase` says otherwise.
+Names are compared in Unicode normal form NFC. By default letter case matters in allow lists and not in deny
+lists, so in doubt access is refused: `deny group:HR` also stops `hr`, but `allow group:HR` doesn't admit
+`hr`.
 
-Tables hold a record as one list of labels, which one index serves: `*` for everybody, `+user:ann` for an
-entry that is allowed, `-user:ann` for one that is denied; each once more without letter case (`~+`, `~-`);
-`-` alone where there are none of these.
+The engine can't fold letter case, so tables store a record as a list of labels that holds both
+forms: `+user:Ann` and `~+user:ann` for an allowed entry, `-user:Ann` and `~-user:ann` for a denied one, `*`
+for everybody. The predicate then picks the form by `LetterCase`, which can change without rewriting a table.
+One index serves all labels. A record without any of these has the label `-`.
 """
 
 from __future__ import annotations
@@ -30,23 +32,23 @@ EVERYBODY, NOBODY = "*", "-"
 
 
 def normal(entry: str) -> str:
-    """An entry in the one form in which entries are kept and compared."""
+    """An entry in the form in which entries are stored and compared (NFC)."""
     return unicodedata.normalize("NFC", entry)
 
 
 def folded(entry: str) -> str:
-    """An entry without letter case: "group:HR" and "group:hr" -> "group:hr"."""
+    """An entry with its letter case folded: "group:HR" and "group:hr" -> "group:hr"."""
     return normal(normal(entry).casefold())
 
 
 def entries_of(principal: Principal) -> frozenset[str]:
-    """What of a principal lists can name: Principal("t", "ann", {"hr"}) -> {"user:ann", "group:hr"}."""
+    """The entries that name a principal: Principal("t", "ann", {"hr"}) -> {"user:ann", "group:hr"}."""
     groups = {normal(f"group:{group}") for group in principal.groups}
     return frozenset(groups | {normal(f"user:{principal.user}")} if principal.user else groups)
 
 
 def visible(principal: Principal, access: Access | None, case: LetterCase = "allow") -> bool:
-    """Whether the principal sees a source of its own tenant with this record."""
+    """Whether the principal may see a source of its own tenant with this record."""
     if access is None:
         return False
     mine = entries_of(principal)
@@ -55,19 +57,20 @@ def visible(principal: Principal, access: Access | None, case: LetterCase = "all
 
 
 def named(mine: frozenset[str], entries: frozenset[str], *, exact: bool) -> set[str]:
-    """Those of a list's entries that name somebody of `mine`, which are a principal's."""
+    """The entries of a list that are among `mine`, the entries of a principal; `exact` with letter case."""
     if not entries:
         return set()
     if exact:
         return {entry for entry in entries if normal(entry) in mine}
-    alike = {*map(folded, mine)}
-    return {entry for entry in entries if folded(entry) in alike}
+    mine_folded = {*map(folded, mine)}
+    return {entry for entry in entries if folded(entry) in mine_folded}
 
 
 def narrower(*records: Access | None) -> Access | None:
-    """A record by which nobody sees what any of these keeps from them; its revision is that of the first.
+    """A record that lets nobody in whom any of these keeps out; its revision is that of the first.
 
-    Lists of several restricted records have only the entries in common, so it can be narrower than need be.
+    Of several allow lists it keeps the common entries, so it may be narrower than necessary: two groups in
+    different lists may have members in common.
     Example: everybody but user:bob, and only group:hr -> only group:hr, but not user:bob.
     """
     return reduce(_narrower, records)
@@ -83,24 +86,24 @@ def _narrower(first: Access | None, second: Access | None) -> Access | None:
 
 
 def same(first: Access | None, second: Access | None) -> bool:
-    """Whether two records let the same people see, whatever their revisions."""
+    """Whether two records are equal, apart from their revisions."""
     if first is None or second is None:
         return first is second
     return (first.visibility, first.allow, first.deny) == (second.visibility, second.allow, second.deny)
 
 
 def is_narrowed(access: Access | None, other: Access | None) -> bool:
-    """Whether a record keeps out anybody whom `other` lets in."""
+    """Whether a record keeps out somebody whom `other` lets in."""
     return not same(other, narrower(other, access))
 
 
 def visible_to_nobody(access: Access | None) -> bool:
-    """Whether no principal at all sees a source with this record."""
+    """Whether no principal can see a source with this record."""
     return access is None or (access.visibility == "restricted" and not access.allow)
 
 
 def in_words(access: Access | None) -> str:
-    """Who sees a source, for people: "restricted to group:hr", "open to the tenant but never to user:bob"."""
+    """A record in words: "restricted to group:hr", "open to the tenant but never to user:bob"."""
     if access is None:
         return "visible to nobody: it has no access record"
     denied = f" but never to {', '.join(sorted(access.deny))}" if access.deny else ""
@@ -110,7 +113,7 @@ def in_words(access: Access | None) -> str:
 
 
 def labels_of(access: Access | None) -> list[str]:
-    """A record as tables hold it for the predicate: allow group:hr -> ["+group:hr", "~+group:hr"]."""
+    """The labels that tables store for the predicate: allow group:hr -> ["+group:hr", "~+group:hr"]."""
     if access is None:
         return [NOBODY]
     allowed = [EVERYBODY] if access.visibility == "tenant" else _both("+", access.allow)
@@ -118,7 +121,7 @@ def labels_of(access: Access | None) -> list[str]:
 
 
 def predicate(principal: Principal, case: LetterCase = "allow") -> str:
-    """The rule in the engine's SQL, whole in parentheses, for the labels that tables hold."""
+    """The rule as SQL on the column of labels, in parentheses."""
     mine = entries_of(principal)
     allowed = _hold([EVERYBODY, *_signed("+", mine, exact=case != "never")])
     denied = _signed("-", mine, exact=case == "always")

@@ -1,4 +1,4 @@
-"""Whether a source's fields satisfy a filter: the reference that the engine's predicate is held to."""
+"""Evaluates a filter in Python: the reference implementation that `predicate` must agree with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:
-    """Whether a source's declared fields satisfy the filter; what `predicate` must agree with."""
+    """Whether the values of a source's declared fields satisfy the filter."""
     match filter_:
         case OneOf(field, _, wanted):
             value = values.get(field)

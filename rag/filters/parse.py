@@ -1,4 +1,4 @@
-"""JSON to a filter's tree; whatever is not in the grammar is refused."""
+"""Parses JSON into a filter's tree; anything outside the grammar is an error."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ MAX_LEAVES = 32
 MAX_DEPTH = 5
 MAX_VALUES = 100
 MAX_CHARS = 512
-MAX_INTEGER = 2**53  # beyond it, JSON numbers are not exact everywhere
+MAX_INTEGER = 2**53  # many JSON parsers read larger integers inexactly
 
 
 def parse(value: object, fields: Mapping[str, FieldType]) -> Filter:
-    """The filter that a JSON value means, with the declared fields and their types.
+    """The filter in a JSON value, given the declared fields and their types.
 
     Example: {"year": {"$gte": 2020}, "status": "final"} -> All((Ordered("year", …), OneOf("status", …))).
 
     Raises:
-        InvalidRequestError: it is not in the grammar, or over a limit; the message names the field,
-            the operator and what is allowed, and quotes no value.
+        InvalidRequestError: the value is not in the grammar or exceeds a limit. The message names the field,
+        the
+            operator and what is allowed, and quotes no value.
     """
     return _Parser(fields).tree(value, 1)
 
@@ -41,7 +42,7 @@ class _Parser:
         self._leaves = 0
 
     def tree(self, value: object, depth: int) -> Filter:
-        """An object of conditions, which all must hold."""
+        """The filter in an object, all of whose conditions must hold."""
         if depth > MAX_DEPTH:
             raise InvalidRequestError(f"filter is nested deeper than {MAX_DEPTH} levels.")
         if not isinstance(value, dict) or not value:
@@ -73,19 +74,19 @@ class _Parser:
         conditions = inner if isinstance(inner, dict) else {"$eq": inner}
         if not conditions:
             raise InvalidRequestError(f"{name}: give an operator and a value.")
-        for asked, value in conditions.items():
+        for operator, value in conditions.items():
             self._leaves += 1
             if self._leaves > MAX_LEAVES:
                 raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
-            yield _leaf(name, self._fields[name], asked, value)
+            yield _leaf(name, self._fields[name], operator, value)
 
 
 def _all(parts: Sequence[Filter]) -> Filter:
     return parts[0] if len(parts) == 1 else All(tuple(parts))
 
 
-def _leaf(name: str, type_: FieldType, asked: str, value: object) -> Filter:
-    match next((one for one in OPERATORS[type_] if one == asked), None):
+def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:
+    match next((one for one in OPERATORS[type_] if one == operator), None):
         case "$eq":
             return OneOf(name, type_, (_scalar(name, type_, value),))
         case "$ne":
@@ -100,23 +101,23 @@ def _leaf(name: str, type_: FieldType, asked: str, value: object) -> Filter:
             return Present(name, type_) if value else Not(Present(name, type_))
         case None:
             raise InvalidRequestError(
-                f"{name} can't be asked {_shown(asked)}; "
-                f"it is a {type_}, with: {', '.join(OPERATORS[type_])}."
+                f"{name} does not support {_shown(operator)}; "
+                f"it is a {type_}, which supports: {', '.join(OPERATORS[type_])}."
             )
         case ordering:
             return Ordered(name, type_, ordering, _scalar(name, type_, value))
 
 
-def _scalars(name: str, type_: FieldType, asked: str, value: object) -> tuple[Scalar, ...]:
+def _scalars(name: str, type_: FieldType, operator: str, value: object) -> tuple[Scalar, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_VALUES:
-        raise InvalidRequestError(f"{name}: {asked} takes a list of 1 to {MAX_VALUES} values.")
+        raise InvalidRequestError(f"{name}: {operator} takes a list of 1 to {MAX_VALUES} values.")
     return tuple(_scalar(name, type_, one) for one in value)
 
 
 def _scalar(name: str, type_: FieldType, value: object) -> Scalar:
     checked = _CHECKS[type_](value)
     if checked is None:
-        raise InvalidRequestError(f"{name}: a value must be {_WANTED[type_]}.")
+        raise InvalidRequestError(f"{name}: a value must be {_EXPECTED[type_]}.")
     return checked
 
 
@@ -125,7 +126,7 @@ def _string(value: object) -> str | None:
         return None
     try:
         value.encode()
-    except UnicodeEncodeError:  # half a character
+    except UnicodeEncodeError:  # a lone surrogate
         return None
     return unicodedata.normalize("NFC", value)
 
@@ -165,7 +166,7 @@ _CHECKS: dict[FieldType, Callable[[object], Scalar | None]] = {
     "datetime": _datetime,
     "string list": _string,
 }
-_WANTED: dict[FieldType, str] = {
+_EXPECTED: dict[FieldType, str] = {
     "string": f"a string of at most {MAX_CHARS} characters",
     "integer": "a whole number within ±2^53",
     "number": "a finite number",

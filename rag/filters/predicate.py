@@ -1,4 +1,4 @@
-"""A filter as the engine's predicate. The one place that writes filters in SQL."""
+"""Compiles a filter to SQL for the storage engine. SQL literals are written here, too."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ _SIGNS: dict[Operator, str] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<=
 def predicate(
     filter_: Filter, declared: Container[str], column: Callable[[str], str], *, negated: bool = False
 ) -> str:
-    """The filter in the engine's SQL, whole in parentheses, true for the rows that satisfy it.
+    """The filter as SQL, in parentheses: true for the rows that satisfy it, false or null for all others.
 
-    For the others it is false or null, which leave a row out alike, since nothing but conditions is
-    negated, and those in a way that indexes can serve. `declared` are the fields that the table has
-    columns for, named by `column`; every source lacks the others. `negated` gives the contrary.
+    `declared` are the fields that the table has columns for, named by `column`; no source has any other
+    field. `negated` compiles the opposite.
+
+    A NOT around a whole expression would be wrong, because NOT null is null: it would lose the rows that lack
+    a field. So negation is pushed down to single conditions (De Morgan), where null is tested explicitly.
+    That form can also use the indexes.
     """
     match filter_:
         case Not(part):
@@ -55,7 +58,7 @@ def _literals(values: tuple[Scalar, ...]) -> str:
 
 
 def literal(value: Scalar) -> str:
-    """A value in the engine's SQL, where nothing in a string but the quote itself is special."""
+    """A value as an SQL literal. In the engine's strings only the quote is special; it is doubled."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -70,5 +73,5 @@ def literal(value: Scalar) -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """A moment as tables hold it: since 1970 in UTC, exact. The engine's own literals end in 2262."""
+    """A moment as tables store it: microseconds since 1970 in UTC. The engine's own literals end in 2262."""
     return (moment - EPOCH) // timedelta(microseconds=1)

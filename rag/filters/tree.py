@@ -1,6 +1,7 @@
-"""What a filter is once it is parsed: a tree of conditions on declared fields.
+"""A parsed filter: a tree of conditions on declared fields.
 
-A filter's conditions one by one: what of it can be left out, and how it is called in a note.
+Relaxing a filter drops its top-level conditions one by one, so they can be listed, left out and named in
+notes.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ OPERATORS: dict[FieldType, tuple[Operator, ...]] = {
     "datetime": _ORDERED,
     "string list": _EQUAL,
 }
-"""What each type of field can be asked. On lists, $eq means holds it, and $in holds one of them."""
+"""The operators of each field type. On lists, $eq means that the list contains the value, $in any of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The field is one of the values; of a list, one of its items is."""
+    """The field is one of the values, or a list that contains one of them."""
 
     field: str
     type: FieldType
@@ -42,7 +43,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """The field is greater or less than the value."""
+    """The field compares to the value as the operator says."""
 
     field: str
     type: FieldType
@@ -60,7 +61,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The part doesn't hold."""
+    """The part does not hold."""
 
     part: Filter
 
@@ -74,7 +75,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    """One of the parts holds."""
+    """At least one part holds."""
 
     parts: tuple[Filter, ...]
 
@@ -83,23 +84,23 @@ Filter: TypeAlias = OneOf | Ordered | Present | Not | All | Any
 
 
 def conditions(filter_: Filter) -> tuple[Filter, ...]:
-    """The parts that must all hold."""
+    """The top-level conditions, all of which must hold."""
     return filter_.parts if isinstance(filter_, All) else (filter_,)
 
 
-def without(filter_: Filter, left_out: Collection[int]) -> Filter | None:
-    """The filter without the conditions of these positions; None if none remains."""
-    kept = tuple(one for at, one in enumerate(conditions(filter_)) if at not in left_out)
+def without(filter_: Filter, dropped: Collection[int]) -> Filter | None:
+    """The filter without the top-level conditions at these indexes; None if none remains."""
+    kept = tuple(one for at, one in enumerate(conditions(filter_)) if at not in dropped)
     return (kept[0] if len(kept) == 1 else All(kept)) if kept else None
 
 
 def is_on_date(filter_: Filter) -> bool:
-    """Whether a condition asks about a date, among other things or alone."""
+    """Whether a condition involves a date."""
     return any(leaf.type == "datetime" for leaf in _leaves(filter_))
 
 
 def called(filter_: Filter) -> str:
-    """A condition without its values: Ordered("year", "$gte", 2020) -> "year $gte"."""
+    """A condition in words, without its values: Ordered("year", "$gte", 2020) -> "year $gte"."""
     match filter_:
         case Not(OneOf() | Present() as leaf):
             return f"{leaf.field} {_NEGATED[_operator(leaf)]}"

@@ -1,1 +1,1 @@
-"""Rankings as pure functions, and the models that rerank."""
+"""Ranking as pure functions: fusion, recency, duplicates, diversity and excerpts."""

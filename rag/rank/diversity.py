@@ -1,7 +1,4 @@
-"""How alike items are, each with each.
-
-An order in which each item adds something to those before it.
-"""
+"""Diversity: an order in which each item adds something to those before it (maximal marginal relevance)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Likeness: TypeAlias = "npt.NDArray[np.float32]"
-"""Shape (items, items), float32, symmetric: 1 for the same, 0 for nothing in common."""
+"""Pairwise similarity: shape (items, items), float32, symmetric; 1 if equal, 0 if nothing is in common."""
 
 
 def cosine(vectors: Vectors) -> Likeness:
@@ -31,7 +28,7 @@ def cosine(vectors: Vectors) -> Likeness:
 
 
 def jaccard(sets: Sequence[AbstractSet[Hashable]]) -> Likeness:
-    """What each two sets share of all that they have; an empty set is like nothing, not even itself.
+    """The Jaccard similarity of each two sets; an empty set is similar to nothing, not even to itself.
 
     Members are compared by their hash. Example: [{1, 2}, {2, 3}] -> [[1, 1/3], [1/3, 1]].
 
@@ -42,10 +39,10 @@ def jaccard(sets: Sequence[AbstractSet[Hashable]]) -> Likeness:
     rows = np.repeat(np.arange(len(sets)), sizes.astype(np.intp))
     hashes = np.fromiter(map(hash, chain.from_iterable(sets)), np.int64, count=len(rows))
     _, columns, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-    common = counts > 1  # most runs of words are in one text only
+    common = counts > 1  # most shingles are in one text only
     has = np.zeros((len(sets), int(common.sum())), np.float32)
-    places = common[columns]
-    has[rows[places], (common.cumsum() - 1)[columns[places]]] = 1
+    kept = common[columns]
+    has[rows[kept], (common.cumsum() - 1)[columns[kept]]] = 1
     shared = has @ has.T
     np.fill_diagonal(shared, sizes)
     united = np.maximum(sizes[:, None] + sizes - shared, 1)
@@ -61,13 +58,15 @@ def diversify(
     penalty: float = 0.0,
     cap: int | None = None,
 ) -> list[int]:
-    """The places of items (given best first) in the order of maximal marginal relevance.
+    """The indexes of items (given best first) in the order of maximal marginal relevance.
 
-    Next is always the item with the most lambda_ * relevance - (1 - lambda_) * likeness to the nearest
-    item before it - penalty * number of items of its source before it; of equals, the one given first.
-    At most `cap` items of a source are in the result. `lambda_` lies in [0, 1]; 1 with neither penalty
-    nor cap leaves the order as it is, for an item counts as no more relevant than those given before it:
-    what decided between equals holds. Without `sources` every item is a source of its own.
+    The next item is always the one with the highest lambda_ * relevance - (1 - lambda_) * similarity to the
+    most similar item before it - penalty * number of items of its source before it; ties go to the item given
+    first. The result has at most `cap` items of a source. Without `sources` every item is a source of its
+    own.
+
+    `lambda_` lies in [0, 1]. At 1, with neither penalty nor cap, the order stays as it is. For that,
+    relevance is made non-increasing first, so an earlier tie-break isn't undone.
     Example: relevance [0.9, 0.8, 0.7], the first two the same, the third unlike, lambda_ 0.5 -> [0, 2, 1].
 
     Source: Carbonell & Goldstein, SIGIR 1998, doi:10.1145/290941.291025; penalty and cap are ours.
@@ -75,24 +74,24 @@ def diversify(
     value = lambda_ * np.minimum.accumulate(np.asarray(relevance, np.float64))
     redundancy = (1 - lambda_) * likeness.astype(np.float64)
     nearest = np.zeros(len(value))
-    places, taken = _places(sources or ()), Counter[Hashable]()
+    indexes, taken = _indexes(sources or ()), Counter[Hashable]()
     order: list[int] = []
     while len(order) < len(value):
         at = int((value - nearest).argmax())
-        if value[at] == -np.inf:  # the rest is over the cap
+        if value[at] == -np.inf:  # all others exceed the cap
             break
         nearest = np.maximum(nearest, redundancy[at]) if order else redundancy[at]
         order.append(at)
         value[at] = -np.inf
         if sources is not None:
             taken[sources[at]] += 1
-            value[places[sources[at]]] -= np.inf if taken[sources[at]] == cap else penalty
+            value[indexes[sources[at]]] -= np.inf if taken[sources[at]] == cap else penalty
     return order
 
 
-def _places(sources: Sequence[Hashable]) -> dict[Hashable, npt.NDArray[np.intp]]:
-    """Where the items of each source are."""
+def _indexes(sources: Sequence[Hashable]) -> dict[Hashable, npt.NDArray[np.intp]]:
+    """The indexes of each source's items."""
     found: dict[Hashable, list[int]] = {}
-    for place, source in enumerate(sources):
-        found.setdefault(source, []).append(place)
-    return {source: np.array(places, np.intp) for source, places in found.items()}
+    for index, source in enumerate(sources):
+        found.setdefault(source, []).append(index)
+    return {source: np.array(indexes, np.intp) for source, indexes in found.items()}

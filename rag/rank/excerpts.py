@@ -1,4 +1,4 @@
-"""The sentences of a passage that answer a query, word for word."""
+"""Extractive compression: the sentences of a passage that are relevant to a query, verbatim."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-SHORTEST_STEM = 4  # letters that two forms of a word must share
-LONGEST_ENDING = 3  # letters of a form that the stem may lack
+SHORTEST_STEM = 4  # letters that two forms of a word have in common at least
+LONGEST_ENDING = 3  # letters by which a form may differ at its end
 
 
 def excerpts(
@@ -23,45 +23,45 @@ def excerpts(
     share: float = 1.0,
     max_chars: int | None = None,
 ) -> tuple[Span, ...]:
-    """The slices of `text` worth keeping for a query, in order; none if no sentence is.
+    """The slices of `text` that are relevant to a query, in order; none if no sentence is relevant.
 
-    A sentence is worth it that has one of `terms` (without stop words: that is the caller's) or whose
-    similarity is at least `threshold`; `similarities` are cosines to the query, one for each of
-    `sentences(text)`. The best come first, by the share of terms that they have plus their similarity,
-    as long as all slices together have at most `share` of the text's characters and at most `max_chars`.
-    The very best stays whole however long it is. Neighbors become one slice.
+    A sentence is relevant if it contains one of `terms` (the caller removes stop words) or its similarity is
+    at least `threshold`. `similarities` are cosines to the query, one for each of `sentences(text)`.
+    Sentences are added best first, by their share of the terms plus their similarity, as long as all slices
+    together have at most `share` of the text's characters and at most `max_chars`. The best sentence is
+    always kept whole. Adjacent sentences become one slice.
     Example: "Clocks err. Cats sleep. A clock ticks.", ["clock"], [0, 0, 0] -> ((0, 11), (24, 38)).
 
     Raises:
-        ValueError: there are not as many similarities as sentences.
+        ValueError: the numbers of similarities and sentences differ.
     """
     spans = sentences(text)
-    carried = _shares_carried(terms, [set(words(text[slice(*span)])) for span in spans])
-    worth = {
-        place: found + similarity
-        for place, (found, similarity) in enumerate(zip(carried, similarities, strict=True))
-        if found or similarity >= threshold
+    coverage = _coverage(terms, [set(words(text[slice(*span)])) for span in spans])
+    relevance = {
+        index: covered + similarity
+        for index, (covered, similarity) in enumerate(zip(coverage, similarities, strict=True))
+        if covered or similarity >= threshold
     }
     room = int(share * len(text)) if max_chars is None else min(int(share * len(text)), max_chars)
-    best_first = sorted(worth, key=lambda place: -worth[place])
+    best_first = sorted(relevance, key=lambda index: -relevance[index])
     return _merged(spans, _chosen(spans, best_first, room))
 
 
-def _shares_carried(terms: Iterable[str], said: Sequence[AbstractSet[str]]) -> list[float]:
-    """The share of the terms that each sentence has; of a term, all its words in any form."""
-    there = frozenset[str]().union(*said)
-    wanted = [[_forms(word, there) for word in words(term)] for term in terms if words(term)]
+def _coverage(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) -> list[float]:
+    """The share of the terms in each sentence; a term counts if all its words occur, in any form."""
+    vocabulary = frozenset[str]().union(*sentence_words)
+    wanted = [[_forms(word, vocabulary) for word in words(term)] for term in terms if words(term)]
     return [
         sum(not any(forms.isdisjoint(has) for forms in term) for term in wanted) / max(1, len(wanted))
-        for has in said
+        for has in sentence_words
     ]
 
 
-def _forms(word: str, there: AbstractSet[str]) -> set[str]:
-    """Those of the words that are there that can be forms of `word`: alike but for short endings."""
+def _forms(word: str, vocabulary: AbstractSet[str]) -> set[str]:
+    """The words in the vocabulary that may be forms of `word`: the same but for short endings."""
     return {
         one
-        for one in there
+        for one in vocabulary
         if one[:SHORTEST_STEM] == word[:SHORTEST_STEM]
         and one[: (stem := max(len(one), len(word)) - LONGEST_ENDING)] == word[:stem]
     }
@@ -69,22 +69,22 @@ def _forms(word: str, there: AbstractSet[str]) -> set[str]:
 
 def _chosen(spans: Sequence[Span], best_first: Iterable[int], room: int) -> set[int]:
     chosen: set[int] = set()
-    for place in best_first:
-        needed = _growth(spans, chosen, place)
+    for index in best_first:
+        needed = _growth(spans, chosen, index)
         if not chosen or needed <= room:
-            chosen.add(place)
+            chosen.add(index)
             room -= needed
     return chosen
 
 
-def _growth(spans: Sequence[Span], chosen: Collection[int], place: int) -> int:
-    """By how many characters the slices grow with one more sentence and the blanks to its neighbors."""
-    start = spans[place - 1].end if place - 1 in chosen else spans[place].start
-    end = spans[place + 1].start if place + 1 in chosen else spans[place].end
+def _growth(spans: Sequence[Span], chosen: Collection[int], index: int) -> int:
+    """The characters that one more sentence adds, with the white space between it and chosen neighbors."""
+    start = spans[index - 1].end if index - 1 in chosen else spans[index].start
+    end = spans[index + 1].start if index + 1 in chosen else spans[index].end
     return end - start
 
 
 def _merged(spans: Sequence[Span], chosen: Collection[int]) -> tuple[Span, ...]:
-    firsts = [place for place in sorted(chosen) if place - 1 not in chosen]
-    lasts = [place for place in sorted(chosen) if place + 1 not in chosen]
+    firsts = [index for index in sorted(chosen) if index - 1 not in chosen]
+    lasts = [index for index in sorted(chosen) if index + 1 not in chosen]
     return tuple(Span(spans[first].start, spans[last].end) for first, last in zip(firsts, lasts, strict=True))

@@ -1,4 +1,11 @@
-"""Several rankings into one, and what decides between equals."""
+"""Fusion of several rankings into one, and the tie-break by date.
+
+A cosine and a BM25 score can't simply be added. The cosine has a fixed scale. BM25 is a sum over the query's
+words: its maximum depends on the query's length and on the corpus. Rank-based fusion (RRF) avoids the
+question, but discards how sure each list is. Dividing BM25 by its best score makes a chance match look as
+sure as an exact one. Calibrated fusion, the default, gives BM25 a scale that depends on the query alone
+(`WORD` and `WORDS`).
+"""
 
 from __future__ import annotations
 
@@ -11,14 +18,14 @@ if TYPE_CHECKING:
 
     from rag.answers import Hit
 
-WORD = 1.5  # times the unit of a sparse list: what a word that is rare and well matched comes to
-WORDS = 4  # so many such words say as much as a cosine of 1; all of them, if the query has fewer
-DEVIATIONS = 3  # from the mean to either end of a distribution's scale
-TIE = 0.02  # two scores this near say the same
+WORD = 1.5  # the score of one rare word that matches well, in units of the rarest word's weight
+WORDS = 4  # matches of so many rare words are as strong as a cosine of 1; fewer if the query has fewer
+DEVIATIONS = 3  # standard deviations from the mean to either end of the scale
+TIE = 0.02  # scores that differ by no more are equal
 
 
 def best_scores(scored: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Each item once, with its best score, best first; equal scores are ordered by item.
+    """Each item once, with its best score, best first; ties are ordered by item.
 
     Example: [("b", 0.5), ("a", 0.5), ("b", 0.9)] -> {"b": 0.9, "a": 0.5}.
     """
@@ -30,14 +37,14 @@ def best_scores(scored: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def ranks(scored: Iterable[tuple[str, float]]) -> dict[str, int]:
-    """Each item's rank, 1 for the best; equal scores share a rank, and an item counts once, at its best.
+    """Each item's rank, 1 for the best; equal scores share a rank, and each item has its best rank only.
 
     Example: [("a", 0.9), ("b", 0.5), ("c", 0.5), ("d", 0.1)] -> {"a": 1, "b": 2, "c": 2, "d": 4}.
     """
     found: dict[str, int] = {}
     first_rank: dict[float, int] = {}
-    for place, (item, score) in enumerate(best_scores(scored).items(), 1):
-        found[item] = first_rank.setdefault(score, place)
+    for rank, (item, score) in enumerate(best_scores(scored).items(), 1):
+        found[item] = first_rank.setdefault(score, rank)
     return found
 
 
@@ -46,10 +53,9 @@ def reciprocal_rank_fusion(
 ) -> dict[str, float]:
     """Fuse rankings (item to rank, from 1) into scores in (0, 1], best first.
 
-    The score is the sum over rankings of weight / (k + rank), divided by the best there can be, so
-    an item that every ranking puts first has 1. An item missing from a ranking gains nothing
-    from it; equal scores are ordered by item. Without weights all rankings count alike; one of weight
-    0 doesn't count at all.
+    The score is the sum over rankings of weight / (k + rank), divided by the maximum, so an item that every
+    ranking puts first has the score 1. A ranking adds nothing to items that it lacks. Ties are ordered by
+    item. Without weights all rankings weigh the same; a ranking of weight 0 is ignored.
     Example: [{"a": 1, "b": 2}, {"b": 1}] with k=60 -> {"b": (61/62 + 1) / 2, "a": 1/2}.
 
     Source: Cormack, Clarke & Buettcher, SIGIR 2009, doi:10.1145/1571941.1572114.
@@ -63,21 +69,21 @@ def reciprocal_rank_fusion(
 
 
 def distribution_based_fusion(lists: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Fuse lists (item to score) into scores in [0, 1], best first: the mean of where each puts an item.
+    """Fuse lists (item to score) into scores in [0, 1], best first: the mean of the normalized scores.
 
-    A list's scale goes from three standard deviations below the mean of its scores, 0, to three above,
-    1. An item missing from a list has 0 there; in a list whose scores are all equal, each has 1/2.
+    Each list is scaled so that three standard deviations below its mean become 0 and three above become 1. An
+    item has 0 in a list that lacks it, and 1/2 in a list whose scores are all equal.
 
     Source: Mazzeschi, Distribution-Based Score Fusion, 2023; Qdrant's `dbsf`.
     """
     scores: dict[str, float] = {}
     for one in lists:
-        for item, place in _on_own_scale(one).items():
-            scores[item] = scores.get(item, 0.0) + place / len(lists)
+        for item, score in _normalized(one).items():
+            scores[item] = scores.get(item, 0.0) + score / len(lists)
     return _best_first(scores)
 
 
-def _on_own_scale(scores: Mapping[str, float]) -> dict[str, float]:
+def _normalized(scores: Mapping[str, float]) -> dict[str, float]:
     if not scores:
         return {}
     mean, span = fmean(scores.values()), 2 * DEVIATIONS * pstdev(scores.values())
@@ -89,12 +95,12 @@ def _on_own_scale(scores: Mapping[str, float]) -> dict[str, float]:
 def convex_combination(
     cosines: Mapping[str, float], sparse: Mapping[str, float], *, alpha: float
 ) -> dict[str, float]:
-    """Cosine * alpha + share of the best sparse score * (1 - alpha), best first; in [0, 1].
+    """Fuse into alpha * cosine + (1 - alpha) * sparse / best sparse, best first; in [0, 1].
 
-    With alpha 0 the ranking is that of `sparse`, with 1 that of `cosines`. A cosine below 0 counts 0, as does
-    what is missing.
+    With alpha 0 the ranking is that of `sparse`, with 1 that of `cosines`. Negative cosines and missing
+    scores count as 0.
 
-    Source: Bruch, Gai & Ingber, TOIS 2023, doi:10.1145/3596512, with the cosine as it is.
+    Source: Bruch, Gai & Ingber, TOIS 2023, doi:10.1145/3596512, without normalizing the cosine.
     """
     best = max(sparse.values(), default=1.0) or 1.0
     items = (cosines.keys() if alpha else set[str]()) | (sparse.keys() if alpha < 1 else set[str]())
@@ -109,13 +115,16 @@ def convex_combination(
 def calibrated_fusion(
     cosines: Mapping[str, float], sparse: Mapping[str, float], *, words: int, known: float = 1.0
 ) -> dict[str, float]:
-    """Fuse two scores that each say how sure they are into their quadratic mean, in [0, 1], best first.
+    """Fuse cosines and calibrated BM25 scores into their quadratic mean, in [0, 1], best first.
 
-    A cosine says so by itself. BM25 adds up how rare the words are that match, so `words`, the query's words
-    that count, give it a scale: `sparse` is in units of the rarest word there can be. The best score
-    of the list as its scale would make chance matches as sure as true ones; squares let one strong sign
-    win over two weak ones, so that a list that is lost doesn't drown the other. `known` is the share of
-    the query that the embedding model has words for; it weighs the cosines. What is missing counts 0.
+    `sparse` is in units of the weight of the rarest word possible. One well-matched rare word scores about
+    `WORD` units, so the maximum of the scale is `WORD` times the number of the query's `words` (without stop
+    words). At most `WORDS` words count, because a good passage needn't contain every word of a long query. A
+    higher score in the list becomes the maximum.
+
+    The quadratic mean lets one strong signal win over two weak ones, so a list that found nothing relevant
+    doesn't drown the other. `known` is the share of the query in the embedding model's vocabulary; it weighs
+    the cosines, because a model guesses at words that it doesn't know. Missing scores count as 0.
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
     most = max(WORD * min(WORDS, max(words, 1)), max(sparse.values(), default=0.0))
@@ -132,26 +141,26 @@ def _best_first(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def newer_first(hits: Sequence[Hit], *, within: float = TIE) -> list[Hit]:
-    """`hits` (best first) with the newer date first among equals; hits without a date keep their place.
+    """`hits` (best first) with newer ones first among ties; hits without a date keep their position.
 
-    Equal are hits whose score and similarity both lie within `within` of the first of them. The
-    similarity counts because scores made from ranks are near each other whatever the evidence.
+    Hits tie if both their score and their similarity are within `within` of the first of them. The similarity
+    is compared, too, because scores computed from ranks are close together whatever the evidence.
     """
     ordered: list[Hit] = []
-    equals: list[Hit] = []
+    ties: list[Hit] = []
     for hit in hits:
-        if equals and not _equal(equals[0], hit, within):
-            ordered += _by_date(equals)
-            equals = []
-        equals.append(hit)
-    return ordered + _by_date(equals)
+        if ties and not _tie(ties[0], hit, within):
+            ordered += _by_date(ties)
+            ties = []
+        ties.append(hit)
+    return ordered + _by_date(ties)
 
 
-def _equal(first: Hit, other: Hit, within: float) -> bool:
+def _tie(first: Hit, other: Hit, within: float) -> bool:
     return abs(first.score - other.score) <= within and abs(first.similarity - other.similarity) <= within
 
 
-def _by_date(equals: Sequence[Hit]) -> list[Hit]:
-    dated = [hit for hit in equals if hit.source.date is not None]
+def _by_date(ties: Sequence[Hit]) -> list[Hit]:
+    dated = [hit for hit in ties if hit.source.date is not None]
     newest_first = iter(sorted(dated, key=lambda hit: hit.source.date, reverse=True))  # type: ignore[arg-type, return-value]  # all have one
-    return [hit if hit.source.date is None else next(newest_first) for hit in equals]
+    return [hit if hit.source.date is None else next(newest_first) for hit in ties]

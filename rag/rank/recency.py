@@ -1,4 +1,4 @@
-"""Newer documents before older ones."""
+"""Recency: part of a hit's score decays exponentially with the age of its document."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DAY = timedelta(days=1)
 
 
 def decay(age_days: float, half_life_days: float) -> float:
-    """What is left of 1 after `age_days` if half is left after `half_life_days` (above 0); 1 for the future.
+    """The factor, in (0, 1], after `age_days` with a half-life of `half_life_days` (> 0); 1 for future dates.
 
     Example: 60 days at a half-life of 30 -> 0.25.
     """
     return float(0.5 ** (max(0.0, age_days) / half_life_days))
 
 
-def aged(score: float, left: float, *, weight: float) -> float:
-    """`score` of which the share `weight` (in [0, 1]) decays to `left` of itself; one below 0 stays.
+def aged(score: float, factor: float, *, weight: float) -> float:
+    """`score` after its share `weight` (in [0, 1]) is multiplied by `factor`; negative scores don't change.
 
-    Example: 0.8 with a quarter left at weight 0.5 -> 0.8 * 0.5 + 0.8 * 0.5 * 0.25 = 0.5.
+    Example: 0.8 with factor 0.25 and weight 0.5 -> 0.8 * 0.5 + 0.8 * 0.5 * 0.25 = 0.5.
     """
-    return score if score < 0 else score * (1 - weight) + score * weight * left
+    return score if score < 0 else score * (1 - weight) + score * weight * factor
 
 
 def by_recency(
@@ -42,23 +42,22 @@ def by_recency(
     missing: MissingDate,
     field: str = "",
 ) -> list[Hit]:
-    """`hits` with their scores aged by their source's date, best first; equals in the order given.
+    """`hits` with their scores aged by date, best first; ties stay in the given order.
 
-    The date is what the declared `field` says, or without one what the source states of itself.
+    The date is that of the declared `field`, or the source's own date if `field` is empty.
 
     Raises:
         ConfigurationError: a hit has no date, and `missing` is "error".
     """
-    left = [_left(hit, now, half_life_days, missing, field) for hit in hits]
+    factors = [_factor(hit, now, half_life_days, missing, field) for hit in hits]
     new = [
-        replace(hit, score=aged(hit.score, share, weight=weight))
-        for hit, share in zip(hits, left, strict=True)
+        replace(hit, score=aged(hit.score, factor, weight=weight))
+        for hit, factor in zip(hits, factors, strict=True)
     ]
     return sorted(new, key=lambda hit: -hit.score)
 
 
-def _left(hit: Hit, now: datetime, half_life_days: float, missing: MissingDate, field: str) -> float:
-    """What is left of the part of a hit's score that ages."""
+def _factor(hit: Hit, now: datetime, half_life_days: float, missing: MissingDate, field: str) -> float:
     date = hit.fields.get(field) if field else hit.source.date
     if isinstance(date, datetime):
         return decay((now - date) / DAY, half_life_days)
@@ -69,6 +68,6 @@ def _left(hit: Hit, now: datetime, half_life_days: float, missing: MissingDate, 
             return 0.0
         case "error":
             raise ConfigurationError(
-                f"{hit.chunk.id} has no date to rank it by: give its source one, "
-                "or let undated hits be ignored or penalized."
+                f"The stage recency found no date for {hit.chunk.id}. Give its source a date, "
+                'or set missing = "ignore" or "penalize" for the stage.'
             )

@@ -70,7 +70,7 @@ def test_a_hit_without_a_date_counts_as_infinitely_old_if_that_is_penalized() ->
 
 
 def test_a_hit_without_a_date_is_named_if_that_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match=r"^none/0 has no date"):
+    with pytest.raises(ConfigurationError, match=r"^The stage recency found no date for none/0"):
         _aged(_hit("dated", 0.8, 60), _hit("none", 0.6), missing="error")
     assert _aged(_hit("dated", 0.8, 60), missing="error") == [("dated", 0.5)]
 

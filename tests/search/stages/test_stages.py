@@ -47,7 +47,7 @@ async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: She
         assert _titles(answer).index("new") < _titles(answer).index("old")
         assert (_titles(answer).index("undated") == 2) == (missing == "penalize")
         assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
-    with pytest.raises(ConfigurationError, match="has no date to rank it by"):
+    with pytest.raises(ConfigurationError, match="The stage recency found no date"):
         await _asked(shelf, "pendulum clock", {"stage": "recency", "missing": "error"})
 
 
