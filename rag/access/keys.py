@@ -93,7 +93,7 @@ def new_secret() -> tuple[str, str]:
     return secret, _digest(secret)
 
 
-def written(key: ApiKey, secret: str) -> str:
+def token_of(key: ApiKey, secret: str) -> str:
     """A key in the form that its holder presents: rdk_{id}_{secret}."""
     return f"{PREFIX}_{key.id}_{secret}"
 

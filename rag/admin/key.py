@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, read_keys, written
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, read_keys, token_of
 from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
@@ -161,9 +161,9 @@ def _find(data: Path, id_: str) -> ApiKey:
 def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
     try:
         if as_json:
-            print_json(_json(key) | {"key": written(key, secret)})
+            print_json(_json(key) | {"key": token_of(key, secret)})
             return
-        echo(written(key, secret))
+        echo(token_of(key, secret))
     except OSError as error:
         raise StoreError(
             f"The key {key.id} was made, and could not be shown: {error.strerror}. Nobody has it; "

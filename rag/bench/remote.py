@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, written
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, token_of
 from rag.bench.engine import TENANT
 from rag.bench.process import INITIALIZE, running, script
 from rag.errors import RefdeskError
@@ -177,6 +177,6 @@ def make_keys(data: Path, holders: Mapping[str, frozenset[str]]) -> dict[str, st
             expires_at=now + timedelta(days=7),
         )
         keys.append(key)
-        shown[user] = written(key, secret)
+        shown[user] = token_of(key, secret)
     write_whole(keys_file(data), Keys(keys=tuple(keys)).model_dump_json().encode())
     return shown

@@ -1,1 +1,1 @@
-"""Settings: what they are, where they come from, and whether they fit together."""
+"""Settings: their models and defaults, loading them, and checking them for mistakes and contradictions."""

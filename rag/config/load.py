@@ -156,24 +156,24 @@ def _put(values: dict[str, Any], keys: tuple[str, ...], value: object) -> None:
     values[keys[-1]] = value
 
 
-def _validated(values: dict[str, Any], place: str, text: str) -> Settings:
+def _validated(values: dict[str, Any], origin: str, text: str) -> Settings:
     try:
         # Validated as JSON: even in strict mode it takes arrays for tuples and strings for paths.
         return Settings.model_validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as error:
-        lines = [_explained(details, place, text) for details in error.errors()]
+        lines = [_explained(details, origin, text) for details in error.errors()]
         raise ConfigurationError("\n".join(dict.fromkeys(lines))) from error
 
 
-def _check_consistent(settings: Settings, place: str, text: str) -> None:
+def _check_consistent(settings: Settings, origin: str, text: str) -> None:
     for keys, problem in contradictions(settings):
-        where = _where(keys, place, text) if line_of(keys, text) else OVERRIDES
+        where = _where(keys, origin, text) if line_of(keys, text) else OVERRIDES
         raise ConfigurationError(f"{where}: {name_of(keys)}: {problem}")
 
 
-def _explained(details: ErrorDetails, place: str, text: str) -> str:
+def _explained(details: ErrorDetails, origin: str, text: str) -> str:
     path = path_of(details["loc"])
-    where, name = _where(path, place, text), name_of(path)
+    where, name = _where(path, origin, text), name_of(path)
     if not path:  # the only error that JSON itself can have here
         return f"{where}: a value is not text in UTF-8."
     if details["type"] != "extra_forbidden":
@@ -185,6 +185,6 @@ def _explained(details: ErrorDetails, place: str, text: str) -> str:
     return f"{where}: there is no setting {name}{suggestion(name, others)}"
 
 
-def _where(path: tuple[str, ...], place: str, text: str) -> str:
+def _where(path: tuple[str, ...], origin: str, text: str) -> str:
     line = line_of(path, text)
-    return f"{place}, line {line}" if line else place
+    return f"{origin}, line {line}" if line else origin

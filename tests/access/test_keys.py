@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.access.keys import ApiKey, Keys, holder_of, keys_file, new_secret, read_keys, written
+from rag.access.keys import ApiKey, Keys, holder_of, keys_file, new_secret, read_keys, token_of
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.store.folder import write_whole
@@ -31,7 +31,7 @@ def _key(id_: str = "0a1b2c3d", *, days: int = 1) -> tuple[ApiKey, str]:
         created_at=NOW,
         expires_at=NOW + timedelta(days=days),
     )
-    return key, written(key, secret)
+    return key, token_of(key, secret)
 
 
 def test_a_token_is_its_holders_and_nobody_elses() -> None:

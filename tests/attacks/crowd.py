@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, written
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, token_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ def _people(data: Path) -> tuple[Person, ...]:
             expires_at=now + timedelta(days=1),
         )
         canary = "zq" + "".join(drawn.choices(string.ascii_lowercase, k=10))
-        people.append(Person(tenant, user, canary, written(key, secret)))
+        people.append(Person(tenant, user, canary, token_of(key, secret)))
         keys.append(key)
     data.mkdir(mode=0o700)
     keys_file(data).touch(mode=0o600)
