@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-os.environ["ORT_DISABLE_TELEMETRY"] = (
-    "1"  # read at import; otherwise it creates a database in the user's home
-)
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read at import; otherwise it writes to the home folder
 
 import onnxruntime
 

@@ -1,7 +1,7 @@
 """Scales vectors to unit length, and rejects those that have no direction.
 
-All stored and query vectors have unit length. Then their dot product is the cosine, so that one index serves
-the cosine, dot and Euclidean metrics with the same order, and similarities are comparable between them.
+All stored vectors and query vectors have unit length. Then the dot product is the cosine, the metrics cosine,
+dot and euclidean give the same order, and a similarity means the same in every collection.
 """
 
 from __future__ import annotations
