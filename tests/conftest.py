@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler import LoadFileScheduling
 
 import rag.admin
 
@@ -25,25 +25,56 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.endpoint import Endpoint
+    from tests.forks import Forks
 
 
 # Longer runs of the properties: pytest tests/filters --hypothesis-profile=thorough, or =million (of scans).
+settings.register_profile("quick", max_examples=25)
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)
+settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
+
+LONGEST = (
+    *("tests/ingest/test_histories.py", "tests/server/test_duel.py", "tests/attacks/", "tests/clients/"),
+    *(
+        "tests/bench/",
+        "tests/evaluate/test_quality.py",
+        "tests/server/",
+        "tests/admin/",
+        "tests/test_package.py",
+    ),
+    *("tests/search/test_strict.py", "tests/filters/test_engine.py", "tests/store/test_processes.py"),
+    "tests/test_readme.py",
+)
+"""What drives processes or takes seconds a test: marked as slow and begun first, the longest at the front."""
 
 
-PARTS = ("tests/server/test_duel.py", "tests/attacks/", "tests/clients/", "tests/server/")
+def _rank(nodeid: str) -> int:
+    """The place in LONGEST, or its length for all else."""
+    places = (at for at, start in enumerate(LONGEST) if nodeid.startswith(start))
+    return next(places, len(LONGEST))
 
 
-class Parts(LoadScopeScheduling):  # type: ignore[misc]  # the plugin has no types
-    """Each of what drives servers, and all the rest, runs in one process, in the order of its files."""
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Don't even import what is slow where it isn't wanted: that takes as long as a folder's tests."""
+    if config.option.markexpr != "not slow" or not collection_path.is_relative_to(config.rootpath):
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return _rank(f"{path}/" if collection_path.is_dir() else path) < len(LONGEST) or None
 
-    def _split_scope(self, nodeid: str) -> str:
-        return next((part for part in PARTS if nodeid.startswith(part)), "tests/")
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _rank(item.nodeid) < len(LONGEST):
+            item.add_marker("slow")
+    items.sort(key=lambda item: _rank(item.nodeid))
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Parts:  # noqa: ANN401 the plugin's own
-    return Parts(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:  # noqa: ANN401 the plugin's own
+    """Each file runs in one process, in the order above: module fixtures are made once."""
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +83,7 @@ class Scripts:
 
     folder: Path
     home: Path
+    forks: Forks
 
     @property
     def server(self) -> str:
@@ -59,16 +91,19 @@ class Scripts:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
-        return kept | {"XDG_CONFIG_HOME": str(self.home), "XDG_DATA_HOME": str(self.home)}
+        return _environment(self.home)
 
     def admin(
         self, *arguments: str | Path, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run refdesk-admin to its end."""
+        """Run refdesk-admin to its end, forked from a process with its imports where that is the same."""
+        command = [str(self.folder / "refdesk-admin"), *map(str, arguments)]
+        environment = self.environment | (env or {})
+        if self.forks.can_run(environment):
+            return self.forks.run(command, environment, timeout_seconds=300)
         return subprocess.run(
-            [self.folder / "refdesk-admin", *arguments],
-            env=self.environment | (env or {}),
+            command,
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -78,8 +113,15 @@ class Scripts:
 
 
 @pytest.fixture(scope="session")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Scripts:
-    return Scripts(Path(sysconfig.get_path("scripts")), tmp_path_factory.mktemp("home"))
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
+    home = tmp_path_factory.mktemp("home")
+    with closing(_beside("forks").Forks(_environment(home))) as forks:
+        yield Scripts(Path(sysconfig.get_path("scripts")), home, forks)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
+    return kept | {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)}
 
 
 @pytest.fixture(scope="session")

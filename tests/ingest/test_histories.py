@@ -2,7 +2,7 @@
 
 The rules are those of `tests/ingest/history_oracle.py`, told in English at its top. The steps drive the
 library itself: real files, real tables, real runs, and one desk that is open over the whole history. Longer:
-`pytest -n 0 tests/ingest/test_histories.py --hypothesis-profile=thorough`, or `=million` (of steps and more).
+`pytest tests/ingest/test_histories.py --hypothesis-profile=thorough`, or `=million` (of steps and more).
 """
 
 from __future__ import annotations

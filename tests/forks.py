@@ -1,0 +1,168 @@
+"""Runs refdesk-admin again and again without importing everything each time, which takes a second of CPU.
+
+A process of its own imports what the commands import. For each command it forks a child that runs the
+installed script with the command's arguments, environment, working folder and streams. Only on Linux.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PRELOADED = (
+    *("rag.ingest.run", "rag.models.onnx", "rag.models.embed.local", "rag.search.desk", "rag.store.writer"),
+    *("rag.ingest.sandbox.pool", "rag.search.explain.why_not"),
+)
+MAX_REQUEST = 1 << 17
+PARENT_SECONDS = 5.0  # between two looks whether the parent is still there
+
+
+class Forks:
+    """The parent's end. The process starts with the first command."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._user = os.geteuid()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = tempfile.TemporaryDirectory()
+        self._lock = threading.Lock()  # tests run commands at once
+
+    def can_run(self, environment: Mapping[str, str]) -> bool:
+        """Whether a fork does the same as a process of its own: libraries read variables at import."""
+        rest = {name: value for name, value in environment.items() if not name.startswith("REFDESK_")}
+        same = rest == self._environment and os.geteuid() == self._user
+        return sys.platform == "linux" and same and len(json.dumps(rest)) < MAX_REQUEST // 2
+
+    def run(
+        self, command: Sequence[str], environment: Mapping[str, str], timeout_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` with captured text, and nothing on standard input."""
+        request = {"command": command, "environment": dict(environment), "cwd": str(Path.cwd())}
+        with (
+            tempfile.TemporaryFile("w+", encoding="utf-8") as output,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+            Path(os.devnull).open(encoding="utf-8") as nothing,
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller,
+        ):
+            caller.settimeout(timeout_seconds)
+            with self._lock:
+                address = self._listening()
+            caller.connect(address)
+            streams = [one.fileno() for one in (nothing, output, errors)]
+            socket.send_fds(caller, [json.dumps(request).encode()], streams)
+            pid = int(caller.recv(MAX_REQUEST))
+            try:
+                code = int(caller.recv(MAX_REQUEST))
+            except TimeoutError:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                raise
+            output.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess([*command], code, output.read(), errors.read())
+
+    def _listening(self) -> str:
+        address = str(Path(self._folder.name, "commands"))
+        if not self._process:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                listener.bind(address)
+                listener.listen()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", __file__, str(listener.fileno())],
+                    pass_fds=[listener.fileno()],
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+        return address
+
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+
+def _serve(listener: socket.socket) -> None:
+    """Fork for each request; the child that is to run the command returns."""
+    import rag.admin.main  # noqa: PLC0415 callers of Forks need none of it
+
+    for name in {*PRELOADED, *(f"rag.admin.{module}" for module in rag.admin.main.COMMANDS.values())}:
+        importlib.import_module(name)
+    warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
+    gc.freeze()  # else each child copies what its collector looks at
+    parent = os.getppid()
+    listener.settimeout(PARENT_SECONDS)
+    while os.getppid() == parent:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        with suppress(TimeoutError):
+            caller, _ = listener.accept()
+            if not os.fork():
+                listener.close()
+                if _is_command(caller):
+                    return
+                os._exit(0)
+            caller.close()
+    os._exit(0)
+
+
+def _is_command(caller: socket.socket) -> bool:
+    """Fork again: True in the child, which is to run the command; False in the parent, once it has ended."""
+    message, streams, _, _ = socket.recv_fds(caller, MAX_REQUEST, 3)
+    if pid := os.fork():
+        for one in streams:
+            os.close(one)
+        caller.sendall(str(pid).encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with suppress(BrokenPipeError):
+            caller.sendall(str(code).encode())
+        return False
+    caller.close()
+    request = json.loads(message)
+    for at, one in enumerate(streams):
+        os.dup2(one, at)
+        os.close(one)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = request["command"]
+    return True
+
+
+def _run_script() -> int:
+    """Run the script that argv names, to the end of its process but for freeing all memory."""
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    else:
+        code = 0
+    atexit._run_exitfuncs()  # noqa: SLF001 there is no other way to them
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code if isinstance(code, int) else bool(code)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as own:
+        _serve(own)
+    os._exit(_run_script())
