@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from rag.store.access_writer import Pairs
     from rag.store.reader import CollectionReader
 
-ENTRIES = "user:NAME or group:NAME; repeatable."
+ENTRIES = "user:NAME or group:NAME. Repeatable."
 _OPTIONS = (
     click.option(
         "--deny",
         multiple=True,
         metavar="ENTRY",
-        help="user:NAME or group:NAME who never sees it; repeatable.",
+        help="user:NAME or group:NAME that must not see it. Repeatable.",
     ),
     click.option(
-        "--allow", multiple=True, metavar="ENTRY", help="user:NAME or group:NAME who sees it; repeatable."
+        "--allow", multiple=True, metavar="ENTRY", help="user:NAME or group:NAME that may see it. Repeatable."
     ),
     click.option(
         "--visibility",
         type=click.Choice(get_args(Visibility)),
-        help="Everybody in the tenant, or those that are allowed.",
+        help="tenant: everybody in the tenant; restricted: only --allow.",
     ),
 )
 
@@ -56,8 +56,8 @@ def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda made, option: option(made), _OPTIONS, function)
 
 
-def said(visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]) -> Said | None:
-    """What the options say, None where they are left out.
+def from_options(visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]) -> Said | None:
+    """The access that the options set; None if all are left out.
 
     Raises:
         ConfigurationError: an entry is neither user:NAME nor group:NAME, or they contradict each other.
@@ -68,7 +68,7 @@ def said(visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A source and who may see it; `table` is None if it is gone, and its rights are kept for its return."""
+    """A source and its access; `table` is None if it was removed and only its access record is kept."""
 
     id: str
     uri: str
@@ -81,9 +81,8 @@ class _Held:
 def access_command() -> None:
     """Show and change who may see which sources.
 
-    Sources are named by id or URI, by file or folder, or by a pattern like "hr/*.pdf". A change counts from
-    the next request on, whatever else runs. Sources that are gone are meant, too: their rights count again
-    when they come back.
+    Name sources by id or URI, by file or folder, or by a pattern like "hr/*.pdf". A change takes effect with
+    the next request. Removed sources can be named, too: their access record applies again if they come back.
     """
 
 
@@ -107,10 +106,10 @@ async def set_command(
     deny: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Give sources a new access record, whatever they had."""
-    asked = said(visibility, allow, deny)
+    """Replace the access record of sources."""
+    asked = from_options(visibility, allow, deny)
     if asked is None or not (visibility or allow):
-        raise click.UsageError("Say who may see it: --visibility or --allow; revoke only takes rights away.")
+        raise click.UsageError("Give --visibility or --allow. To only take access away, use access revoke.")
     await _change(settings, "access set", names, lambda _before: asked.record("restricted"), as_json=as_json)
 
 
@@ -120,7 +119,7 @@ async def set_command(
 async def grant_command(
     settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
 ) -> None:
-    """Let users or groups see sources; a denial of them ends."""
+    """Let users or groups see sources, and lift their denials."""
     added = valid_entries(entries)
     exact = settings.access.letter_case == "always"
 
@@ -139,9 +138,9 @@ async def grant_command(
 async def revoke_command(
     settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
 ) -> None:
-    """Keep users or groups from seeing sources.
+    """Deny sources to users or groups.
 
-    They are taken off the list of those who may, and put on the list of those who never do.
+    Removes them from the allow list and adds them to the deny list. Deny always wins.
     """
     removed = valid_entries(entries)
     exact = settings.access.letter_case == "always"
@@ -157,21 +156,21 @@ async def revoke_command(
 
 @command("explain")
 @click.argument("name", metavar="ID|PATH")
-@click.option("--user", default="", metavar="NAME", help="The user who asks.")
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable.")
+@click.option("--user", default="", metavar="NAME", help="The user.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
 async def explain_command(
     settings: Settings, *, name: str, user: str, groups: tuple[str, ...], as_json: bool
 ) -> None:
-    """Say whether somebody sees a source, and why."""
+    """Explain whether a user may see a source."""
     user = bare_name("user", user) if user else ""
     asker = Principal(tenant_of(settings), user or None, frozenset(bare_name("group", one) for one in groups))
     found = await _found(settings, (name,))
     if len(found) > 1:
-        raise InvalidRequestError(f"{name!r} means {len(found)} sources; name one.")
+        raise InvalidRequestError(f"{name!r} matches {len(found)} sources. Name one.")
     case = settings.access.letter_case
     seen, why = visible(asker, found[0].access, case), _why(asker, found[0].access, case)
     if found[0].table is None:
-        why = f"it is gone. {'Else it would be visible' if seen else 'Nor would it be else'}: {why}"
+        why = f"it was removed. If it came back, it would {'' if seen else 'not '}be visible: {why}"
         seen = False
     if as_json:
         print_json({"visible": seen, "why": why})
@@ -184,19 +183,19 @@ def _why(asker: Principal, access: Access | None, case: LetterCase) -> str:
         return "it has no access record."
     mine = entries_of(asker)
     if denied := sorted(named(mine, access.deny, exact=case == "always")):
-        return f"{denied[0]} is denied, and that goes before everything else."
+        return f"{denied[0]} is denied, and deny always wins."
     if access.visibility == "tenant":
         return "everybody in the tenant may see it."
     if allowed := sorted(named(mine, access.allow, exact=case != "never")):
         return f"{allowed[0]} is allowed."
-    return "it is restricted, and neither the user nor a group of theirs is allowed."
+    return "it is restricted, and neither the user nor one of their groups is allowed."
 
 
 async def _found(settings: Settings, names: tuple[str, ...]) -> list[_Held]:
-    """The sources of these names, each once.
+    """The distinct sources of these names.
 
     Raises:
-        NotFoundError: a name means none.
+        NotFoundError: a name matches none.
     """
     gone = await open_reader(settings).gone(tenant_of(settings))
     held = {one.id: _Held(one.id, one.uri, called(one), one.access, None) for one in gone.values()}
@@ -208,7 +207,7 @@ async def _found(settings: Settings, names: tuple[str, ...]) -> list[_Held]:
     for name in names:
         if not (ids := meant(name, uris)):
             raise NotFoundError(
-                f"No source has the id or path {name!r}; refdesk-admin sources lists them all."
+                f"No source has the id or path {name!r}. List them with refdesk-admin sources."
             )
         found |= {id_: held[id_] for id_ in ids}
     return list(found.values())
@@ -237,7 +236,7 @@ async def _change(
             await copy_labels(settings.data, table.collection)
         except StoreError as error:
             echo(
-                f"The change is in force. Searches of {table.collection.name} take longer until the next "
+                f"The change is in force, but searches of {table.collection.name} are slower until the next "
                 f"ingestion: {error}",
                 err=True,
             )
@@ -249,7 +248,7 @@ def _print(held: _Held, access: Access | None, *, as_json: bool) -> None:
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
         print_json({"id": held.id, "access": record} | ({} if held.table else {"gone": True}))
         return
-    echo(in_one_line(f"{held.id}  {held.title}{'' if held.table else ' (gone)'}"))
+    echo(in_one_line(f"{held.id}  {held.title}{'' if held.table else ' (removed)'}"))
     echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
     for name, entries in lists.items():
         echo(f"  {name:10} {', '.join(entries) or '-'}")

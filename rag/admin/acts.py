@@ -1,19 +1,18 @@
-"""The log of administrative acts: who changed what, when, and how it was before and after.
+"""The audit log of administrative acts: who changed what, when, with the state before and after.
 
-It is `audit.jsonl` in the data folder, for its owner alone: one JSON object a line, to which lines are only
-ever appended. `with recorded(data, Act(…)):` goes around what changes something, where the state before is
-certain, so inside of the lock. The order is the one that errs on the safe side:
+It is `audit.jsonl` in the data folder, readable by its owner only: JSON Lines, append-only.
+`with recorded(data, Act(…)):` encloses the change, inside the lock, so that the state before is certain. The
+order errs on the safe side:
 
-- An act that gives rights is written down, then done. What can't be written down is not done.
-- An act that only takes is done, then written down. Nothing about the log stops it; what can't be written
-  down is said on standard error.
-- An act that fails is written down as failed: a part of it may have been done.
+- An act that grants is logged first, then done. If it can't be logged, it is not done.
+- An act that only revokes is done first, then logged. A failing log doesn't stop it; the act is then reported
+  on standard error.
+- An act that fails is logged as failed: a part of it may have been done.
 
-So no right is given without a line, whenever a process is killed; what stands there and didn't come to be
-gave nobody anything.
+So no right is granted without a line, even if the process is killed at any moment. A logged grant that never
+took effect is harmless.
 
-A state is what rights and lists say: names, ids, dates. Text of documents, queries, keys and their digests
-never go into one.
+A state holds names, ids, dates and rights; never text of documents, queries, keys or their digests.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ ActName = Literal[
     "tenant remove",
 ]
 State: TypeAlias = "Mapping[str, object] | None"
-"""What there is to say of a thing; None where there is no such thing."""
-MAX_CHANGES = 100  # of a line; an act that changes more takes several
+"""The state of an object; None if it doesn't exist."""
+MAX_CHANGES = 100  # per line; a larger act takes several lines
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What is done: its command, whose, and each thing by its id as it is before and after.
+    """An act: its command, its tenant, and the states of each changed object before and after, by id.
 
-    `gives` is False if it only takes away: then nothing about the log stops it.
+    `gives` is False if the act only revokes; then a failing log doesn't stop it.
     """
 
     name: ActName
@@ -75,7 +74,7 @@ class Act:
 
 
 class Change(BaseModel):
-    """A thing before and after, as the log has it."""
+    """A logged object before and after."""
 
     id: str
     before: dict[str, Any] | None
@@ -83,7 +82,7 @@ class Change(BaseModel):
 
 
 class Line(BaseModel):
-    """A line of the log. Later versions may have more to say in one."""
+    """A line of the log. Later versions may add fields."""
 
     at: AwareDatetime
     user: str
@@ -97,16 +96,16 @@ class Line(BaseModel):
 
 
 def log_file(data: Path) -> Path:
-    """Where the log of a data folder is."""
+    """The path of a data folder's log."""
     return data / "audit.jsonl"
 
 
 @contextmanager
 def recorded(data: Path, act: Act) -> Iterator[None]:
-    """Write an act down that is done in here, before or after, as the module says.
+    """Log the enclosed act, before or after it, in the order that the module describes.
 
     Raises:
-        ConfigurationError, StoreError: it would give rights and can't be written down. Nothing is done then.
+        ConfigurationError, StoreError: a grant can't be logged. Nothing is done then.
     """
     if act.gives:
         record(data, act)
@@ -120,10 +119,10 @@ def recorded(data: Path, act: Act) -> Iterator[None]:
 
 
 def record(data: Path, act: Act) -> None:
-    """Write an act down, now: if it gives, do it afterwards, and else before.
+    """Log an act now: call it before an act that grants, and after one that revokes.
 
     Raises:
-        ConfigurationError, StoreError: it gives rights and can't be written down.
+        ConfigurationError, StoreError: a grant can't be logged.
     """
     if act.gives:
         _append(log_file(data), _lines(act))
@@ -137,11 +136,11 @@ def _record_or_say(data: Path, act: Act, failed: str | None = None) -> None:
             with attempt:
                 _append(log_file(data), _lines(act, failed))
     except RefdeskError as error:
-        echo(f"Not in the log of acts: {act.name} {' '.join(act.changes)}. {error}", err=True)
+        echo(f"Not logged: {act.name} {' '.join(act.changes)}. {error}", err=True)
 
 
 def _lines(act: Act, failed: str | None = None) -> bytes:
-    """An act as the log has it, in as many lines as it takes."""
+    """The lines of an act."""
     changes = [Change.model_construct(id=id_, before=b, after=a) for id_, (b, a) in act.changes.items()]
     user, uid = _user()
     lines = [
@@ -162,7 +161,7 @@ def _lines(act: Act, failed: str | None = None) -> bytes:
 
 
 def _user() -> tuple[str, int | None]:
-    """Who runs this, by the operating system and not by the environment, which anybody can set."""
+    """The user who runs this, from the operating system: anybody can set an environment variable."""
     if sys.platform == "win32":
         return getpass.getuser(), None
     import pwd  # noqa: PLC0415 there is none on Windows
@@ -179,7 +178,7 @@ def _readable(name: str | None) -> str | None:
 
 
 def _append(file: Path, content: bytes) -> None:
-    """Append lines in one write, on the disk when this returns.
+    """Append lines in one write, flushed to disk.
 
     Raises:
         ConfigurationError: the file can't be written.
@@ -189,13 +188,13 @@ def _append(file: Path, content: bytes) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(file, flags, 0o600), "ab+", buffering=0) as opened:
             size = opened.seek(0, os.SEEK_END)
-            if size and _last_byte(opened) != b"\n":  # what a full disk cut short stays by itself
+            if size and _last_byte(opened) != b"\n":  # a full disk cut the last line short
                 content = b"\n" + content
             _write_all(opened, content)
         if not size:
             flush_folder(file.parent)
     except OSError as error:
-        raise cannot(f"The log of acts, {file}, can't be written", error) from error
+        raise cannot(f"Cannot write the audit log {file}", error) from error
 
 
 def _write_all(opened: FileIO, content: bytes) -> None:
@@ -210,7 +209,7 @@ def _last_byte(opened: FileIO) -> bytes:
 
 
 def read_log(data: Path) -> Iterator[tuple[int, Line | None]]:
-    """The lines of the log with their numbers from 1, oldest first; None is a line that is none of ours.
+    """The lines of the log with their numbers from 1, oldest first; None for an unreadable line.
 
     Raises:
         ConfigurationError: the file can't be read.
@@ -223,9 +222,7 @@ def read_log(data: Path) -> Iterator[tuple[int, Line | None]]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ConfigurationError(
-            f"The log of acts, {log_file(data)}, can't be read: {error.strerror}."
-        ) from error
+        raise ConfigurationError(f"Cannot read the audit log {log_file(data)}: {error.strerror}.") from error
 
 
 def _read(line: bytes) -> Line | None:
@@ -236,7 +233,7 @@ def _read(line: bytes) -> Line | None:
 
 
 def access_state(access: Access | None) -> State:
-    """An access record as the log has it; None for no record."""
+    """The logged state of an access record; None for no record."""
     if access is None:
         return None
     return {"visibility": access.visibility, "allow": sorted(access.allow), "deny": sorted(access.deny)}
@@ -245,7 +242,7 @@ def access_state(access: Access | None) -> State:
 def access_act(
     name: ActName, tenant: str, pairs: Mapping[str, tuple[AccessRecord | None, AccessRecord]]
 ) -> Act:
-    """A change of access records, given before and after by id."""
+    """The act that changes these access records, given before and after by id."""
     accesses = {
         id_: (before.access if before else None, after.access) for id_, (before, after) in pairs.items()
     }
@@ -255,9 +252,9 @@ def access_act(
 
 
 def widens(before: Access | None, after: Access | None) -> bool:
-    """Whether the change of a record can let anybody see what they didn't: what an act gives.
+    """Whether a change of a record can let anybody see what they couldn't: whether the act grants.
 
-    Example: tenant, deny group:it -> restricted, allow user:ann, deny group:it takes only.
+    Example: from (tenant, deny group:it) to (restricted, allow user:ann, deny group:it) only revokes.
     """
     if after is None:
         return False

@@ -1,4 +1,4 @@
-"""`refdesk-admin audit`: what administrators did."""
+"""`refdesk-admin audit`: the log of administrative acts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from rag.admin.acts import ActName, log_file, read_log
 from rag.admin.console import command, echo, print_json, print_table
-from rag.admin.trace_wording import one_line
+from rag.report.tables import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
 
 ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partition(" ")[0])})
-"""Every act, and the first word of each, which means all that begin with it."""
+"""All acts, and their first words, which select all acts that begin with them."""
 
 
 @click.group("audit")
@@ -32,7 +32,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not like 2026-11-22 or 2026-11-22T15:00.") from error
+        raise click.BadParameter(f"{value!r} is not a date like 2026-11-22 or 2026-11-22T15:00.") from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -41,11 +41,13 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
     "--since",
     callback=_moment,
     metavar="DATE",
-    help="Only from then on: 2026-11-22 or 2026-11-22T15:00, UTC.",
+    help="Only acts since then (UTC): 2026-11-22 or 2026-11-22T15:00.",
 )
-@click.option("--act", type=click.Choice(ACTS), metavar="ACT", help="Only these: key, key revoke, …")
-@click.option("--tenant", "whose", metavar="NAME", help="Only of this tenant.")
-@click.option("--id", "id_", metavar="ID", help="Only on this source, key, collection or tenant.")
+@click.option(
+    "--act", type=click.Choice(ACTS), metavar="ACT", help="Only this act or group of acts: key, key revoke, …"
+)
+@click.option("--tenant", "whose", metavar="NAME", help="Only acts on this tenant.")
+@click.option("--id", "id_", metavar="ID", help="Only acts on this source, key, collection or tenant.")
 async def show_command(
     settings: Settings,
     *,
@@ -55,11 +57,11 @@ async def show_command(
     id_: str | None,
     as_json: bool,
 ) -> None:
-    """Show who changed what, when, and how it was before and after.
+    """Show who changed what and when, with the state before and after.
 
-    Changes of rights, keys, tenants and collections, removals and purges, oldest first, times in UTC. What
-    gives rights is written down before it is done: what could not be done then has a second line, FAILED.
-    A line that something else wrote, or that a full disk cut short, is shown as unreadable.
+    Lists changes of access, keys, tenants and collections, removals and purges, oldest first, in UTC.
+    Grants are logged before they are done; a grant that then failed has a second line, FAILED. Lines that
+    are damaged are reported as unreadable.
     """
     acts, unreadable = [], []
     for number, line in read_log(settings.data):
@@ -75,11 +77,7 @@ async def show_command(
     if rows:
         print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
     else:
-        echo(
-            "There are no such acts in the log."
-            if any((since, act, whose, id_))
-            else "There are no acts yet."
-        )
+        echo("No act in the log matches." if any((since, act, whose, id_)) else "The log is empty.")
     for number in unreadable:
         echo(f"Line {number} of {log_file(settings.data)} is unreadable.", err=True)
 
@@ -93,7 +91,7 @@ def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | Non
 
 
 def _rows(line: Line, id_: str | None) -> Iterator[tuple[str, ...]]:
-    """A row for each thing that changed, for people: a terminal takes nothing in it for a command."""
+    """A row per changed object, without control characters."""
     what = f"{line.act} FAILED ({line.failed})" if line.failed else line.act
     head = [line.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"), _who(line), what, line.tenant]
     changes = [(one.id, _change(one)) for one in line.changes if id_ in {None, one.id}]
@@ -109,13 +107,13 @@ def _who(line: Line) -> str:
 
 
 def _change(change: Change) -> str:
-    """What differs before and after."""
+    """The difference between before and after."""
     before, after = change.before, change.after
     if before is not None and after is not None:
         same = {key for key in before if key in after and before[key] == after[key]}
         before, after = ({key: one[key] for key in one if key not in same} for one in (before, after))
         if not before and not after:
-            return "as before"
+            return "unchanged"
     return f"{_state(before)} → {_state(after)}"
 
 

@@ -1,4 +1,4 @@
-"""`refdesk-admin cite`: whether an answer's citations and quotes hold."""
+"""`refdesk-admin cite`: check an answer's citations and quotes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.console import command, counted, echo, print_json
+from rag.admin.console import command, echo, print_json
 from rag.admin.sources import open_collections
+from rag.report.tables import counted
 from rag.search.cite.check import check_answer
 from rag.search.desk import Desk
 from rag.search.reply.untrusted import label
@@ -26,20 +27,20 @@ WIDTH = 10  # of verdicts
 
 @click.group("cite")
 def cite_command() -> None:
-    """Check what an assistant's answer cites and quotes."""
+    """Check the citations and quotes of an assistant's answer."""
 
 
 @command("check", of_asker=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
 async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool) -> int:
-    """Check that citations can be read and quotes are verbatim.
+    """Check that citations are readable and quotes are verbatim.
 
-    FILE holds the answer, as text; - or none is standard input. A citation reads [source_id/seq]. A quote
-    stands in quotation marks or is a block quote, and rests on the next citation in its paragraph: it must
-    stand there to the letter, but for white space, what nobody sees, the blanks that the tools put into
-    markup, and what an ellipsis leaves out. Quotes without a citation behind them are not checked.
+    FILE holds the answer as text; - or nothing is standard input. A citation is [source_id/seq]. A quote in
+    quotation marks or a block quote belongs to the next citation in its paragraph, whose passage must
+    contain it verbatim. White space, invisible characters and omissions marked by an ellipsis don't count.
+    Quotes without a citation are listed but not checked.
 
-    Exits with 1 if who asked can't read a citation, or a quote is not where it should be.
+    Exits with 1 if the asker may not read a cited passage, or if a quote is not in it.
     """
     text = _text(answer)
     async with Desk.open(settings, os.environ) as desk:
@@ -56,11 +57,11 @@ def _text(answer: IO[bytes]) -> str:
     try:
         return answer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise click.UsageError("The answer is not in UTF-8.") from error
+        raise click.UsageError("The answer is not UTF-8.") from error
 
 
 async def _there(settings: Settings, ids: set[str]) -> set[str]:
-    """The ids of all passages of these sources, whoever may read them: only operators may know."""
+    """The ids of all passages of these sources, whoever may read them; for the operator's eyes only."""
     tables = await open_collections(settings, None)
     stored = [one for table in tables for one in (await table.sources(map(_source_id, ids))).values()]
     return {chunk_id(one.source.id, seq) for one in stored for seq in range(one.source.chunk_count)}
@@ -104,8 +105,8 @@ def _citation_line(one: CheckedCitation, *, exists: bool) -> str:
         page = f", p. {one.chunk.page}" if one.chunk.page else ""
         return f"{'readable':{WIDTH}}  [{one.id}]  {label(one.source.title)}{page}"
     if exists:
-        return f"{'hidden':{WIDTH}}  [{one.id}]  it exists, but not for who asked"
-    return f"{'missing':{WIDTH}}  [{label(one.id)}]  there is no such passage"
+        return f"{'hidden':{WIDTH}}  [{one.id}]  it exists, but the asker may not read it"
+    return f"{'missing':{WIDTH}}  [{label(one.id)}]  no such passage"
 
 
 def _quote_line(one: CheckedQuote) -> str:
@@ -118,7 +119,7 @@ def _quote_line(one: CheckedQuote) -> str:
         case "not found":
             where = f"not in {wanted}"
         case "unchecked":
-            where = "no citation behind it"
+            where = "no citation follows it"
     return f"{one.verdict:{WIDTH}}  “{label(one.text)}”  {where}"
 
 

@@ -1,4 +1,4 @@
-"""`refdesk-admin collection`: make, show and remove collections."""
+"""`refdesk-admin collection`: create, show and remove collections."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import click
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
-from rag.admin.console import command, counted, echo, language_option, print_json, print_table
+from rag.admin.console import command, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
+from rag.report.tables import counted
 from rag.store.folder import prepare, spending_reserve
 from rag.store.writer import drop_collection, ensure_collection
 
@@ -36,7 +37,7 @@ MAX_FIELDS = 32
 
 @click.group("collection")
 def collection_command() -> None:
-    """Make, show and remove collections."""
+    """Create, list, show and remove collections."""
 
 
 def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, FieldType]:
@@ -46,7 +47,7 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
         kind = next((one for one in get_args(FieldType) if one == named), None)
         if kind is None or not re.fullmatch(FIELD_NAME, name):
             kinds = ", ".join(get_args(FieldType))
-            raise click.BadParameter(f"{value!r} is not like year=integer; there are: {kinds}.")
+            raise click.BadParameter(f"{value!r} is not like year=integer. Types: {kinds}.")
         if name in fields:
             raise click.BadParameter(f"the field {name} is declared twice.")
         fields[name] = kind
@@ -63,21 +64,21 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
     multiple=True,
     callback=_fields,
     metavar="NAME=TYPE",
-    help=f"A metadata field to filter by; one of {', '.join(get_args(FieldType))}. Repeatable.",
+    help=f"Metadata field to filter by. TYPE: {', '.join(get_args(FieldType))}. Repeatable.",
 )
 @click.option(
     "--visibility",
     type=click.Choice(get_args(Visibility)),
-    help="Of new sources: everybody in the tenant sees them, or those that are allowed. By default tenant; "
-    "restricted where there are keys, OAuth or groups.",
+    help="Who may see new sources: everybody in the tenant, or only those allowed. Default: tenant, or "
+    "restricted if there are keys, OAuth or groups.",
 )
 @click.option(
     "--distance",
     type=click.Choice(get_args(Distance)),
     default="cosine",
-    help="In what max_distance is measured; all give the same order.",
+    help="Metric of max_distance. The order of hits is the same with all.",
 )
-@language_option("it")
+@language_option("the collection")
 async def create_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -88,14 +89,14 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     language: Language | None,
     as_json: bool,
 ) -> None:
-    """Make a collection with metadata fields to filter by.
+    """Create a collection with metadata fields to filter by.
 
-    ingest makes a collection without fields by itself. Fields are filled from the front matter of Markdown
-    files and from a file beside a document (report.pdf.meta.toml); title and date also from what a document
-    says of itself.
+    ingest creates a collection without fields automatically. Fields are filled from the front matter of
+    Markdown files and from sidecar files (report.pdf.meta.toml); title and date also from the document's own
+    metadata.
     """
     if valid_name(name) in {table.collection.name for table in await open_collections(settings, None)}:
-        raise ConfigurationError(f"There is a collection {name!r} already.")
+        raise ConfigurationError(f"The collection {name!r} already exists.")
     visibility = visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": visibility, "fields": fields}
     async with open_embedder(settings.embedder, os.environ) as embedder:
@@ -115,8 +116,8 @@ async def create_command(  # noqa: PLR0913 one parameter an option
         print_json(_json(made))
     else:
         echo(
-            f"Made the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
-            f"{'open to the tenant' if made.visibility == 'tenant' else 'restricted'}."
+            f"Created the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
+            f"{'visible to the whole tenant' if made.visibility == 'tenant' else 'restricted'}."
         )
 
 
@@ -130,13 +131,13 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         rows = [(one.name, one.language, one.visibility, ", ".join(one.fields) or "-") for one in found]
         print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "FIELDS"), *rows])
     else:
-        echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+        echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
 
 
 @command("show")
 @click.argument("name")
 async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
-    """Show how a collection was made."""
+    """Show a collection's fields and settings."""
     (table,) = await open_collections(settings, name)
     details = _json(table.collection)
     if as_json:
@@ -149,9 +150,9 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
 
 @command("remove")
 @click.argument("name")
-@click.option("--yes", is_flag=True, required=True, help="Yes, with all that is in it.")
-async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 click holds it to being there
-    """Remove a collection with everything in it."""
+@click.option("--yes", is_flag=True, required=True, help="Delete the collection and everything in it.")
+async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
+    """Remove a collection and everything in it."""
     (table,) = await open_collections(settings, name)
     await removed(settings.data, table, "collection remove")
     if as_json:
@@ -161,7 +162,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
 
 
 async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()) -> None:
-    """Remove a collection with everything in it, as this act; and these access records with it."""
+    """Remove a collection and everything in it, and forget these access records; logged as this act."""
     made = table.collection
     held = {"visibility": made.visibility, "fields": made.fields, "sources": len(await table.listing())}
     with recorded(data, Act(act, made.tenant, {made.name: (held, None)}, made.name, gives=False)):

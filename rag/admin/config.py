@@ -1,4 +1,4 @@
-"""`refdesk-admin config`: whether the settings are right, and where they come from."""
+"""`refdesk-admin config`: check the settings and show their origin."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
 
 @click.group("config")
 def config_command() -> None:
-    """Look at the settings."""
+    """Check the settings."""
 
 
 @command("check", of_tenant=False)
 async def check_command(settings: Settings, *, as_json: bool) -> None:
-    """Check the settings, and print those in force.
+    """Check the settings and print their effective values.
 
-    They come from the settings file, then the environment, then the flags. An unknown key or a wrong value
-    is named with its place, and the exit code is 2.
+    Environment variables override the settings file, and options override both. Exits with 2 if a key is
+    unknown or a value is invalid.
     """
     values = settings.model_dump(mode="json")
     if as_json:
         print_json(values)
         return
     path = settings_file()
-    echo(f"Settings file: {path}{'' if path.exists() else ' (not there)'}")
+    echo(f"Settings file: {path}{'' if path.exists() else ' (does not exist)'}")
     for keys in setting_keys():
         value = functools.reduce(operator.getitem, keys, values)
         shown = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
         echo(f"{'.'.join(keys)} = {shown}{_origin(keys)}")
-    echo("The settings are right.")
+    echo("The settings are valid.")
 
 
 def _origin(keys: tuple[str, ...]) -> str:
-    """Where a setting comes from, if not from the file."""
+    """The origin of a setting, if it is not the file."""
     if keys == ("data",) and click.get_current_context().params["data"]:
         return "  (from --data)"
     name = environment_name(keys)

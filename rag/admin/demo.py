@@ -1,4 +1,4 @@
-"""`refdesk-admin demo`: the whole way once, from files to an assistant's answer and its configuration."""
+"""`refdesk-admin demo`: an end-to-end run, from files to search results over MCP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcp.types import CallToolResult, TextContent
 
 from rag.admin.console import command, echo, print_json, settings_file
 from rag.admin.ingest import run_ingest
-from rag.admin.search import print_results
+from rag.admin.search_output import print_results
 from rag.admin.sources import open_collections
 from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA
 from rag.errors import ConfigurationError, RefdeskError
@@ -34,26 +34,26 @@ QUESTIONS = (
     "Why does a public clock in Bristol have an extra hand?",
     "What does _TIME_BITS=64 do?",
 )
-"""In words unlike the text's, from a page of a PDF, from a web page, and by an exact term."""
-RESULTS = 2  # passages printed per question
+"""Answered by a paraphrase, a page of a PDF, a web page, and an exact term."""
+RESULTS = 2  # passages per question
 
 
 @command("demo", of_tenant=False)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--ask", "questions", multiple=True, metavar="QUESTION", help="What to ask; may be repeated.")
+@click.option("--ask", "questions", multiple=True, metavar="QUESTION", help="Question to ask. Repeatable.")
 async def demo_command(
     settings: Settings, *, paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show the whole way once, from files to an assistant's answers.
+    """Run an end-to-end demo, from files to search results.
 
-    It ingests, starts the server, asks it as an assistant would, and prints the passages found.
+    Ingests documents, starts the server, searches like an assistant, and prints the passages. At the end it
+    prints the configuration for Claude Desktop and VS Code.
 
-    Without PATHS it uses a small collection about the measuring of time, in a data folder of its own.
-    With PATHS it ingests these files and folders into your data folder, and asks what you give with --ask.
-    At the end it prints the configuration for Claude Desktop and VS Code.
+    Without PATHS it uses a small collection about timekeeping, in a data folder of its own. With PATHS it
+    ingests these files and folders into your data folder and asks the questions given with --ask.
     """
     if paths and not questions:
-        raise click.UsageError('Say what to ask about these files: --ask "…"')
+        raise click.UsageError('Give a question about these files: --ask "…"')
     own_folder = not paths and settings.data == DEFAULT_DATA
     if own_folder:
         settings = settings.model_copy(update={"data": DEFAULT_DATA.with_name("refdesk-demo")})
@@ -79,7 +79,7 @@ async def demo_command(
 
 
 async def _keep_only(settings: Settings, report: Report) -> None:
-    """Remove what the demo of another installation left: the same documents, from its own folder."""
+    """Remove the documents of another installation's demo: the same ones, from another folder."""
     kept = {one.source_id for one in report.outcomes}
     (table,) = await open_collections(settings, DEFAULT_COLLECTION)
     others = [source.id for source in await table.listing() if source.id not in kept]
@@ -90,9 +90,9 @@ async def _keep_only(settings: Settings, report: Report) -> None:
 
 
 async def _ask(server: StdioServerParameters, questions: tuple[str, ...]) -> list[tuple[str, SearchReply]]:
-    """Each question's reply from a server process of its own, spoken to over stdio."""
+    """The server's reply to each question, over stdio."""
     async with Client(server) as client:
-        echo(f"Started {server.command}, which speaks MCP {client.protocol_version}", err=True)
+        echo(f"Started {server.command} (MCP {client.protocol_version})", err=True)
         usual = {"limit": RESULTS, "collections": [DEFAULT_COLLECTION]}
         results = [await client.call_tool("search", {"query": question} | usual) for question in questions]
     return [(question, _reply(question, result)) for question, result in zip(questions, results, strict=True)]
@@ -101,7 +101,7 @@ async def _ask(server: StdioServerParameters, questions: tuple[str, ...]) -> lis
 def _reply(question: str, result: CallToolResult) -> SearchReply:
     if result.is_error:
         words = " ".join(block.text for block in result.content if isinstance(block, TextContent))
-        raise RefdeskError(f"The server answered {question!r} with: {words}")
+        raise RefdeskError(f"The server answered {question!r} with an error: {words}")
     return SearchReply.model_validate(result.structured_content)
 
 
@@ -121,10 +121,10 @@ def _server(settings: Settings) -> StdioServerParameters:
 
 
 def _environment() -> dict[str, str]:
-    """The settings in the environment, but for the two that are arguments. None of them is a key."""
-    told = {"REFDESK_CONFIG", "REFDESK_DATA"}
+    """The settings in the environment, except for the two that are arguments. None of them is a secret."""
+    as_arguments = {"REFDESK_CONFIG", "REFDESK_DATA"}
     given = {name: value for name, value in os.environ.items() if name.startswith("REFDESK_")}
-    return {name: value for name, value in given.items() if name not in told}
+    return {name: value for name, value in given.items() if name not in as_arguments}
 
 
 def _key(settings: Settings) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _key(settings: Settings) -> dict[str, str]:
 
 
 def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
-    """The configuration of each host, by the file that it goes into; holds no key."""
+    """The configuration of each host by its file; without secrets."""
     environment = _environment()
     entry = {"command": server.command, "args": server.args} | ({"env": environment} if environment else {})
     return {
@@ -143,7 +143,7 @@ def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
 
 
 def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:
-    echo("\nTo use this desk from an assistant, put this into its configuration.", bold=True)
+    echo("\nTo use refdesk from an assistant, add this to its configuration.", bold=True)
     hosts = {
         "claude_desktop_config.json": "Claude Desktop (Settings, Developer, Edit Config)",
         ".vscode/mcp.json": "VS Code",

@@ -1,4 +1,4 @@
-"""How runs and comparisons are printed, by `refdesk-admin eval` and its commands."""
+"""The output of `refdesk-admin eval` and its subcommands."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rag.admin.console import echo, print_table
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import FAITHFUL
 from rag.evaluate.report import report_page
+from rag.report.tables import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rag.evaluate.runs import QuestionResult, Run, Summary
 
 COLUMNS = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5", *FAITHFUL)
-LISTED = 10  # questions won, and as many lost
+LISTED = 10  # questions won, and questions lost
 TITLE_WIDTH = 60
 
 
@@ -41,7 +42,7 @@ def comparison_json(one: Run, other: Run, comparison: Comparison) -> dict[str, A
 
 
 def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
-    """Runs, each with its id, as a table with those of the main metrics that one of them has."""
+    """Print runs as a table, with those main metrics that any of them has."""
     columns = [name for name in COLUMNS if any(name in one.metrics for _, one in runs)]
     rows = [
         (
@@ -64,7 +65,7 @@ def _number(value: float | None) -> str:
 
 
 def print_comparison(one: Run, other: Run, comparison: Comparison, *, listed: bool) -> None:
-    """The other run against the one in a line; if `listed`, with the questions won and lost."""
+    """Print the other run against the one on a line; if `listed`, also the questions won and lost."""
     won, lost = comparison.won, comparison.lost
     echo(
         f"{_name(other)} against {_name(one)}: {comparison.metric} {comparison.difference:+.4f} "
@@ -76,7 +77,7 @@ def print_comparison(one: Run, other: Run, comparison: Comparison, *, listed: bo
             _print_pairs(what, pairs, comparison.metric)
         if one.id and (won or lost):
             example = shlex.quote((won or lost)[0].one.id)
-            echo(f"To see one: refdesk-admin eval compare {one.id} {other.id} --question {example}")
+            echo(f"Show one: refdesk-admin eval compare {one.id} {other.id} --question {example}")
 
 
 def _name(run: Run) -> str:
@@ -86,20 +87,17 @@ def _name(run: Run) -> str:
 def _print_pairs(what: str, pairs: Sequence[Pair], metric: str) -> None:
     for pair in pairs[:LISTED]:
         before, after = pair.one.metrics[metric], pair.other.metrics[metric]
-        echo(f"  {what:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {_line(pair.one.text)}")
+        echo(
+            f"  {what:4}  {before:.3f} -> {after:.3f}  {pair.one.id}  {shortened(pair.one.text, TITLE_WIDTH)}"
+        )
     more = len(pairs) - LISTED
     if more > 0:
         echo(f"  {what:4}  … and {more} more (--json has all)")
 
 
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= TITLE_WIDTH else line[: TITLE_WIDTH - 1] + "…"
-
-
 def print_question(run: Run, question: QuestionResult) -> None:
-    """What became of a question in a run: its hits in order, and which of them were expected."""
-    echo(f"{_name(run)}: {question.id}  {_line(question.text)}", bold=True)
+    """Print a question's hits in order, and which of them were expected."""
+    echo(f"{_name(run)}: {question.id}  {shortened(question.text, TITLE_WIDTH)}", bold=True)
     grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
     echo(f"  expected: {grades}")
     scores = ", ".join(f"{name} {value:.3f}" for name, value in question.metrics.items())
@@ -108,11 +106,11 @@ def print_question(run: Run, question: QuestionResult) -> None:
         mark = f"  finds {', '.join(hit.finds)}" if hit.finds else ""
         leak = "  LEAK" if hit.id in question.leaks else ""
         scored = f"score {hit.score:.3f}  similarity {hit.similarity:.3f}"
-        echo(f"  {rank:2}. {scored}  [{hit.id}]  {_line(hit.title)}{mark}{leak}")
+        echo(f"  {rank:2}. {scored}  [{hit.id}]  {shortened(hit.title, TITLE_WIDTH)}{mark}{leak}")
 
 
 def write_report(path: Path, runs: Sequence[Run], metric: str) -> None:
-    """Write the page that shows the runs side by side.
+    """Write the HTML report of these runs.
 
     Raises:
         ConfigurationError: the file can't be written.
@@ -120,5 +118,5 @@ def write_report(path: Path, runs: Sequence[Run], metric: str) -> None:
     try:
         path.write_text(report_page(runs, metric), encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(f"The report {path} can't be written: {error.strerror}.") from error
-    echo(f"The report is in {path}", err=True)
+        raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
+    echo(f"Wrote {path}.", err=True)

@@ -1,14 +1,15 @@
-"""`refdesk-admin eval runs`, `show` and `compare`: looking at runs again."""
+"""`refdesk-admin eval new`, `runs`, `show` and `compare`: question files and kept runs."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.console import command, counted, echo, print_json
+from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.eval_output import (
     comparison_json,
     print_comparison,
@@ -17,35 +18,76 @@ from rag.admin.eval_output import (
     run_json,
     write_report,
 )
-from rag.errors import NotFoundError
+from rag.admin.sources import open_collections
+from rag.errors import ConfigurationError, NotFoundError, NotReadyError
 from rag.evaluate.ask import METRICS
 from rag.evaluate.compare import compare
 from rag.evaluate.runs import kept_run, kept_summaries
+from rag.evaluate.sets.handwritten import new_file, skeletons
+from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.evaluate.runs import QuestionResult, Run
 
+QUESTIONS = 20
 RUN_ID = click.IntRange(1, 2**63 - 1)
 metric_option = click.option(
     "--metric",
     type=click.Choice(METRICS),
     default="nDCG@10",
     metavar="NAME",
-    help="What runs are compared and reported by; nDCG@10 by default.",
+    help="Metric for comparisons and reports. Default: nDCG@10.",
 )
 report_option = click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a page (HTML, in one file) that shows the runs side by side.",
+    help="Write an HTML report of the runs side by side.",
 )
-question_option = click.option("--question", metavar="ID", help="Show what became of this question.")
+question_option = click.option("--question", metavar="ID", help="Show the hits of this question.")
+
+
+@command("new")
+@click.argument("file", type=click.Path(path_type=Path), default="questions.toml")
+@click.option(
+    "--questions",
+    type=click.IntRange(1, 1000),
+    default=QUESTIONS,
+    metavar="N",
+    help="Number of questions. Default: 20.",
+)
+@collection_option(None)
+async def new_command(
+    settings: Settings, *, file: Path, questions: int, collection: str | None, as_json: bool
+) -> None:
+    """Create a file for questions about your documents.
+
+    FILE (default: questions.toml) gets passages from all over the collection, each with an empty question for
+    you to fill in. An existing file is not overwritten.
+    """
+    if file.suffix.lower() != ".toml":
+        raise click.BadParameter(f"{str(file)!r} must end in .toml.")
+    found = await skeletons(await open_collections(settings, collection), questions)
+    if not found:
+        raise NotReadyError("There are no documents yet. Add some with refdesk-admin ingest PATH.")
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(new_file(file.name, found))
+    except OSError as error:
+        raise ConfigurationError(f"Cannot create the file {file}: {error.strerror}.") from error
+    if as_json:
+        print_json({"file": str(file), "questions": len(found)})
+    else:
+        echo(
+            f"Created {file} for {counted(len(found), 'question')}. "
+            f"Fill them in, then run: refdesk-admin eval {shlex.quote(str(file))}"
+        )
 
 
 @command("runs")
 async def runs_command(settings: Settings, *, as_json: bool) -> None:
-    """List the runs that were kept."""
+    """List the kept runs."""
     summaries = await kept_summaries(settings.data, tenant_of(settings))
     readable = [(id_, summary) for id_, summary in summaries.items() if summary]
     if as_json:
@@ -53,9 +95,9 @@ async def runs_command(settings: Settings, *, as_json: bool) -> None:
     elif readable:
         print_runs(readable)
     elif not summaries:
-        echo("There are no runs yet; refdesk-admin eval PATH makes one.")
+        echo("There are no runs yet. Make one with refdesk-admin eval PATH.")
     if others := len(summaries) - len(readable):
-        echo(f"Left out: {counted(others, 'run')} of another version of refdesk.", err=True)
+        echo(f"Left out: {counted(others, 'run')} made by another version of refdesk.", err=True)
 
 
 @command("show")
@@ -72,7 +114,7 @@ async def show_command(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Show a run, or what became of one of its questions."""
+    """Show a run, or the hits of one of its questions."""
     kept = await kept_run(settings.data, tenant_of(settings), run)
     if report:
         write_report(report, [kept], metric)
@@ -104,7 +146,8 @@ async def compare_command(  # noqa: PLR0913 one parameter an option
 ) -> None:
     """Compare run B with run A, question by question.
 
-    p is how probable a difference at least as large would be if the two were alike.
+    p is the p-value of a paired randomisation test: the probability of a difference at least as large if both
+    runs were equally good.
     """
     tenant = tenant_of(settings)
     first, second = [await kept_run(settings.data, tenant, id_) for id_ in (one, other)]
@@ -130,7 +173,7 @@ def _question(run: Run, id_: str) -> QuestionResult:
         if one.id == id_:
             return one
     raise NotFoundError(
-        f"Run {run.id} has no question {id_!r}; refdesk-admin eval show {run.id} --json has all."
+        f"Run {run.id} has no question {id_!r}. List them with refdesk-admin eval show {run.id} --json."
     )
 
 

@@ -1,4 +1,4 @@
-"""`refdesk-admin eval`: how good retrieval is on judged questions."""
+"""`refdesk-admin eval`: retrieval quality on judged questions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,24 @@ from rag.admin.eval_output import (
     run_json,
     write_report,
 )
-from rag.admin.eval_runs import compare_command, metric_option, report_option, runs_command, show_command
+from rag.admin.eval_runs import (
+    compare_command,
+    metric_option,
+    new_command,
+    report_option,
+    runs_command,
+    show_command,
+)
 from rag.admin.progress import evaluation_progress
-from rag.admin.questions import new_command
 from rag.answers import Mode
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import InvalidRequestError, RefdeskError
 from rag.evaluate.ask import METRICS
 from rag.evaluate.compare import compare
-from rag.evaluate.evaluation import contenders, evaluate, existing_room, fresh_room, unfixed
+from rag.evaluate.evaluation import contenders, evaluate, on_existing, on_fresh, with_overrides
 from rag.evaluate.runs import keep
-from rag.evaluate.sets.reading import read_set
+from rag.evaluate.sets import read_set
+from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,16 +43,16 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Language
     from rag.evaluate.compare import Comparison
-    from rag.evaluate.evaluation import Room
+    from rag.evaluate.evaluation import Prepared
     from rag.evaluate.runs import Run
     from rag.evaluate.sets.judged import JudgedSet
 
 FAILED = 1
-NAMED = 5  # documents that a message names
+NAMED = 5  # documents listed in a message
 
 
 class _RunUnlessNamed(click.Group):
-    """A group whose command `run` is meant where none is named."""
+    """A group with `run` as its default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -55,10 +62,10 @@ class _RunUnlessNamed(click.Group):
 
 @click.group("eval", cls=_RunUnlessNamed)
 def eval_command() -> None:
-    """Measure how good retrieval is on judged questions.
+    """Measure retrieval quality on judged questions.
 
-    eval PATH is short for eval run PATH: ask the questions of a judged set, and print what the answers are
-    worth. Runs are kept in the data folder; runs, show and compare look at them again.
+    eval PATH is short for eval run PATH: search for the questions of a judged set and print the metrics. Runs
+    are kept in the data folder for runs, show and compare.
     """
 
 
@@ -75,7 +82,7 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
     for value in values:
         metric, _, number = value.partition("=")
         if metric not in METRICS:
-            raise click.BadParameter(f"{metric!r} is no metric; there are: {', '.join(METRICS)}.")
+            raise click.BadParameter(f"{metric!r} is not a metric. Metrics: {', '.join(METRICS)}.")
         if not re.fullmatch(r"[01]|[01]?\.\d+", number):
             raise click.BadParameter(f"{value!r} is not like nDCG@10=0.70.")
         floors[metric] = float(number)
@@ -84,22 +91,22 @@ def _floors(_context: click.Context, _option: click.Parameter, values: Sequence[
 
 @command("run", of_asker=True)
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--fresh", is_flag=True, help="Ask a temporary collection of the set's own documents.")
+@click.option("--fresh", is_flag=True, help="Search a temporary collection of the set's own documents.")
 @collection_option(None)
-@language_option("the set's documents (with --fresh)")
+@language_option("the set's documents, with --fresh")
+@click.option("--profile", "profiles", multiple=True, metavar="NAME", help="Retrieval profile. Repeatable.")
 @click.option(
-    "--profile", "profiles", multiple=True, metavar="NAME", help="A profile of the settings; repeatable."
+    "--mode", "modes", callback=_modes, metavar="MODE,…", help="dense, sparse, hybrid, or a list of them."
 )
-@click.option("--mode", "modes", callback=_modes, metavar="MODE,…", help="dense, sparse, hybrid, or several.")
 @metric_option
-@click.option("--diff", is_flag=True, help="List the questions on which runs differ.")
+@click.option("--diff", is_flag=True, help="List the questions on which the runs differ.")
 @click.option(
     "--fail-under",
     "floors",
     multiple=True,
     callback=_floors,
     metavar="METRIC=VALUE",
-    help="Exit with 1 if a run's metric is lower; repeatable.",
+    help="Exit with 1 if the metric of a run is lower. Repeatable.",
 )
 @report_option
 async def run_command(  # noqa: PLR0913 one parameter an option
@@ -117,36 +124,36 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     report: Path | None,
     as_json: bool,
 ) -> int:
-    """Ask the questions of a judged set (eval PATH is enough).
+    """Search for the questions of a judged set; eval PATH is enough.
 
-    PATH is a folder in the form of BEIR (corpus.jsonl, queries.jsonl, qrels.tsv), a folder with excerpts
-    (corpora/, queries.jsonl), or a file of your own questions, which eval new starts. A question that
-    doesn't say who asks is asked by whom --user and --group name, or [principal] in the settings.
+    PATH is a BEIR folder (corpus.jsonl, queries.jsonl, qrels.tsv), a folder with excerpts (corpora/,
+    queries.jsonl), or a file of your own questions, which eval new creates. Questions without a principal are
+    asked by --user and --group, or by [principal] in the settings.
 
-    Exits with 1 if a hit should not have been seen by who asked, or a metric is under its floor.
+    Exits with 1 if a hit leaks (its asker may not see it), or if a metric is below its --fail-under value.
     """
     if collection and fresh:
-        raise click.UsageError("--fresh asks a collection of its own; leave --collection out.")
+        raise click.UsageError("Leave out --collection: --fresh uses a temporary collection.")
     if language and not fresh:
-        raise click.UsageError("--language goes with --fresh; a collection that exists has its language.")
-    settings, tenant = unfixed(settings), tenant_of(settings)
+        raise click.UsageError("--language needs --fresh: an existing collection has its own language.")
+    settings, tenant = with_overrides(settings), tenant_of(settings)
     judged = read_set(path)
     if asker_named() and all(one.asking.principal for one in judged.questions):
-        raise click.UsageError("Each question says itself who asks; leave --user and --group out.")
+        raise click.UsageError("Leave out --user and --group: every question names its own principal.")
     chosen = contenders(settings, profiles or (DEFAULT_PROFILE,), modes)
     with evaluation_progress() as progress:
-        place = (
-            fresh_room(judged, settings, os.environ, language=language, progress=progress.ingesting)
+        preparation = (
+            on_fresh(judged, settings, os.environ, language=language, progress=progress.ingesting)
             if fresh
-            else existing_room(judged, settings, collection)
+            else on_existing(judged, settings, collection)
         )
-        async with place as room:
-            runs = await evaluate(judged, room, os.environ, chosen, progress)
+        async with preparation as prepared:
+            runs = await evaluate(judged, prepared, os.environ, chosen, progress)
     complaints: list[str] = []
     try:
         runs = await keep(settings.data, tenant, runs)
-    except RefdeskError as error:  # the work of minutes is shown all the same
-        complaints.append(f"The runs were not kept: {error}")
+    except RefdeskError as error:  # still show the result of minutes of work
+        complaints.append(f"Cannot keep the runs: {error}")
     try:
         comparisons = [(run, compare(runs[0], run, metric)) for run in runs[1:]]
     except InvalidRequestError as error:
@@ -155,7 +162,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     _print(runs, comparisons, listed=diff, as_json=as_json)
     if report:
         write_report(report, runs, metric)
-    _say_what_was_left_out(judged, room)
+    _report_omissions(judged, prepared)
     complaints += [complaint for run in runs for complaint in complaints_about(run, floors)]
     for complaint in complaints:
         echo(complaint, err=True)
@@ -165,7 +172,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
 def _print(
     runs: Sequence[Run], comparisons: Sequence[tuple[Run, Comparison]], *, listed: bool, as_json: bool
 ) -> None:
-    """The runs, and how others compare with the first."""
+    """Print the runs, and compare the others with the first."""
     first = runs[0]
     if as_json:
         print_json(
@@ -180,26 +187,28 @@ def _print(
         print_comparison(first, *pair, listed=listed)
 
 
-def _say_what_was_left_out(judged: JudgedSet, room: Room) -> None:
+def _report_omissions(judged: JudgedSet, prepared: Prepared) -> None:
     if judged.left_out:
-        echo(f"Left out: {judged.left_out} without a question or a judgement.", err=True)
-    if room.absent:
-        names = ", ".join(sorted(room.absent)[:NAMED]) + (", …" if len(room.absent) > NAMED else "")
-        echo(f"Documents that could not be ingested, and that nothing finds: {names}", err=True)
+        echo(f"Left out: {judged.left_out} without text or judgement.", err=True)
+    if prepared.absent:
+        names = ", ".join(sorted(prepared.absent)[:NAMED]) + (", …" if len(prepared.absent) > NAMED else "")
+        echo(f"Documents that failed to ingest, which no search finds: {names}", err=True)
 
 
 def complaints_about(run: Run, floors: Mapping[str, float]) -> list[str]:
-    """Why a run fails: hits that were not for who asked, and metrics that are under their floors."""
+    """Why a run fails: leaks, and metrics below their floors."""
     complaints = []
     name = f"Run {run.id} ({run.summary.profile}, {run.summary.mode})"
     if run.summary.leaks:
         asked = ", ".join(one.id for one in run.questions if one.leaks)
-        complaints.append(f"{name} leaks: {run.summary.leaks} hits were not for who asked: {asked}.")
+        complaints.append(
+            f"{name} leaks: {counted(run.summary.leaks, 'hit')} that the asker may not see: {asked}."
+        )
     for metric, floor in floors.items():
         value = run.summary.metrics.get(metric)
         if value is None or value < floor:
             shown = "was not measured" if value is None else f"is {value:.4f}"
-            complaints.append(f"{name}: {metric} {shown}, and should be at least {floor:g}.")
+            complaints.append(f"{name}: {metric} {shown}; --fail-under requires {floor:g}.")
     return complaints
 
 

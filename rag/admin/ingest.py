@@ -14,7 +14,7 @@ from rag.access.keys import keys_file, read_keys
 from rag.access.names import valid_name
 from rag.access.rule import same
 from rag.access.tenants import tenant_of
-from rag.admin.access import access_options, said
+from rag.admin.access import access_options, from_options
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json
 from rag.admin.progress import shown_progress
@@ -33,19 +33,21 @@ if TYPE_CHECKING:
     from rag.store.access_writer import Pairs
 
 PARTLY_FAILED = 3
-SELDOM = ("moved", "missing")
+RARE = ("moved", "missing")
 
 
 @command("ingest")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--include", multiple=True, metavar="GLOB", help="Only matching files; repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not matching files and folders; repeatable.")
-@click.option("--hidden", is_flag=True, help="Hidden files and folders, too.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Only files that match. Repeatable.")
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Skip files and folders that match. Repeatable."
+)
+@click.option("--hidden", is_flag=True, help="Also ingest hidden files and folders.")
 @collection_option(DEFAULT_COLLECTION)
 @language_option("a new collection")
 @access_options
-@click.option("--set-access", is_flag=True, help="Also of sources that are there already.")
-@click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are gone.")
+@click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
+@click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
 async def ingest_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -62,17 +64,17 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Bring files and folders into a collection.
+    """Ingest files and folders into a collection.
 
-    Run it again at any time: unchanged files cost nothing, changed ones are replaced, moved ones keep their
-    ids and rights, and those that vanished from a folder are removed. A pattern like "*.md" or "drafts/*" is
-    held against a file's path below the folder, and against its name.
+    Run it again at any time: unchanged files are skipped, changed files replaced, moved files keep their
+    ids and access, and sources whose files are missing from a folder are removed. GLOB patterns like "*.md"
+    or "drafts/*" match a file's name or its path below the folder.
 
-    --visibility, --allow and --deny say who may see what is new, now and whenever more comes into these
-    folders. What is there keeps its rights, unless you add --set-access.
+    --visibility, --allow and --deny set who may see new sources, now and in later runs on these folders.
+    Existing sources keep their access unless you add --set-access.
 
-    Exits with 0, with 3 if some files failed or too many are gone, with 1 if all failed, and with 2 for
-    misuse.
+    Exits with 0 on success, 1 if all files failed, 2 for usage errors, and 3 if some files failed or too many
+    are missing.
     """
     given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
@@ -81,7 +83,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         paths,
         collection,
         language=language,
-        rights=rights_of(settings, said(visibility, allow, deny), set_access=set_access),
+        rights=rights_of(settings, from_options(visibility, allow, deny), set_access=set_access),
         removes=yes,
         quiet=as_json,
     )
@@ -91,7 +93,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     return _exit_code(report)
 
 
-async def run_ingest(  # noqa: PLR0913 what a run is told
+async def run_ingest(  # noqa: PLR0913 the options of a run
     settings: Settings,
     paths: tuple[Path, ...],
     collection: str,
@@ -101,10 +103,10 @@ async def run_ingest(  # noqa: PLR0913 what a run is told
     removes: bool = False,
     quiet: bool,
 ) -> Report:
-    """An ingestion run as the settings say, with what people see of it; `quiet` on standard output.
+    """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
-    `rights` None means: as the settings and the collection say. `removes` is whether sources are removed
-    however many of their files are gone.
+    `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
+    sources.
     """
     name = valid_name(collection)
     async with open_embedder(settings.embedder, os.environ) as embedder:
@@ -136,9 +138,9 @@ async def run_ingest(  # noqa: PLR0913 what a run is told
 
 
 def first_visibility(settings: Settings) -> Visibility:
-    """The visibility of a new collection: restricted where more than one principal can ask.
+    """The default visibility of a new collection: restricted if several principals can ask.
 
-    That is where the tenant has keys, where an issuer's tokens are accepted, or where who asks has groups.
+    That is so if the tenant has keys, OAuth is on, or the local principal has groups.
     """
     tenant = tenant_of(settings)
     keys = any(key.tenant == tenant for key in read_keys(keys_file(settings.data)).keys)
@@ -147,7 +149,7 @@ def first_visibility(settings: Settings) -> Visibility:
 
 
 def rights_of(settings: Settings, asked: Said | None = None, *, set_access: bool = False) -> Rights:
-    """Who may see what is ingested, as was asked for and as the settings say."""
+    """The access of ingested sources, by the options and the settings."""
     access = settings.access
     return Rights(
         "tenant",
@@ -160,13 +162,13 @@ def rights_of(settings: Settings, asked: Said | None = None, *, set_access: bool
 
 
 def _summarise(report: Report, collection: Collection, *, quiet: bool) -> None:
-    told = {kind: count for kind, count in report.counts.items() if count or kind not in SELDOM}
-    echo(", ".join(f"{count} {kind}" for kind, count in told.items()), err=quiet)
+    counts = {kind: count for kind, count in report.counts.items() if count or kind not in RARE}
+    echo(", ".join(f"{count} {kind}" for kind, count in counts.items()), err=quiet)
     if report.visibility:
         echo(report.visibility, err=quiet)
     if report.for_nobody:
         echo(
-            f"Nobody sees {report.for_nobody} of them yet{_usual(collection)}. Let a group see them with "
+            f"Nobody may see {report.for_nobody} of them yet{_usual(collection)}. Grant a group access with "
             "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
             "PATH --visibility tenant.",
             err=quiet,

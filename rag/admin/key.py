@@ -28,20 +28,20 @@ DAYS = click.IntRange(1, 3650)
 
 @click.group("key")
 def key_command() -> None:
-    """Make and revoke API keys for remote assistants.
+    """Create and revoke API keys for remote assistants.
 
-    Servers that are started with refdesk --http answer whoever has one.
+    A server started with refdesk --http accepts these keys.
     """
 
 
 @command("create")
-@click.option("--user", default="", metavar="NAME", help="Whose key it is.")
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of theirs; repeatable.")
-@click.option("--days", type=DAYS, default=365, help="How long it is valid; 365 by default.")
+@click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
+@click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")
 async def create_command(
     settings: Settings, *, user: str, groups: tuple[str, ...], days: int, as_json: bool
 ) -> None:
-    """Make a key. It is shown this once; the file keeps a digest of it."""
+    """Create a key. It is shown only once; only a digest is stored."""
     if len(groups) > MAX_ENTRIES:
         raise click.UsageError(f"Give at most {MAX_ENTRIES} groups.")
     now = datetime.now(UTC)
@@ -76,13 +76,13 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         ]
         print_table([("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL"), *rows])
     else:
-        echo("There are no keys yet; refdesk-admin key create makes one.")
+        echo("There are no keys yet. Create one with refdesk-admin key create.")
 
 
 @command("revoke", of_tenant=False)
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
-    """End a key. Servers that run refuse it from the next request on."""
+    """Revoke a key. Running servers reject it from the next request on."""
     _find(settings.data, id_)
     with _locked(settings.data):
         _revoke(settings.data, [_find(settings.data, id_)])
@@ -95,12 +95,12 @@ async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None
 @command("rotate", of_tenant=False)
 @click.argument("id_", metavar="ID")
 @click.option(
-    "--keep-days", type=click.IntRange(0, 90), default=1, help="How long the old one stays; 1 by default."
+    "--keep-days", type=click.IntRange(0, 90), default=1, help="Days until the old key expires. Default: 1."
 )
 async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_json: bool) -> None:
-    """Make another key for the same holder.
+    """Replace a key by a new one for the same holder.
 
-    It is valid as long as the old one was at first; the old one ends soon.
+    The new key has the old key's original lifetime. The old key expires after --keep-days.
     """
     now = datetime.now(UTC)
     secret, digest = new_secret()
@@ -122,14 +122,14 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
 
 
 def revoke_keys(data: Path, tenant: str) -> None:
-    """End all keys of a tenant, or they would open whatever gets its name next."""
+    """Revoke all keys of a tenant: they would open a later tenant of the same name."""
     with _locked(data):
         if theirs := [key for key in _keys(data) if key.tenant == tenant]:
             _revoke(data, theirs)
 
 
 def _revoke(data: Path, ended: Sequence[ApiKey]) -> None:
-    """End these keys of one tenant, on a full disk, too. Under the lock."""
+    """Revoke these keys of one tenant, even on a full disk. Call it under the lock."""
     gone = {key.id for key in ended}
     kept = tuple(key for key in _keys(data) if key.id not in gone)
     changes = {key.id: (_state(key), None) for key in ended}
@@ -155,7 +155,7 @@ def _find(data: Path, id_: str) -> ApiKey:
     for key in _keys(data):
         if key.id == id_:
             return key
-    raise NotFoundError(f"There is no key {id_!r}; refdesk-admin key list has them all.")
+    raise NotFoundError(f"There is no key {id_!r}. List them with refdesk-admin key list.")
 
 
 def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
@@ -166,10 +166,10 @@ def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
         echo(token_of(key, secret))
     except OSError as error:
         raise StoreError(
-            f"The key {key.id} was made, and could not be shown: {error.strerror}. Nobody has it; "
-            f"refdesk-admin key revoke {key.id} ends it."
+            f"The key {key.id} was created but could not be shown: {error.strerror}. Revoke it with "
+            f"refdesk-admin key revoke {key.id}."
         ) from error
-    echo(f"Key {key.id}, valid until {_until(key)}. It is not shown again.", err=True)
+    echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
 
 
 def _until(key: ApiKey) -> str:
@@ -177,7 +177,7 @@ def _until(key: ApiKey) -> str:
 
 
 def _state(key: ApiKey) -> dict[str, Any]:
-    """A key as the log of acts has it."""
+    """The logged state of a key."""
     return key.model_dump(mode="json", include={"user", "groups", "scopes", "expires_at"})
 
 

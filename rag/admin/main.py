@@ -1,4 +1,4 @@
-"""`refdesk-admin`: the commands, and what they have in common."""
+"""`refdesk-admin`: its commands, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS = {
     "bench": "bench",
     "config": "config",
 }
-"""Each command and the module that holds it. A module is imported when its command is asked for."""
+"""Commands and their modules. A module is imported when its command is used."""
 
 
 class _Commands(click.Group):
@@ -54,26 +54,26 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="refdesk", message="refdesk %(version)s")
 def commands() -> None:
-    """Run a reference desk: bring documents in, look at what is there, try a search.
+    """Administer refdesk: ingest documents, manage access, try searches, measure quality.
 
-    The desk itself, which assistants ask, is the command refdesk.
+    The MCP server for assistants is the command refdesk.
     """
 
 
 def main() -> None:
-    """Run a command; errors end in one message and an exit code of those above."""
+    """Run a command. Every expected error ends in one message and an exit code."""
     cast("TextIOWrapper", sys.stdout).reconfigure(
         errors="replace"
-    )  # a pipe on Windows can't take every letter
+    )  # a pipe on Windows can't encode every letter
     try:
         sys.exit(commands(standalone_mode=False))
     except click.ClickException as error:
-        said = StringIO()
-        error.show(said)
-        echo(said.getvalue().removesuffix("\n"), err=True)
+        shown = StringIO()
+        error.show(shown)
+        echo(shown.getvalue().removesuffix("\n"), err=True)
         sys.exit(error.exit_code)
     except click.Abort:
-        echo("Interrupted. What was written stays; run the same command again to go on.", err=True)
+        echo("Interrupted. Completed work is kept. Run the same command again to continue.", err=True)
         sys.exit(INTERRUPTED)
     except (ConfigurationError, InvalidRequestError) as error:
         echo(f"refdesk-admin: {error}", err=True)
@@ -87,10 +87,10 @@ def main() -> None:
 
 
 def _what_failed(error: OSError) -> str:
-    """What the operating system refused, in one line."""
+    """The operating system's error, on one line."""
     try:
         sys.stdout.flush()
-    except OSError:  # it is the output that fails, and would once more at the end
+    except OSError:  # standard output is broken, and would fail again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     what = f"{str(error.filename)!r}" if error.filename else "Reading or writing failed"
     return f"{what}: {error.strerror or error or type(error).__name__}."

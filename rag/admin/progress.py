@@ -1,4 +1,4 @@
-"""How a run's progress looks: a bar on a terminal, plain lines elsewhere."""
+"""Progress of runs: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
 
-from rag.admin.console import counted, echo
+from rag.admin.console import echo
 from rag.hidden import in_one_line
+from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """What shows a run's progress on standard error; a bar is gone at the end."""
+    """An observer that shows an ingestion's progress on standard error; a bar disappears at the end."""
     if not sys.stderr.isatty():
         yield Lines()
         return
@@ -33,23 +34,23 @@ def shown_progress() -> Iterator[Progress]:
 
 
 class Lines:
-    """A line per file that isn't unchanged."""
+    """A line per file, except for unchanged ones."""
 
     def started(self, files: int) -> None:
-        """Say how many files there are."""
+        """Print the number of files."""
         echo(counted(files, "file"), err=True)
 
     def embedded(self, chunks: int) -> None:
-        """Say nothing: the file's own line follows."""
+        """Print nothing: the file's own line follows."""
 
     def finished(self, outcome: Outcome) -> None:
-        """Say what became of a file."""
+        """Print a file's result."""
         if outcome.outcome != "unchanged":
             echo(outcome_line(outcome), err=True)
 
 
 class Bar:
-    """A bar over the files, with the chunks embedded so far; above it the files that need a look."""
+    """A bar over the files with the embedded chunks; files that need attention are listed above it."""
 
     def __init__(self) -> None:
         self._bar: tqdm[NoReturn] = tqdm(
@@ -65,57 +66,57 @@ class Bar:
         self._bar.reset(total=files)
 
     def embedded(self, chunks: int) -> None:
-        """Show that a large file moves, too."""
+        """Count chunks, so that a large file shows progress, too."""
         self._chunks += chunks
         self._bar.set_postfix_str(counted(self._chunks, "chunk"))
 
     def finished(self, outcome: Outcome) -> None:
-        """Move on by a file."""
+        """Advance by a file."""
         if outcome.outcome not in {"added", "replaced", "unchanged"}:
             _write_above(outcome_line(outcome))
-        if outcome.outcome != "removed":  # not counted at the start either
+        if outcome.outcome != "removed":  # not part of the total
             self._bar.update()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.close()
 
 
 class EvaluationProgress:
-    """A bar over the documents, then one over the questions of each run; elsewhere a line for each."""
+    """A bar over the documents, then one over the questions of each run; without a terminal, a line each."""
 
     def __init__(self) -> None:
         self._bar: tqdm[NoReturn] | None = None
 
     @property
     def ingesting(self) -> Progress:
-        """It watches the documents as well."""
+        """This object observes the ingestion, too."""
         return self
 
     def started(self, files: int) -> None:
-        """The set's documents are being ingested."""
+        """Show the ingestion of the set's documents."""
         self._begin(f"Ingesting {counted(files, 'document')}", files, "documents")
 
     def embedded(self, chunks: int) -> None:
-        """Say nothing: documents of judged sets are small."""
+        """Print nothing: documents of judged sets are small."""
 
     def finished(self, outcome: Outcome) -> None:
-        """Say what became of a document that was not ingested."""
+        """Print a document that was not ingested."""
         if outcome.outcome == "skipped":
             _write_above(outcome_line(outcome))
         self._step()
 
     def began(self, contender: Contender, questions: int) -> None:
-        """A run begins."""
+        """Show the questions of a run."""
         what = f"profile {contender.profile}, mode {contender.mode}"
         self._begin(f"Asking {counted(questions, 'question')}: {what}", questions, "questions")
 
     def asked(self) -> None:
-        """One more question has its answers."""
+        """Advance by a question."""
         self._step()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
 
@@ -131,7 +132,7 @@ class EvaluationProgress:
 
 @contextmanager
 def evaluation_progress() -> Iterator[EvaluationProgress]:
-    """What shows an evaluation's progress on standard error; a bar is gone at the end."""
+    """An observer that shows an evaluation's progress on standard error; bars disappear at the end."""
     progress = EvaluationProgress()
     try:
         yield progress
@@ -140,19 +141,19 @@ def evaluation_progress() -> Iterator[EvaluationProgress]:
 
 
 def _bar(total: int, things: str) -> tqdm[NoReturn]:
-    """A bar on standard error that goes away; none where that is no terminal."""
+    """A bar on standard error; none if that is not a terminal."""
     form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {things}"
     return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
 
 
 def _write_above(line: str) -> None:
-    """A line on standard error, where bars that are there go on below it."""
+    """Print a line on standard error above the current bar."""
     with tqdm.external_write_mode(file=sys.stderr):
         echo(line, err=True)
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """What became of a file, on one line."""
+    """A file's result on one line."""
     stored = outcome.outcome in {"added", "replaced"}
     chunks = f" ({counted(outcome.chunks, 'chunk')})" if stored else ""
     reason = f": {outcome.reason}" if outcome.reason else ""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rag.admin.acts import Act, access_state, recorded
-from rag.admin.console import collection_option, command, counted, echo, print_json
+from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import open_collections
 from rag.admin.status import folder_bytes
+from rag.report.tables import counted
 from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What a collection holds after a purge."""
+    """The result of a purge of a collection."""
 
     name: str
     sources: int
@@ -30,15 +31,14 @@ class Purged:
 
 
 @command("purge")
-@click.option("--forget", is_flag=True, help="Also forget who might see documents that are gone.")
+@click.option("--forget", is_flag=True, help="Also delete the access records of removed documents.")
 @collection_option(None)
 async def purge_command(settings: Settings, *, collection: str | None, forget: bool, as_json: bool) -> None:
-    """Take the text of removed documents off the disk.
+    """Delete the text of removed documents from the disk.
 
-    Removed documents are found by nobody, but their text stays in data files, older versions and indexes.
-    This writes all of them anew, and drops the former. Servers may run meanwhile; what they keep open is
-    freed when they end. Who might see them stays recorded, so that they have the same rights if they come
-    back, unless you add --forget.
+    Searches don't find removed documents, but their text remains in data files, older versions and indexes
+    until you purge, which rewrites all of them. Servers can keep running; disk space that they hold open is
+    freed when they exit. Access records are kept in case the documents come back, unless you add --forget.
     """
     purged = [
         await _purged(settings, table, forget=forget)
@@ -50,9 +50,9 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
     for one in purged:
         kept = f"{counted(one.sources, 'source')} and {counted(one.chunks, 'chunk')}"
         freed = f"{one.freed_bytes / 1e6:.1f} MB freed"
-        echo(f"{one.name}: {kept} written anew with their indexes, older versions dropped, {freed}.")
+        echo(f"{one.name}: rewrote {kept}, rebuilt the indexes, deleted older versions, {freed}.")
     if not purged:
-        echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+        echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
 
 
 async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:

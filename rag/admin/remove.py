@@ -8,10 +8,11 @@ import click
 
 from rag.admin.acts import Act, access_state, recorded
 from rag.admin.collection import removed
-from rag.admin.console import collection_option, command, counted, echo, print_json
+from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import meant, open_collections
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.report.tables import counted
 from rag.store.folder import spending_reserve
 from rag.store.writer import open_writer
 
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 @command("remove")
 @click.argument("sources", nargs=-1, metavar="[ID|PATH]...")
-@click.option("--all", "everything", is_flag=True, help="The whole collection.")
-@click.option("--forget", is_flag=True, help="Also forget who may see them; works for what is gone, too.")
+@click.option("--all", "everything", is_flag=True, help="Remove the whole collection.")
+@click.option(
+    "--forget", is_flag=True, help="Also delete their access records, including those of removed sources."
+)
 @collection_option(DEFAULT_COLLECTION)
 async def remove_command(
     settings: Settings,
@@ -39,11 +42,11 @@ async def remove_command(
 ) -> None:
     """Remove sources by id, file, folder, or pattern.
 
-    Nobody finds them from then on; refdesk-admin purge takes their text off the disk as well. Who might see
-    them stays recorded, so that they have the same rights if they come back, unless you add --forget.
+    Searches no longer find them. To delete their text from the disk, too, run refdesk-admin purge. Access
+    records are kept in case the sources come back, unless you add --forget.
     """
     if everything == bool(sources):
-        raise InvalidRequestError("Name the sources to remove, or give --all.")
+        raise InvalidRequestError("Name the sources to remove, or use --all.")
     (table,) = await open_collections(settings, collection)
     async with open_writer(settings.data, table.collection) as writer:
         records = await writer.records()
@@ -65,15 +68,15 @@ async def remove_command(
     if as_json:
         print_json({"removed": gone, "forgotten": len(named) if forget else 0})
         return
-    echo(f"{counted(len(gone), 'source')} removed from {collection}.")
+    echo(f"Removed {counted(len(gone), 'source')} from {collection}.")
     if forget:
-        echo(f"Forgot {counted(len(named), 'access record')}.")
+        echo(f"Deleted {counted(len(named), 'access record')}.")
 
 
 def _act(
     collection: Collection, records: Mapping[str, AccessRecord], ids: Iterable[str], *, gives: bool
 ) -> Act:
-    """The removal of these sources: what they were called, and who could see them."""
+    """The removal of these sources, with their URIs and access."""
     changes: dict[str, tuple[State, State]] = {
         id_: ({"uri": records[id_].uri, **(access_state(records[id_].access) or {})}, None)
         for id_ in sorted(ids)
@@ -84,6 +87,6 @@ def _act(
 def _named(name: str, known: Mapping[str, str], collection: str) -> list[str]:
     if not (found := meant(name, known)):
         raise NotFoundError(
-            f"No source in {collection} has the id or path {name!r}; refdesk-admin sources lists them all."
+            f"No source in {collection} has the id or path {name!r}. List them with refdesk-admin sources."
         )
     return found

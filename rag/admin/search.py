@@ -1,10 +1,9 @@
-"""`refdesk-admin search`: what an assistant would find, as a person reads it."""
+"""`refdesk-admin search`: search like an assistant, with output for people."""
 
 from __future__ import annotations
 
 import json
 import os
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,7 +12,7 @@ import click
 
 from rag.access.tenants import local_principal
 from rag.admin.console import collection_option, command, echo, print_json
-from rag.admin.explain_output import explanation
+from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.errors import ConfigurationError
@@ -25,9 +24,6 @@ from rag.uris import parse_id
 if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.search.explain.why_not import Fate
-    from rag.search.reply.records import HitRecord, SearchReply
-
-WIDTH = 100  # of passages; longer lines are hard to read
 
 
 def _json_object(
@@ -38,26 +34,28 @@ def _json_object(
     try:
         read = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise click.BadParameter("it is not valid JSON.") from error
+        raise click.BadParameter("not valid JSON.") from error
     if not isinstance(read, dict):
-        raise click.BadParameter('it is not an object, such as {"year": 2024}.')
+        raise click.BadParameter('not a JSON object like {"year": 2024}.')
     return read
 
 
 @command("search", of_asker=True)
 @click.argument("query")
-@click.option("--mode", type=click.Choice(get_args(Mode)), help="How to search.")
-@click.option("--profile", metavar="NAME", help="The retrieval plan: a profile of the settings.")
-@click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Most results.")
-@click.option("--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources that fit.")
-@click.option("--context", is_flag=True, help="Print one text of all passages, for a prompt.")
-@click.option("--explain", is_flag=True, help="Also print how the search went, stage by stage.")
-@click.option("--expect", metavar="ID", help="Also say at which step this source fell out.")
+@click.option("--mode", type=click.Choice(get_args(Mode)), help="Search mode.")
+@click.option("--profile", metavar="NAME", help="Retrieval profile.")
+@click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
+@click.option(
+    "--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources whose metadata matches."
+)
+@click.option("--context", is_flag=True, help="Print all passages as one text with citations, for a prompt.")
+@click.option("--explain", is_flag=True, help="Also print the trace of the search, step by step.")
+@click.option("--expect", metavar="ID", help="Also explain at which step this source dropped out.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write how the search went as an HTML page.",
+    help="Write the trace of the search as an HTML page.",
 )
 @collection_option(None)
 async def search_command(  # noqa: PLR0913 one parameter an option
@@ -75,9 +73,9 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     collection: str | None,
     as_json: bool,
 ) -> None:
-    """Search as an assistant would, and print the passages found.
+    """Search like an assistant and print the passages.
 
-    Mode and limit are as in the settings by default. A filter is on fields that the collection declares:
+    Mode and limit default to those of the profile. A filter uses fields that the collection declares:
     {"year": {"$gte": 2020}, "status": {"$in": ["final", "draft"]}}.
     """
     request = SearchRequest(
@@ -117,30 +115,10 @@ async def _write(report: Path, page: str) -> None:
     try:
         await anyio.Path(report).write_text(page, encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(f"The report {report} can't be written: {error.strerror}.") from error
+        raise ConfigurationError(f"Cannot write the report {report}: {error.strerror}.") from error
 
 
 def _fate_json(fate: Fate) -> dict[str, Any]:
     ranks = [{"stage": stage, "rank": rank} for stage, rank in fate.ranks]
-    said = {"id": fate.source.id, "title": fate.source.title, "step": fate.step, "reason": fate.reason}
-    return said | {"chunk_id": fate.chunk_id or None, "ranks": ranks}
-
-
-def print_results(reply: SearchReply) -> None:
-    """A reply for people: each passage under where it stands, or all as one text."""
-    if reply.context:
-        echo(f"{reply.context}\n")
-    for number, result in enumerate(reply.results, 1):
-        echo(f"{number}. {_place(result)}", bold=True)
-        echo(f"   {result.citation}  score {result.score:.2f}  similarity {result.similarity:.3f}")
-        for line in (result.text or "").splitlines():
-            wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
-            echo(wrapped if line.strip() else "")
-        echo()
-    for note in reply.notes:
-        echo(f"Note: {note}")
-
-
-def _place(result: HitRecord) -> str:
-    page = f"p. {result.page}" if result.page else None
-    return ", ".join(part for part in (result.title, result.section, page) if part)
+    fields = {"id": fate.source.id, "title": fate.source.title, "step": fate.step, "reason": fate.reason}
+    return fields | {"chunk_id": fate.chunk_id or None, "ranks": ranks}

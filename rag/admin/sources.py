@@ -1,4 +1,4 @@
-"""`refdesk-admin sources` and `source`: what is on the shelves."""
+"""`refdesk-admin sources` and `source`: list and show sources."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ async def sources_command(settings: Settings, *, collection: str | None, as_json
     elif sources:
         print_table([("ID", "COLLECTION", "CHUNKS", "PATH", "TITLE"), *map(_row, sources)])
     else:
-        echo("There are no sources yet; bring some in with refdesk-admin ingest PATH.")
+        echo("There are no sources yet. Add some with refdesk-admin ingest PATH.")
 
 
 @command("source")
 @click.argument("name", metavar="ID")
-@click.option("--text", is_flag=True, help="Print the whole text instead of its beginning.")
+@click.option("--text", is_flag=True, help="Print the whole text, not only its beginning.")
 async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:
-    """Show a source: what is known of it, its outline and its text.
+    """Show a source: its metadata, outline and text.
 
-    ID is the source's, a chunk's, or the URI of either.
+    ID is the id or URI of a source or of one of its chunks.
     """
     source_id = parse_id(name).partition("/")[0]
     found = [await table.text(source_id) for table in await open_collections(settings, None)]
@@ -64,12 +64,12 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
 
 
 def open_reader(settings: Settings) -> Reader:
-    """What reads the data folder."""
+    """A reader of the data folder."""
     return Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
 
 
 async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
-    """The tenant's collections, or the one of that name.
+    """The tenant's collections, or the one of this name.
 
     Raises:
         NotFoundError: there is none of that name.
@@ -79,15 +79,15 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
     chosen = [one for one in collections if name in {None, one.name}]
     if name and not chosen:
         names = ", ".join(one.name for one in collections) or "none"
-        raise NotFoundError(f"There is no collection {name!r} in {settings.data}; there are: {names}.")
+        raise NotFoundError(f"There is no collection {name!r} in {settings.data}. Collections: {names}.")
     return [await reader.open(one) for one in chosen]
 
 
 def meant(name: str, uris: Mapping[str, str]) -> list[str]:
-    """The ids of the sources, given with their URIs, that a name means.
+    """The ids of the sources that a name refers to, given all URIs by id.
 
-    That is an id, a URI, a file or a folder; where it is none of these, a pattern of paths, which fits the
-    end of a path from any folder on (* crosses folders). So a file that is called a[1].md means itself.
+    A name is an id, a URI, a file or a folder; if it is none of these, a pattern that matches the end of a
+    path from any folder on (* also matches /). So a[1].md refers to the file of that name if there is one.
     """
     file = os.path.realpath(name)
     exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, local_path(uri), file)]
@@ -137,4 +137,4 @@ def _print_source(details: dict[str, Any], shown: str) -> None:
         echo(f"{'  ' * heading['level']}{heading['title']}")
     echo(f"\n{shown}")
     if rest := details["length"] - len(shown):
-        echo(f"[{rest} more characters; --text prints all]")
+        echo(f"[{rest} more characters; use --text to print all]")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @command("status")
 async def status_command(settings: Settings, *, as_json: bool) -> None:
-    """Show where the data is and how much each collection holds."""
+    """Show the data folder and the size of each collection."""
     collections = [
         {
             "name": table.collection.name,
@@ -35,7 +35,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     echo(f"Tenant       {tenant_of(settings)}")
     echo(f"Embedder     {settings.embedder.provider} {settings.embedder.model}".rstrip())
     if not collections:
-        echo("There are no collections yet; bring documents in with refdesk-admin ingest PATH.")
+        echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
         return
     echo()
     columns = ("name", "sources", "chunks", "unindexed", "language")
@@ -47,6 +47,6 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """How much the files below a folder hold."""
+    """The total size of the files below a folder."""
     files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
     return sum(path.stat().st_size for path in files if path.exists())

@@ -1,4 +1,4 @@
-"""`refdesk-admin tenant`: who owns documents in a data folder."""
+"""`refdesk-admin tenant`: create, list and remove tenants."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import click
 from rag.access.names import valid_name
 from rag.access.tenants import tenants
 from rag.admin.acts import Act, recorded
-from rag.admin.console import command, counted, echo, print_json, print_table
+from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
+from rag.report.tables import counted
 from rag.store.folder import prepare, spending_reserve
 from rag.store.reader import Reader
 from rag.store.writer import create_tenant, drop_tenant
@@ -23,26 +24,26 @@ if TYPE_CHECKING:
 
 @click.group("tenant")
 def tenant_command() -> None:
-    """Make, list and remove tenants.
+    """Create, list and remove tenants.
 
-    The first one makes itself with the first ingestion. From the second on, commands and servers must be
-    told whose documents they are about.
+    The first ingestion creates the first tenant automatically. With a second one, every command and server
+    needs --tenant or tenant in the settings.
     """
 
 
 @command("create", of_tenant=False)
 @click.argument("name")
 async def create_command(settings: Settings, *, name: str, as_json: bool) -> None:
-    """Make a tenant, a body of documents that no other tenant sees."""
+    """Create a tenant. No other tenant sees its documents."""
     if valid_name(name) in tenants(settings.data):
-        raise ConfigurationError(f"There is a tenant {name!r} already.")
+        raise ConfigurationError(f"The tenant {name!r} already exists.")
     prepare(settings.data)
     with recorded(settings.data, Act("tenant create", name, {name: (None, {"collections": []})})):
         create_tenant(settings.data, name)
     if as_json:
         print_json({"name": name})
     else:
-        echo(f"Made the tenant {name}. Bring documents in with refdesk-admin ingest --tenant {name} PATH.")
+        echo(f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH.")
 
 
 @command("list", of_tenant=False)
@@ -57,18 +58,18 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         rows = [(tenant, ", ".join(theirs) or "-") for tenant, theirs in names.items()]
         print_table([("TENANT", "COLLECTIONS"), *rows])
     else:
-        echo("There are no tenants yet; the first comes with refdesk-admin ingest PATH.")
+        echo("There are no tenants yet. The first refdesk-admin ingest PATH creates one.")
 
 
 @command("remove", of_tenant=False)
 @click.argument("name")
-@click.option("--yes", is_flag=True, required=True, help="Yes, with all their documents.")
-async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 click holds it to being there
-    """Remove a tenant with all their documents and keys."""
+@click.option("--yes", is_flag=True, required=True, help="Delete the tenant, all its documents and its keys.")
+async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
+    """Remove a tenant with all its documents and keys."""
     known = tenants(settings.data)
     if name not in known:
         names = ", ".join(known) or "none"
-        raise NotFoundError(f"There is no tenant {name!r} in {settings.data}; there are: {names}.")
+        raise NotFoundError(f"There is no tenant {name!r} in {settings.data}. Tenants: {names}.")
     collections = await _collections(settings, name)
     held = [one.name for one in collections]
     revoke_keys(settings.data, name)
@@ -81,8 +82,8 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         print_json({"removed": name, "collections": held})
     else:
         echo(
-            f"Removed the tenant {name} with {counted(len(collections), 'collection')}. Who might see its "
-            "documents is forgotten, too."
+            f"Removed the tenant {name} with {counted(len(collections), 'collection')} "
+            "and all access records."
         )
 
 

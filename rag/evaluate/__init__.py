@@ -1,1 +1,1 @@
-"""How good and how fast: judged sets, metrics, runs, and the benchmark."""
+"""How good retrieval is: judged sets, metrics, runs and their comparison."""

@@ -1,4 +1,4 @@
-"""One run: every question asked of the desk, and what its answers are worth."""
+"""One run: search for every question, and score the hits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rag.evaluate.expected import Expected
     from rag.search.desk import Desk
 
-SHOWN_HITS = 10  # of each question, kept with the run
-PASSAGES = 5  # that the metrics of passages look at, as is usual
+SHOWN_HITS = 10  # kept with the run, per question
+PASSAGES = 5  # the usual cut-off of passage metrics
 RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
     "nDCG@10": metrics.ndcg,
     "MRR@10": metrics.reciprocal_rank,
@@ -38,13 +38,13 @@ RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
     "hit_rate@10": metrics.hit_rate,
 }
 TOKENS = tuple(f"{name}@{PASSAGES}" for name in ("token_recall", "token_precision", "token_IoU"))
-FAITHFUL = ("citations_readable", "quotes_verbatim")  # of a stored answer: shares of those that it has
+FAITHFUL = ("citations_readable", "quotes_verbatim")  # of a stored answer: shares of its citations and quotes
 METRICS = (*RANKED, *TOKENS, *FAITHFUL)
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """How the questions are asked."""
+    """A profile and mode to evaluate."""
 
     profile: str
     mode: Mode
@@ -58,17 +58,17 @@ async def ask_all(
     candidates: int,
     progress: Callable[[], None],
 ) -> tuple[QuestionResult, ...]:
-    """Ask every question so, in order, and say `progress` after each. `candidates` is the profile's.
+    """The results of all questions, in order. Calls `progress` after each; `candidates` is the profile's.
 
     Raises:
-        InvalidRequestError: a question is no query.
-        NotFoundError: a question names a collection that can't be read.
+        InvalidRequestError: a question is not a valid query.
+        NotFoundError: a question names a collection that doesn't exist for its asker.
     """
     ask = partial(SearchRequest, profile=contender.profile, mode=contender.mode)
     results = []
     for number, one in enumerate(questions):
         try:
-            if number == 0:  # the first loads what the others find in memory
+            if number == 0:  # a warm-up, so that the first latency counts no loading
                 await desk.search(one.principal, _request(one, ask))
             results.append(await _asked(desk, one, ask, candidates=candidates))
         except (InvalidRequestError, NotFoundError) as error:
@@ -80,10 +80,10 @@ async def ask_all(
 async def _asked(
     desk: Desk, one: Expected, ask: Callable[..., SearchRequest], *, candidates: int
 ) -> QuestionResult:
-    """Three searches: as its caller asks it, timed; as deep as its lists go; and as deep as a search can.
+    """Three searches: with the default limit, timed; down to the last candidate; and with the maximum limit.
 
-    The second ranks what the first ranks, only further. The third's lists are longer, which can change
-    the order, so it serves the metrics that look beyond the second alone.
+    The second has the order of the first, and more hits. The third fetches more candidates, which can
+    change the order, so only metrics with a cut-off beyond the second use it.
     """
     began = time.perf_counter()
     await desk.search(one.principal, _request(one, ask))
@@ -129,13 +129,13 @@ def _metrics(one: Expected, near: Sequence[Hit], deep: Sequence[Hit], depth: int
 
 
 def _shown(hit: Hit) -> list[Stretch]:
-    """Where what is shown of a hit stands in its source."""
+    """The positions of a hit's shown text in its source."""
     parts = hit.excerpts or (hit.chunk,)
     return [Stretch(hit.source.id, part.start, part.end) for part in parts]
 
 
 async def _faithfulness(desk: Desk, one: Expected) -> dict[str, float]:
-    """How much of the question's stored answer holds for who asks; quotes that cite nothing don't count."""
+    """Shares of the stored answer's citations and quotes that hold; quotes without a citation don't count."""
     checked = await check_answer(desk, one.principal, one.question.answer)
     citations = [citation.readable for citation in checked.citations]
     quotes = [quote.verdict == "verbatim" for quote in checked.quotes if quote.cited]

@@ -1,4 +1,4 @@
-"""An evaluation, whole: the set's documents where they are wanted, then a run for each contender."""
+"""An evaluation: prepare the documents and the judgements, then one run per contender."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rag.config.profiles import Overridable
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import Contender, ask_all
-from rag.evaluate.expected import expected, shelves_of
-from rag.evaluate.fresh import shelve
+from rag.evaluate.expected import catalog_of, expected
+from rag.evaluate.fresh import ingest_documents
 from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
 from rag.search.desk import Desk
 from rag.search.plan import make_plan
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Somebody who watches an evaluation."""
+    """An observer of an evaluation."""
 
     @property
     def ingesting(self) -> Ingesting:
-        """Who watches the set's documents being ingested."""
+        """The observer of the ingestion of the set's documents."""
 
     def began(self, contender: Contender, questions: int) -> None:
-        """A run of so many questions begins."""
+        """A run begins."""
 
     def asked(self) -> None:
-        """One more question has its answers."""
+        """A question is done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Where the questions are asked: a data folder, and the judgements tied to what is in it.
+class Prepared:
+    """Settings that name the data folder, and the questions with judgements resolved to its sources.
 
-    `absent` are documents of the set that couldn't be ingested: nothing finds them.
+    `absent` are documents of the set that failed to ingest: no search finds them.
     """
 
     settings: Settings
@@ -61,61 +61,62 @@ class Room:
 
 
 @asynccontextmanager
-async def existing_room(judged: JudgedSet, settings: Settings, collection: str | None) -> AsyncIterator[Room]:
-    """The data folder of the settings, and in it one collection or all.
+async def on_existing(
+    judged: JudgedSet, settings: Settings, collection: str | None
+) -> AsyncIterator[Prepared]:
+    """The questions on the existing data folder, in one collection or all.
 
     Raises:
-        ConfigurationError: there are no documents, or a judgement names what isn't there.
+        ConfigurationError: there are no documents, or a judgement names an unknown source.
     """
     if collection:
         _check_no_collections(judged)
         settings = _updated(settings, collections=(collection,))
-    yield await _room(judged, _of_tenant(settings), {}, collection, frozenset())
+    yield await _prepared(judged, _of_tenant(settings), {}, collection, frozenset())
 
 
 @asynccontextmanager
-async def fresh_room(
+async def on_fresh(
     judged: JudgedSet,
     settings: Settings,
     environment: Mapping[str, str],
     *,
     language: Language | None,
     progress: Ingesting,
-) -> AsyncIterator[Room]:
-    """A data folder of its own with the set's documents in it, gone afterwards.
+) -> AsyncIterator[Prepared]:
+    """The questions on a temporary data folder with the set's own documents.
 
     Raises:
-        ConfigurationError: the set has no documents, or a judgement names what isn't there.
+        ConfigurationError: the set has no documents, or a judgement names an unknown source.
         ProviderError, StoreError: the embedder or the storage failed.
     """
     if not judged.documents:
         raise ConfigurationError(
-            f"{judged.name} has questions only. Leave --fresh out, and they are asked of the collections "
-            "that exist."
+            f"{judged.name} has no documents. Leave out --fresh to search the existing collections."
         )
     with tempfile.TemporaryDirectory(prefix="refdesk-eval-") as scratch:
         settings = _updated(_of_tenant(settings), collections=())
         settings = settings.model_copy(update={"data": Path(scratch, "data")})
         files = Path(scratch, "documents")
-        absent = await shelve(
+        absent = await ingest_documents(
             judged.documents, files, settings, environment, language=language, progress=progress
         )
         if len(absent) == len(judged.documents):
-            raise ConfigurationError(f"None of the documents of {judged.name} could be ingested.")
+            raise ConfigurationError(f"All documents of {judged.name} failed to ingest.")
         names = {document.filename: document.name for document in judged.documents}
-        yield await _room(judged, settings, names, None, absent)
+        yield await _prepared(judged, settings, names, None, absent)
 
 
 def _check_no_collections(judged: JudgedSet) -> None:
     for question in judged.questions:
         if question.asking.collections:
             raise ConfigurationError(
-                f"Question {question.id} says which collections it asks. Leave --collection out."
+                f"Question {question.id} names its own collections. Leave out --collection."
             )
 
 
 def _of_tenant(settings: Settings) -> Settings:
-    """The settings with the tenant whose runs these are."""
+    """The settings with the tenant filled in."""
     principal = settings.principal.model_copy(update={"tenant": tenant_of(settings)})
     return settings.model_copy(update={"principal": principal})
 
@@ -125,34 +126,34 @@ def _updated(settings: Settings, *, collections: tuple[str, ...]) -> Settings:
     return settings.model_copy(update={"search": search})
 
 
-async def _room(
+async def _prepared(
     judged: JudgedSet,
     settings: Settings,
     names: Mapping[str, str],
     collection: str | None,
     absent: frozenset[str],
-) -> Room:
+) -> Prepared:
     reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
     who = settings.principal
     usual = Principal(who.tenant or DEFAULT_TENANT, who.user or None, frozenset(who.groups))
     askers = [question.asking.principal or usual for question in judged.questions]
-    shelves = {
-        tenant: await shelves_of(reader, tenant, names=names, only=collection)
+    catalogs = {
+        tenant: await catalog_of(reader, tenant, names=names, only=collection)
         for tenant in dict.fromkeys(asker.tenant for asker in askers)
     }
-    if not any(one.tables for one in shelves.values()):
-        place = f"the collection {collection!r} of {settings.data}" if collection else settings.data
+    if not any(one.tables for one in catalogs.values()):
+        searched = f"the collection {collection!r} of {settings.data}" if collection else settings.data
         raise ConfigurationError(
-            f"There are no documents to ask about in {place}. Bring some in with refdesk-admin ingest, "
-            "or let the set bring its own with --fresh, if it has any."
+            f"There are no documents in {searched}. Add some with refdesk-admin ingest PATH, or use the "
+            "set's own documents with --fresh."
         )
     pairs = zip(judged.questions, askers, strict=True)
-    questions = [await expected(question, asker, shelves[asker.tenant], absent) for question, asker in pairs]
-    return Room(settings, tuple(questions), absent)
+    questions = [await expected(question, asker, catalogs[asker.tenant], absent) for question, asker in pairs]
+    return Prepared(settings, tuple(questions), absent)
 
 
-def unfixed(settings: Settings) -> Settings:
-    """The settings as evaluations need them, which ask in any mode and as deep as they like."""
+def with_overrides(settings: Settings) -> Settings:
+    """The settings with every override allowed: evaluations set the mode and the limit themselves."""
     search = settings.search.model_copy(update={"overrides": get_args(Overridable)})
     return settings.model_copy(update={"search": search})
 
@@ -160,7 +161,7 @@ def unfixed(settings: Settings) -> Settings:
 def contenders(
     settings: Settings, profiles: Sequence[str], modes: Sequence[Mode | None]
 ) -> dict[Contender, int]:
-    """Every profile in every mode (None: its own), each once, with how many candidates its lists bring.
+    """Every profile in every mode (None: the profile's), each once, with its number of candidates.
 
     Raises:
         InvalidRequestError: there is no such profile.
@@ -176,25 +177,25 @@ def contenders(
 
 async def evaluate(
     judged: JudgedSet,
-    room: Room,
+    prepared: Prepared,
     environment: Mapping[str, str],
     chosen: Mapping[Contender, int],
     progress: Progress,
 ) -> list[Run]:
-    """A run for each contender, on the same questions.
+    """One run per contender, on the same questions.
 
     Raises:
-        InvalidRequestError: a question is no query.
-        NotFoundError: a question names a collection that can't be read.
+        InvalidRequestError: a question is not a valid query.
+        NotFoundError: a question names a collection that doesn't exist for its asker.
         ProviderError, StoreError: the embedder or the storage failed.
     """
     runs = []
-    async with Desk.open(room.settings, environment) as desk:
+    async with Desk.open(prepared.settings, environment) as desk:
         for contender, candidates in chosen.items():
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
-            progress.began(contender, len(room.questions))
+            progress.began(contender, len(prepared.questions))
             results = await ask_all(
-                desk, room.questions, contender, candidates=candidates, progress=progress.asked
+                desk, prepared.questions, contender, candidates=candidates, progress=progress.asked
             )
             summary = Summary(
                 set=judged.name,
@@ -206,7 +207,7 @@ async def evaluate(
                 leaks=sum(len(one.leaks) for one in results),
                 metrics=means(results),
                 latency_ms=latency(results),
-                settings=in_force(room.settings),
+                settings=in_force(prepared.settings),
                 versions=versions(),
             )
             runs.append(Run(summary=summary, questions=results))

@@ -1,4 +1,4 @@
-"""What a question's hits are held against: judgements tied to the sources that are there."""
+"""What a question should find: its judgements, resolved to the sources of a data folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HALF = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something that should be found: a source, or if there are `stretches`, one of these."""
+    """Something that should be found: one of `sources`, or, if there are `stretches`, one of these."""
 
     name: str
     grade: int
@@ -36,7 +36,7 @@ class Target:
     stretches: tuple[Stretch, ...] = ()
 
     def is_found_by(self, hit: Hit) -> bool:
-        """Whether the hit is of the source, or holds half of a stretch or lies half within it."""
+        """Whether the hit belongs to a source, or overlaps a stretch by half of the shorter of the two."""
         if not self.stretches:
             return hit.source.id in self.sources
         return any(_overlaps(hit, stretch) for stretch in self.stretches)
@@ -44,7 +44,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A question with its targets and what its hits may be of."""
+    """A question with its targets, and the sources that its hits may come from."""
 
     question: Question
     principal: Principal
@@ -60,11 +60,11 @@ class Expected:
 
     @property
     def of_passages(self) -> bool:
-        """Whether passages should be found, not sources."""
+        """Whether the targets are passages, not sources."""
         return any(target.stretches for target in self.targets)
 
     def wanted(self, found: Sequence[Stretch]) -> list[Stretch]:
-        """Where the text stands that should be found; of several places, that of which most was found."""
+        """The stretch of each target that should be found; of several, the one that was found most."""
 
         def covered(stretch: Stretch) -> int:
             return sum(max(0, _common(one, stretch)) for one in found if one.source_id == stretch.source_id)
@@ -72,10 +72,10 @@ class Expected:
         return [max(target.stretches, key=covered) for target in self.targets if target.stretches]
 
     def ranking(self, hits: Iterable[Hit]) -> list[str]:
-        """What the hits find, best first: the names of targets, and of what else they bring.
+        """The ranking that metrics score, best first: names of found targets, and ids of other hits.
 
-        A target counts at the first hit that finds it. Of what is not expected, a passage counts
-        once where passages are expected, a source once where sources are.
+        A target counts at the first hit that finds it. Other hits count once per passage if passages are
+        expected, and once per source if sources are.
         """
         found: dict[str, None] = {}
         for hit in hits:
@@ -84,7 +84,7 @@ class Expected:
         return list(found)
 
     def leaks(self, hits: Iterable[Hit]) -> list[str]:
-        """The ids of hits that the principal or the question's restriction doesn't allow."""
+        """The ids of hits that the principal may not see or the question excludes."""
         return [hit.chunk.id for hit in hits if not self._allows(hit)]
 
     def _allows(self, hit: Hit) -> bool:
@@ -108,8 +108,8 @@ def _common(one: Chunk | Stretch, other: Stretch) -> int:
 
 
 @dataclass(slots=True)
-class Shelves:
-    """The sources of a tenant, and the names by which judgements may call them."""
+class Catalog:
+    """The sources of a tenant by all names that judgements may use."""
 
     tables: dict[str, CollectionReader] = field(default_factory=dict)
     stored: dict[str, StoredSource] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Shelves:
     texts: dict[str, str] = field(default_factory=dict)
 
     def add(self, stored: StoredSource, table: CollectionReader, name: str | None) -> None:
-        """Take up a source; `name` is what a set calls it."""
+        """Add a source; `name` is its name in the judged set."""
         source = stored.source
         self.tables[source.id] = table
         self.stored[source.id] = stored
@@ -126,10 +126,10 @@ class Shelves:
             self.by_name[str(one)].add(source.id)
 
     def readable(self, principal: Principal, wanted: Mapping[str, object] | None) -> frozenset[str]:
-        """The sources that the principal may see and the filter keeps, by the reference of both rules.
+        """The sources that the principal may see and that match the filter, by the reference implementations.
 
         Raises:
-            InvalidRequestError: the filter is none.
+            InvalidRequestError: the filter is invalid.
         """
         seen = {id_: one for id_, one in self.stored.items() if visible(principal, one.access)}
         if wanted is None:
@@ -148,76 +148,76 @@ class Shelves:
         return self.texts[source_id]
 
 
-async def shelves_of(
+async def catalog_of(
     reader: Reader, tenant: str, *, names: Mapping[str, str], only: str | None = None
-) -> Shelves:
-    """The tenant's sources, of one collection or all; `names` says what a set calls the files of a path."""
-    shelves = Shelves()
+) -> Catalog:
+    """The tenant's sources, in one collection or all; `names` are a set's names of files by path."""
+    catalog = Catalog()
     for collection in await reader.collections(tenant):
         if only in {None, collection.name}:
             table = await reader.open(collection)
             for stored in await table.stored():
-                shelves.add(stored, table, names.get(stored.source.metadata.get("path", "")))
-    return shelves
+                catalog.add(stored, table, names.get(stored.source.metadata.get("path", "")))
+    return catalog
 
 
 async def expected(
-    question: Question, principal: Principal, shelves: Shelves, absent: frozenset[str]
+    question: Question, principal: Principal, catalog: Catalog, absent: frozenset[str]
 ) -> Expected:
-    """The question's judgements tied to `shelves`; nothing finds the documents that are `absent`.
+    """The question's judgements resolved to sources; the documents in `absent` count as never found.
 
     Raises:
-        ConfigurationError: the question names a source or a quote that isn't there.
-        InvalidRequestError: its filter is none.
+        ConfigurationError: the question names an unknown source or quote.
+        InvalidRequestError: its filter is invalid.
     """
     asking = question.asking
     return Expected(
         question,
         principal,
-        tuple([target async for target in _targets(question, shelves, absent)]),
-        None if asking.sources is None else tuple(_ids(question, set(asking.sources) - absent, shelves)),
-        tuple(_ids(question, set(asking.exclude_sources) - absent, shelves)),
-        shelves.readable(principal, asking.filter),
+        tuple([target async for target in _targets(question, catalog, absent)]),
+        None if asking.sources is None else tuple(_ids(question, set(asking.sources) - absent, catalog)),
+        tuple(_ids(question, set(asking.exclude_sources) - absent, catalog)),
+        catalog.readable(principal, asking.filter),
     )
 
 
-async def _targets(question: Question, shelves: Shelves, absent: frozenset[str]) -> AsyncIterator[Target]:
+async def _targets(question: Question, catalog: Catalog, absent: frozenset[str]) -> AsyncIterator[Target]:
     if not question.excerpts:
         for name, grade in question.documents.items():
-            yield Target(name, grade, frozenset(_ids(question, {name} - absent, shelves)))
+            yield Target(name, grade, frozenset(_ids(question, {name} - absent, catalog)))
     for number, excerpt in enumerate(question.excerpts, 1):
-        stretches = await _stretches(question, excerpt, shelves, absent)
+        stretches = await _stretches(question, excerpt, catalog, absent)
         yield Target(f"passage {number}", 1, frozenset(), tuple(stretches))
 
 
-def _ids(question: Question, names: Iterable[str], shelves: Shelves) -> Iterator[str]:
+def _ids(question: Question, names: Iterable[str], catalog: Catalog) -> Iterator[str]:
     for name in names:
-        if name not in shelves.by_name:
-            close = difflib.get_close_matches(name, shelves.by_name, n=1)
-            meant = f"; did you mean {close[0]}?" if close else "."
+        if name not in catalog.by_name:
+            close = difflib.get_close_matches(name, catalog.by_name, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
             raise ConfigurationError(
-                f"Question {question.id} names the source {name!r}; "
-                f"there is none of this id, URI, URL or path{meant}"
+                f"Question {question.id} names the source {name!r}, but no source has this id, URI, URL or "
+                f"path.{hint}"
             )
-        yield from shelves.by_name[name]
+        yield from catalog.by_name[name]
 
 
 async def _stretches(
-    question: Question, excerpt: Excerpt, shelves: Shelves, absent: frozenset[str]
+    question: Question, excerpt: Excerpt, catalog: Catalog, absent: frozenset[str]
 ) -> list[Stretch]:
-    """Where the quote stands, whatever white space is between its words; nearest to its start first."""
-    named = _ids(question, set(excerpt.documents) - absent, shelves)
-    within = set(named) if excerpt.documents else shelves.tables.keys()
+    """The positions of the quote, whatever its white space; if its start is known, the nearest one."""
+    named = _ids(question, set(excerpt.documents) - absent, catalog)
+    within = set(named) if excerpt.documents else catalog.tables.keys()
     words = re.compile(r"\s+".join(map(re.escape, excerpt.quote.split())))
     places = [
         Stretch(id_, match.start(), match.end())
         for id_ in sorted(within)
-        for match in words.finditer(await shelves.text(id_))
+        for match in words.finditer(await catalog.text(id_))
     ]
     if not places and not absent.intersection(excerpt.documents):
         raise ConfigurationError(
-            f"Question {question.id} quotes {excerpt.quote[:60]!r}, which stands in none of the sources "
-            "that it expects. Copy the words exactly; line ends and spaces don't matter."
+            f"Question {question.id} quotes {excerpt.quote[:60]!r}, but none of its expected sources "
+            "contains this text. Copy the words exactly; line breaks and spaces don't matter."
         )
     if (start := excerpt.start) is None:
         return places

@@ -1,4 +1,4 @@
-"""A judged set's documents, ingested into a data folder of their own."""
+"""A judged set's documents, ingested into a temporary data folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rag.ingest.run import Progress
 
 
-async def shelve(
+async def ingest_documents(
     documents: Sequence[JudgedDocument],
     folder: Path,
     settings: Settings,
@@ -32,7 +32,7 @@ async def shelve(
     language: Language | None,
     progress: Progress,
 ) -> frozenset[str]:
-    """Ingest the documents as files below `folder`; the names of those that couldn't be come back.
+    """Ingest the documents as files below `folder`. Returns the names of those that failed.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed.
@@ -44,7 +44,7 @@ async def shelve(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(document.content, encoding="utf-8", newline="")
         by_tenant[tenant][str(file.resolve())] = document.name
-    absent: set[str] = set()
+    failed: set[str] = set()
     async with open_embedder(settings.embedder, environment) as embedder:
         for tenant, names in by_tenant.items():
             made = await ensure_collection(
@@ -55,12 +55,12 @@ async def shelve(
                     writer,
                     embedder,
                     [folder / tenant],
-                    # The operator's patterns and rules are for the operator's files.
+                    # The operator's patterns and access rules are about the operator's files.
                     Instructions(IngestSettings(), settings.chunking.max_tokens, Rights("tenant")),
                     progress,
                 )
-            absent |= _failed(report, names)
-    return frozenset(absent)
+            failed |= _failed(report, names)
+    return frozenset(failed)
 
 
 def _failed(report: Report, names: Mapping[str, str]) -> set[str]:

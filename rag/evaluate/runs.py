@@ -1,4 +1,4 @@
-"""What a run leaves: records that are printed, kept in the data folder, and compared."""
+"""The records of a run, and keeping them in the data folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Record(BaseModel):
 
 
 class Finding(_Record):
-    """A hit of a question: which passage, how it scored, and the targets that it finds."""
+    """A hit of a question: its passage, scores, and the targets that it finds."""
 
     id: str
     title: str
@@ -37,7 +37,7 @@ class Finding(_Record):
 
 
 class QuestionResult(_Record):
-    """What became of a question. `expected` gives the targets' grades by name."""
+    """The result of a question. `expected` holds the targets' grades by name."""
 
     id: str
     text: str
@@ -49,14 +49,14 @@ class QuestionResult(_Record):
 
 
 class Latency(_Record):
-    """Milliseconds of a search, as its caller waits for it."""
+    """Milliseconds of a search, as the caller sees it."""
 
     p50: float
     p95: float
 
 
 class Summary(_Record):
-    """What a run came to. `queries` were asked; `left_out` had no judgement. Metrics are means."""
+    """A run's totals. `left_out` questions had no text or no judgement. Metrics are means."""
 
     set: str
     profile: str
@@ -72,7 +72,7 @@ class Summary(_Record):
 
 
 class Run(_Record):
-    """A run with its questions; `id` is 0 until it is kept."""
+    """A run with its questions; `id` is 0 until the run is kept."""
 
     id: int = 0
     summary: Summary
@@ -83,7 +83,7 @@ _QUESTIONS = TypeAdapter(tuple[QuestionResult, ...])
 
 
 async def keep(data: Path, tenant: str, runs: Sequence[Run]) -> list[Run]:
-    """Keep runs in the data folder; they come back with their ids.
+    """Keep runs in the data folder. Returns them with their ids.
 
     Raises:
         ConfigurationError: the data folder can't be written.
@@ -96,7 +96,7 @@ async def keep(data: Path, tenant: str, runs: Sequence[Run]) -> list[Run]:
 
 
 async def kept_summaries(data: Path, tenant: str) -> dict[int, Summary | None]:
-    """The summaries of the tenant's runs by id, oldest first; None for one of another version of refdesk."""
+    """The summaries of the tenant's runs by id, oldest first; None if another version of refdesk made it."""
     stored = await run_summaries(data, tenant)
     return {id_: _summary(summary) for id_, summary in stored.items()}
 
@@ -113,7 +113,7 @@ async def kept_run(data: Path, tenant: str, id_: int) -> Run:
 
     Raises:
         NotFoundError: there is none.
-        ConfigurationError: another version of refdesk kept it.
+        ConfigurationError: another version of refdesk made it.
     """
     stored = await stored_run(data, tenant, id_)
     try:
@@ -121,12 +121,12 @@ async def kept_run(data: Path, tenant: str, id_: int) -> Run:
         return Run(id=id_, summary=Summary.model_validate_json(stored.summary), questions=questions)
     except ValidationError as error:
         raise ConfigurationError(
-            f"Run {id_} was kept by another version of refdesk; look at it with that one."
+            f"Run {id_} was made by another version of refdesk. Show it with that version."
         ) from error
 
 
 def means(questions: Sequence[QuestionResult]) -> dict[str, float]:
-    """The mean of each metric over the questions that have it."""
+    """The mean of each metric, over the questions that have it."""
     names = dict.fromkeys(name for one in questions for name in one.metrics)
     return {name: fmean(one.metrics[name] for one in questions if name in one.metrics) for name in names}
 
@@ -138,11 +138,11 @@ def latency(questions: Sequence[QuestionResult]) -> Latency:
 
 
 def in_force(settings: Settings) -> dict[str, Any]:
-    """What of the settings can change the answers; the mode is the run's own."""
+    """The settings that can change the answers, except for the mode, which the run sets."""
     parts = {"embedder", "chunking", "search"}
     return settings.model_dump(mode="json", include=parts, exclude={"search": {"mode"}})
 
 
 def versions() -> dict[str, str]:
-    """The versions of what makes the answers."""
+    """The versions of the packages that can change the answers."""
     return {package: version(package) for package in VERSIONED}

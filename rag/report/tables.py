@@ -31,6 +31,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
+def one_line(text: str) -> str:
+    """The text on one line with single spaces, and without control characters."""
+    return " ".join(in_one_line(text).split())
+
+
 def shortened(text: str, width: int) -> str:
     """The text on one line of at most `width` characters: ("a  long line", 6) -> "a lon…"."""
     line = " ".join(text.split())

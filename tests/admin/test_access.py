@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
 
 NOT_FOUND = (
-    "refdesk-admin: No source has the id or path 'aaaaaaaaaaaaaaaa'; refdesk-admin sources lists them all.\n"
+    "refdesk-admin: No source has the id or path 'aaaaaaaaaaaaaaaa'. List them with refdesk-admin sources.\n"
 )
 NOBODY = ""
 ANN = 'user = "ann"\ngroups = ["hr"]'
@@ -203,7 +203,7 @@ deny = ["group:it"]
 [[access.rules]]
 path = "nobody.md"
 """
-RESTRICTED = "Not visible: it is restricted, and neither the user nor a group of theirs is allowed."
+RESTRICTED = "Not visible: it is restricted, and neither the user nor one of their groups is allowed."
 
 
 def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Office) -> None:
@@ -215,11 +215,11 @@ def test_an_explanation_says_whether_somebody_sees_a_source_and_why(office: Offi
     for path, who, told in [
         ("leave.md", "", "Visible: everybody in the tenant may see it."),
         ("denied.md", "--user bob", "Visible: everybody in the tenant may see it."),
-        ("denied.md", "--user ann", "Not visible: user:ann is denied, and that goes before everything else."),
+        ("denied.md", "--user ann", "Not visible: user:ann is denied, and deny always wins."),
         (
             "both.md",
             "--user ann --group it",
-            "Not visible: group:it is denied, and that goes before everything else.",
+            "Not visible: group:it is denied, and deny always wins.",
         ),
         ("both.md", "--user ann", "Visible: user:ann is allowed."),
         ("both.md", "--user bob --group x --group hr", "Visible: group:hr is allowed."),
@@ -274,7 +274,7 @@ def test_wrong_entries_are_refused_and_change_nothing(office: Office) -> None:
     assert "visibility tenant already lets everybody in the tenant see it; remove allow" in both.stderr
     for arguments in ([], ["--deny", "user:ann"]):  # a denial alone must not open what was restricted
         nothing = office.inside.run("access", "set", id_, *arguments, code=2)
-        assert "Say who may see it: --visibility or --allow" in nothing.stderr
+        assert "Give --visibility or --allow" in nothing.stderr
     assert office.records() == {"leave.md": record("tenant")}
 
 

@@ -48,7 +48,7 @@ def test_an_answer_that_holds_exits_with_0(case: Case) -> None:
     assert case.desk.run("cite", "check", case.file).stdout.splitlines() == [
         f"readable    [{case.id}/0]  Leave",
         f"verbatim    “thirty days of leave”  in [{case.id}/0]",
-        "unchecked   “say”  no citation behind it",
+        "unchecked   “say”  no citation follows it",
         "1 citation, 1 readable; 2 quotes, 1 verbatim.",
     ]
 
@@ -56,8 +56,8 @@ def test_an_answer_that_holds_exits_with_0(case: Case) -> None:
 def test_a_citation_or_a_quote_that_does_not_hold_exits_with_1(case: Case) -> None:
     assert case.check(f"[{case.id}/0] [{case.id}/99] [notes.md/1]", code=1) == [
         f"readable    [{case.id}/0]  Leave",
-        f"missing     [{case.id}/99]  there is no such passage",
-        "missing     [notes.md/1]  there is no such passage",
+        f"missing     [{case.id}/99]  no such passage",
+        "missing     [notes.md/1]  no such passage",
         "3 citations, 1 readable; 0 quotes, 0 verbatim.",
     ]
     assert (
@@ -88,7 +88,7 @@ def test_what_exists_is_told_from_what_does_not_for_operators_alone(case: Case) 
     )
     for options in others:
         lines = case.check(answer, *options, code=1)
-        assert lines[0] == f"hidden      [{case.id}/0]  it exists, but not for who asked"
+        assert lines[0] == f"hidden      [{case.id}/0]  it exists, but the asker may not read it"
         assert lines[1].startswith("missing     [aaaaaaaaaaaaaaaa/0]")
         assert lines[2].startswith("not found   “thirty days”")
     for options in (["--group", "hr"], ["--user", "ann", "--group", "it", "--group", "hr"]):
@@ -155,7 +155,7 @@ def test_an_answer_can_come_on_standard_input(case: Case, file: list[str]) -> No
 
 def test_an_answer_that_can_t_be_read_is_misuse(case: Case, tmp_path: Path) -> None:
     (tmp_path / "latin.md").write_bytes(b"\xe9")
-    for name, words in (("latin.md", "not in UTF-8"), ("none.md", "No such file"), (".", "Is a directory")):
+    for name, words in (("latin.md", "not UTF-8"), ("none.md", "No such file"), (".", "Is a directory")):
         run = case.inside.run("cite", "check", tmp_path / name, code=2)
         assert words in run.stderr
         assert run.stdout == ""

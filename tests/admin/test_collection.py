@@ -64,11 +64,13 @@ def test_a_collection_is_made_with_fields_a_language_and_a_visibility(desk: Desk
 
 def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
     nothing = inside.run("collection", "list").stdout
-    assert nothing == "There are no collections yet; bring documents in with refdesk-admin ingest PATH.\n"
+    assert nothing == "There are no collections yet. Add documents with refdesk-admin ingest PATH.\n"
     assert inside.json("collection", "list") == {"collections": []}
 
     made = desk.run("collection", "create", "handbook", "--field", "year=integer").stdout
-    assert made == ("Made the collection handbook with 1 field. New sources in it are open to the tenant.\n")
+    assert made == (
+        "Created the collection handbook with 1 field. New sources in it are visible to the whole tenant.\n"
+    )
     inside.run("collection", "create", "closed", "--visibility", "restricted")
     assert [line.split() for line in desk.run("collection", "list").stdout.splitlines()] == [
         ["COLLECTION", "LANGUAGE", "VISIBILITY", "FIELDS"],
@@ -116,13 +118,13 @@ def test_a_collection_that_is_not_there_is_named_with_those_that_are(desk: Desk,
         run = door.run("collection", *arguments, "--json", code=1)
         assert run.stdout == ""
         assert "There is no collection 'nope' in" in run.stderr
-        assert run.stderr.endswith("there are: handbook.\n")
+        assert run.stderr.endswith("Collections: handbook.\n")
 
 
 def test_a_name_that_is_taken_is_refused_and_nothing_changes(desk: Desk, inside: Desk) -> None:
     made = inside.json("collection", "create", "handbook", "--field", "year=integer")
     again = desk.run("collection", "create", "handbook", "--field", "other=string", code=2)
-    assert again.stderr == "refdesk-admin: There is a collection 'handbook' already.\n"
+    assert again.stderr == "refdesk-admin: The collection 'handbook' already exists.\n"
     assert inside.json("collection", "show", "handbook") == made
 
 
@@ -131,7 +133,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_changes(desk: Desk, inside:
     [
         (["Bad Name"], "'Bad Name' is not a valid name"),
         (["a__b"], "'a__b' is not a valid name"),
-        (["x", "--field", "year=int"], "'year=int' is not like year=integer; there are: string, integer"),
+        (["x", "--field", "year=int"], "'year=int' is not like year=integer. Types: string, integer"),
         (["x", "--field", "year"], "'year' is not like year=integer"),
         (["x", "--field", "year="], "'year=' is not like year=integer"),
         (["x", "--field", "Year=integer"], "'Year=integer' is not like"),

@@ -77,7 +77,7 @@ def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
         (["search", "a", "--limit", "-1"], "-1 is not in the range 0<=x<=100"),
         (["search", " "], "query must not be empty"),
         (["ingest", "x.md", "--collection", "My Notes"], "'My Notes' is not a valid name: use up to 48"),
-        (["remove"], "Name the sources to remove, or give --all."),
+        (["remove"], "Name the sources to remove, or use --all."),
         (["demo", "notes"], "Say what to ask about these files"),
         (["status", "--config", "nowhere.toml"], "There is no settings file nowhere.toml"),
     ],

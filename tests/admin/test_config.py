@@ -19,12 +19,12 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
     run = scripts.admin("config", "check")
     assert run.returncode == 0
     first, *settings, last = run.stdout.splitlines()
-    assert first == f"Settings file: {scripts.home}/refdesk/config.toml (not there)"
+    assert first == f"Settings file: {scripts.home}/refdesk/config.toml (does not exist)"
     assert f'data = "{scripts.home}/refdesk"' in settings
     assert "search.limit = 8" in settings
     assert 'ingest.exclude = [".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__"]' in settings
     assert "embedder.path = (not set)" in settings
-    assert last == "The settings are right."
+    assert last == "The settings are valid."
 
     printed = json.loads(scripts.admin("config", "check", "--json").stdout)
     usual = Settings().model_dump(mode="json")

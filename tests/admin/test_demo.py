@@ -60,7 +60,7 @@ def demo_json(scripts: Scripts, demo: Run, corpus: Path, tmp_path_factory: pytes
 
 
 def test_each_question_is_followed_by_passages_with_citations(demo: Run) -> None:
-    answers = demo.stdout.partition("\nTo use this desk")[0].split("\n? ")[1:]
+    answers = demo.stdout.partition("\nTo use refdesk")[0].split("\n? ")[1:]
     assert [answer.partition("\n")[0] for answer in answers] == list(QUESTIONS)
     for answer in answers:
         assert len(re.findall(rf"^   {CITATION}  score ", answer, re.MULTILINE)) == RESULTS
@@ -86,7 +86,7 @@ def test_what_it_is_doing_goes_to_standard_error(demo: Run, scripts: Scripts, co
     assert lines[19] == "17 added, 0 replaced, 0 unchanged, 0 removed, 0 skipped, 0 ignored"
     assert lines[20:] == [
         "17 added: 17 open to the tenant",
-        f"Started {scripts.server}, which speaks MCP 2026-07-28",
+        f"Started {scripts.server} (MCP 2026-07-28)",
     ]
 
 
@@ -162,7 +162,7 @@ def test_a_question_that_the_server_refuses_is_an_error_in_its_words(scripts: Sc
 
 def printed_snippets(demo: Run) -> dict[str, Any]:
     """The configuration files as a person copies them from the screen."""
-    text = demo.stdout.partition("\nTo use this desk from an assistant")[2]
+    text = demo.stdout.partition("\nTo use refdesk from an assistant")[2]
     snippets = re.findall(r"^[VC][^\n]*: (\S+)\n(\{\n.*?\n\})$", text, re.MULTILINE | re.DOTALL)
     return {file: json.loads(snippet) for file, snippet in snippets}
 

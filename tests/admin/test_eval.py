@@ -128,7 +128,7 @@ def test_a_run_is_printed_as_a_table_and_on_standard_error_what_happens(desk: De
     assert re.fullmatch(r"skipped   \S+\.txt: empty", skipped)
     assert rest == [
         "Asking 3 questions: profile default, mode hybrid",
-        "Documents that could not be ingested, and that nothing finds: empty",
+        "Documents that failed to ingest, which no search finds: empty",
     ]
     again = desk.run("eval", "run", "--fresh", clocks)
     assert again.stdout.splitlines()[1].split()[:9] == ["2", *row.split()[1:9]]
@@ -155,7 +155,7 @@ def test_profiles_of_the_settings_are_asked_side_by_side_and_their_differences_l
     assert diff[0].startswith("Run 2 (words, sparse) against Run 1 (meaning, dense): nDCG@10 -0.3333 (p = ")
     assert diff[0].endswith("); 0 questions won, 1 lost, 2 alike.")
     assert diff[1] == "  Lost  1.000 -> 0.000  water  timekeepers driven by falling liquid"
-    hint = "To see one: refdesk-admin "
+    hint = "Show one: refdesk-admin "
     assert diff[2] == f"{hint}eval compare 1 2 --question water"
     before, after = desk.run(*shlex.split(diff[2].removeprefix(hint))).stdout.split("Run 2")
     assert before.startswith("Run 1 (meaning, dense): water  timekeepers driven by falling liquid\n")
@@ -216,8 +216,13 @@ def test_what_isn_t_kept_is_said(kept: tuple[Desk, Any], desk: Desk) -> None:
         "refdesk-admin: There is no run 7; refdesk-admin eval runs lists those that there are.\n"
     )
     question = full.run("eval", "show", "1", "--question", "moondial", code=1)
-    assert "Run 1 has no question 'moondial'; refdesk-admin eval show 1 --json has all." in question.stderr
-    assert desk.run("eval", "runs").stdout == "There are no runs yet; refdesk-admin eval PATH makes one.\n"
+    assert (
+        "Run 1 has no question 'moondial'. List them with refdesk-admin eval show 1 --json."
+        in question.stderr
+    )
+    assert (
+        desk.run("eval", "runs").stdout == "There are no runs yet. Make one with refdesk-admin eval PATH.\n"
+    )
     assert not desk.data.exists()
 
 
@@ -247,8 +252,8 @@ def test_a_metric_under_its_floor_fails_the_run(desk: Desk, clocks: Path) -> Non
         code=1,
     )
     assert run.stderr.splitlines()[-2:] == [
-        "Run 1 (default, sparse): nDCG@10 is 0.6667, and should be at least 0.67.",
-        "Run 1 (default, sparse): token_IoU@5 was not measured, and should be at least 0.1.",
+        "Run 1 (default, sparse): nDCG@10 is 0.6667; --fail-under requires 0.67.",
+        "Run 1 (default, sparse): token_IoU@5 was not measured; --fail-under requires 0.1.",
     ]
     assert run.stdout.splitlines()[1].split()[:4] == ["1", "clocks", "default", "sparse"]
 
@@ -257,15 +262,15 @@ def test_a_metric_under_its_floor_fails_the_run(desk: Desk, clocks: Path) -> Non
     ("options", "complaint"),
     [
         (["--mode", "dense,fuzzy"], "'fuzzy' is not one of 'dense', 'sparse', 'hybrid'."),
-        (["--fail-under", "nDCG=0.7"], "'nDCG' is no metric; there are: nDCG@10, MRR@10, "),
+        (["--fail-under", "nDCG=0.7"], "'nDCG' is not a metric. Metrics: nDCG@10, MRR@10, "),
         (["--fail-under", "nDCG@10"], "'nDCG@10' is not like nDCG@10=0.70."),
         (["--fail-under", "nDCG@10=high"], "'nDCG@10=high' is not like nDCG@10=0.70."),
         (["--metric", "F1"], "'F1' is not one of 'nDCG@10', "),
         (
             ["--fresh", "--collection", "documents"],
-            "--fresh asks a collection of its own; leave --collection",
+            "Leave out --collection: --fresh uses a temporary",
         ),
-        (["--language", "German"], "--language goes with --fresh"),
+        (["--language", "German"], "--language needs --fresh"),
         (["--language", "Klingon", "--fresh"], "'Klingon' is not one of"),
     ],
 )
@@ -279,8 +284,8 @@ def test_what_can_t_be_meant_is_misuse(desk: Desk, clocks: Path, options: list[s
 def test_a_path_that_is_no_set_and_a_desk_without_documents_are_misuse(
     desk: Desk, clocks: Path, tmp_path: Path
 ) -> None:
-    assert "is no judged set" in desk.run("eval", tmp_path / "nothing.toml", code=2).stderr
-    assert "There are no documents to ask about" in desk.run("eval", clocks, code=2).stderr
+    assert "is not a judged set" in desk.run("eval", tmp_path / "nothing.toml", code=2).stderr
+    assert "There are no documents in" in desk.run("eval", clocks, code=2).stderr
     assert not desk.data.exists()
 
 
@@ -304,7 +309,7 @@ def test_hits_that_were_not_for_who_asked_fail_the_run() -> None:
     run = Run(id=4, summary=summary, questions=(result("1"), result("2", "a/0", "b/0")))
     floors = {"nDCG@10": 1.0}
     assert complaints_about(run, floors) == [
-        "Run 4 (default, dense) leaks: 2 hits were not for who asked: 2."
+        "Run 4 (default, dense) leaks: 2 hits that the asker may not see: 2."
     ]
     tight = run.model_copy(update={"summary": summary.model_copy(update={"leaks": 0})})
     assert complaints_about(tight, floors) == []
@@ -316,12 +321,14 @@ def test_one_s_own_questions_are_begun_written_and_asked(
     shutil.copytree(clock_room, desk.data)
     file = tmp_path / "mine.toml"
     new = desk.run("eval", "new", file, "--questions", "5")
-    assert new.stdout == f"{file} has room for 5 questions. Write them, then: refdesk-admin eval {file}\n"
+    assert (
+        new.stdout == f"Created {file} for 5 questions. Fill them in, then run: refdesk-admin eval {file}\n"
+    )
     begun = file.read_text()
     assert begun.count("[[questions]]") == begun.count('\ntext = ""\n') == 5
     assert len(set(re.findall(r'expect = \["(.*)"\]', begun)) & set(desk.paths())) == 5
     untouched = desk.run("eval", file, code=2)
-    assert f"{file} holds no question with a judgement; 5 were left out." in untouched.stderr
+    assert f"{file} has no question with a judgement (5 left out)." in untouched.stderr
 
     questions = begun.split("[[questions]]\n")
     for number in (1, 2, 3):  # the passage itself is the easiest question
@@ -331,9 +338,9 @@ def test_one_s_own_questions_are_begun_written_and_asked(
     for where in ([], ["--collection", "documents"]):
         run = desk.run("eval", file, *where, "--fail-under", "hit_rate@5=1")
         assert run.stdout.splitlines()[1].split()[1:5] == ["mine", "default", "hybrid", "3"]
-        assert "Left out: 2 without a question or a judgement." in run.stderr.splitlines()
+        assert "Left out: 2 without text or judgement." in run.stderr.splitlines()
     assert "in the collection 'handbook'" in desk.run("eval", file, "--collection", "handbook", code=2).stderr
-    assert "mine has questions only" in desk.run("eval", file, "--fresh", code=2).stderr
+    assert "mine has no documents. Leave out --fresh" in desk.run("eval", file, "--fresh", code=2).stderr
 
 
 def test_a_file_of_questions_is_never_written_over_nor_made_of_nothing(
@@ -342,10 +349,12 @@ def test_a_file_of_questions_is_never_written_over_nor_made_of_nothing(
     file = tmp_path / "questions.toml"
     assert clock_desk.json("eval", "new", file) == {"file": str(file), "questions": 17}
     begun = file.read_text()
-    assert "can't be made: File exists." in clock_desk.run("eval", "new", file, code=2).stderr
+    assert (
+        f"Cannot create the file {file}: File exists." in clock_desk.run("eval", "new", file, code=2).stderr
+    )
     assert file.read_text() == begun
     nothing = desk.run("eval", "new", tmp_path / "other.toml", code=1)
-    assert "There are no documents to ask about; bring some in with" in nothing.stderr
+    assert "There are no documents yet. Add some with" in nothing.stderr
     assert not (tmp_path / "other.toml").exists()
     assert not desk.data.exists()
 
@@ -357,7 +366,7 @@ def test_runs_that_can_t_be_kept_are_printed_all_the_same(desk: Desk, clocks: Pa
         ["0", "clocks", "default", "dense"],
         ["0", "clocks", "default", "sparse"],
     ]
-    assert "The runs were not kept: The data folder" in run.stderr
+    assert "Cannot keep the runs: The data folder" in run.stderr
 
 
 def test_a_run_that_fails_leaves_nothing_behind(desk: Desk, tmp_path: Path, scratch: Path) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.admin.explain_output import WIDTH, explanation
-from rag.admin.rank_steps import Step, changes, rank_steps, telling
+from rag.admin.search_output import WIDTH, explanation
+from rag.admin.search_trace import Step, changes, changing_steps, rank_steps
 from rag.answers import Answer, Stage
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ def test_long_lines_are_broken(make_search: MakeSearch) -> None:
 
 def test_warnings_and_reasons_are_whole(make_search: MakeSearch) -> None:
     search = make_search("a long story " * 30)
-    said = " ".join(" ".join(explanation(search.answer, [search.fate])).split())
+    shown = " ".join(" ".join(explanation(search.answer, [search.fate])).split())
     for whole in ("! recency failed:", "Too far:"):
-        assert f"{whole} {'a long story ' * 30}" in said
+        assert f"{whole} {'a long story ' * 30}" in shown
 
 
 def test_a_terminal_takes_nothing_for_a_command(make_search: MakeSearch, hostile: str) -> None:
@@ -128,7 +128,7 @@ def test_a_terminal_takes_nothing_for_a_command(make_search: MakeSearch, hostile
 
 
 @pytest.mark.parametrize(
-    ("ranks", "said"),
+    ("ranks", "expected"),
     [
         ([("fuse", 3), ("gate", 3), ("rerank", 1), ("limit", 1)], [("fuse", 3), ("rerank", 1)]),
         ([("fuse", 3), ("dedupe", None), ("limit", None)], [("fuse", 3), ("dedupe", None)]),
@@ -136,10 +136,10 @@ def test_a_terminal_takes_nothing_for_a_command(make_search: MakeSearch, hostile
         ([], []),
     ],
 )
-def test_of_a_passages_way_only_the_changes_are_said(
-    ranks: list[tuple[str, int | None]], said: list[tuple[str, int | None]]
+def test_of_a_passage_s_ranks_only_the_changes_are_shown(
+    ranks: list[tuple[str, int | None]], expected: list[tuple[str, int | None]]
 ) -> None:
-    assert changes(ranks) == said
+    assert changes(ranks) == expected
 
 
 def test_lists_have_the_best_rank_of_all_queries(make_search: MakeSearch) -> None:
@@ -163,5 +163,5 @@ def test_steps_that_changed_nothing_are_left_out_but_for_the_last() -> None:
     orders = {"fuse": "abc", "gate": "abc", "rerank": "bac", "recency": "bac", "limit": "bac"}
     steps = [Step(name, {id_: at for at, id_ in enumerate(ids, 1)}) for name, ids in orders.items()]
     lists = [Step("dense list", steps[0].ranks, is_list=True)]
-    kept = [step.name for step in telling([*lists, *steps])]
+    kept = [step.name for step in changing_steps([*lists, *steps])]
     assert kept == ["dense list", "fuse", "rerank", "limit"]

@@ -209,5 +209,5 @@ def test_an_output_that_can_t_be_written_ends_in_one_line_and_a_key_that_was_not
     assert run("status") == "refdesk-admin: Reading or writing failed: No space left on device.\n"
     said = run("key", "create")
     (id_,) = ids(desk)
-    assert f"The key {id_} was made, and could not be shown" in said
+    assert f"The key {id_} was created but could not be shown" in said
     desk.run("key", "revoke", id_)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILES = 3
 PARAGRAPHS = 1_001  # of a file: more than go into one commit
-INTERRUPTED = "Interrupted. What was written stays; run the same command again to go on."
+INTERRUPTED = "Interrupted. Completed work is kept. Run the same command again to continue."
 AT_MOST_SECONDS = 60  # a run that hangs is killed, and its test fails
 
 

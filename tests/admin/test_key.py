@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def test_a_key_is_shown_once_and_is_its_holders(desk: Desk) -> None:
     run = desk.run("key", "create", "--user", "ann", "--group", "hr", "--group", "it")
     (token,) = run.stdout.splitlines()
-    assert "not shown again" in run.stderr
+    assert "not be shown again" in run.stderr
     (listed,) = desk.json("key", "list")["keys"]
     assert (listed["tenant"], listed["user"], listed["groups"]) == ("default", "ann", ["hr", "it"])
     assert "digest" not in listed

@@ -344,7 +344,7 @@ def test_where_there_are_keys_what_is_new_is_for_nobody_until_somebody_says_for_
     life.inside.run("key", "create", "--user", "ann", "--group", "hr")
     run = life.desk.run("ingest", life.folder)
     assert "1 added: 1 restricted to nobody" in run.stdout
-    assert "Nobody sees 1 of them yet: new sources of documents are restricted unless" in run.stdout
+    assert "Nobody may see 1 of them yet: new sources of documents are restricted unless" in run.stdout
     assert life.found(OF_HR) == set()
     life.inside.run(
         "ingest", life.folder, "--collection", "handbook", "--visibility", "tenant", "--set-access"
@@ -522,11 +522,13 @@ def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life:
     life.shelve("--yes")
     life.desk.run("access", "revoke", life.folder / "hr", "--from", "user:bob")
     shown = life.inside.run("access", "show", path).stdout
-    assert f"{path} (gone)" in shown
+    assert f"{path} (removed)" in shown
     assert "user:bob" in shown
     assert json.loads(life.inside.run("access", "show", "hr/*", "--json").stdout)["gone"] is True
     explained = life.inside.run("access", "explain", path, "--user", "bob").stdout
-    assert explained.startswith("Not visible: it is gone. Nor would it be else: user:bob is denied")
+    assert explained.startswith(
+        "Not visible: it was removed. If it came back, it would not be visible: user:bob is denied"
+    )
     (life.folder.parent / "away.md").rename(path)
     life.shelve()
     assert life.found(BOB) == {"open.md"}

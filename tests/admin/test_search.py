@@ -228,7 +228,7 @@ def test_a_report_that_cant_be_written_is_refused_in_a_line(inside: Desk, tmp_pa
         refused = inside.run("search", "pendulum", "--report", place, code=2)
         assert refused.stdout == ""
         assert re.fullmatch(
-            rf"refdesk-admin: The report {re.escape(str(place))} can't be written: [A-Z][a-z ]+\.\n",
+            rf"refdesk-admin: Cannot write the report {re.escape(str(place))}: [A-Z][a-z ]+\.\n",
             refused.stderr,
         )
     refused = inside.run("search", "pendulum", "--report", tmp_path, code=2)
@@ -236,10 +236,10 @@ def test_a_report_that_cant_be_written_is_refused_in_a_line(inside: Desk, tmp_pa
 
 
 def test_the_help_says_what_can_be_told_of_a_search(desk: Desk) -> None:
-    said = " ".join(desk.scripts.admin("search", "--help").stdout.split())
-    assert "--explain Also print how the search went, stage by stage." in said
-    assert "--expect ID Also say at which step this source fell out." in said
-    assert "--report FILE Write how the search went as an HTML page." in said
+    text = " ".join(desk.scripts.admin("search", "--help").stdout.split())
+    assert "--explain Also print the trace of the search, step by step." in text
+    assert "--expect ID Also explain at which step this source dropped out." in text
+    assert "--report FILE Write the trace of the search as an HTML page." in text
 
 
 PROFILES = """

@@ -11,8 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from rag.admin.search_report import STYLE, search_report
-from rag.admin.search_report.ladder import COLOURS, FLAT, depth
-from rag.admin.search_report.moves import DRAWN, NEARLY
+from rag.admin.search_report.ranks import COLOURS, DRAWN, FLAT, NEARLY, depth
 from rag.answers import Answer, Context, Stage, SubQuery, Trace
 from rag.corpus import Chunk
 from rag.report.html import PAGE

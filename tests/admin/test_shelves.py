@@ -58,7 +58,7 @@ def test_a_source_is_shown_by_its_id_by_a_chunk_s_and_by_uri(clock_desk: Desk) -
     assert f"id           {found['source_id']}\n" in beginning
     assert "metadata     path: unix-time-and-2038.md\n" in beginning
     assert "\n    The year 2038 problem\n      What happens\n" in beginning
-    assert beginning.endswith(f"\n[{shown['length'] - 500} more characters; --text prints all]\n")
+    assert beginning.endswith(f"\n[{shown['length'] - 500} more characters; use --text to print all]\n")
     whole = clock_desk.run("source", found["id"], "--text").stdout
     assert whole.endswith(f"\n{shown['text']}\n")
 
@@ -114,13 +114,13 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
     known, by_id = ingested[f"{shelf}/h.md"], ingested[f"{shelf}/a.md"]
     run = desk.run("remove", known, "nothing.md", code=1)
     assert run.stderr == (
-        "refdesk-admin: No source in documents has the id or path 'nothing.md'; "
-        "refdesk-admin sources lists them all.\n"
+        "refdesk-admin: No source in documents has the id or path 'nothing.md'. "
+        "List them with refdesk-admin sources.\n"
     )
     removed = desk.json("remove", by_id, "../b.md", f"{tmp_path}/link/c", by_id)["removed"]
     assert removed == [by_id, *(ingested[f"{shelf}/{name}"] for name in ("b.md", "c/d.md", "c/e/f.md"))]
     assert desk.paths() == ["cc/g.md", "h.md"]
 
-    assert desk.run("remove", known).stdout == "1 source removed from documents.\n"
+    assert desk.run("remove", known).stdout == "Removed 1 source from documents.\n"
     assert desk.json("remove", "--all")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
     assert desk.json("status")["collections"] == []

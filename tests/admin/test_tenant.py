@@ -24,7 +24,7 @@ def test_tenants_are_made_filled_listed_and_removed_each_by_itself(desk: Desk, t
 
     assert "no tenant 'acme'" in desk.run("ingest", theirs, "--tenant", "acme", code=2).stderr
     desk.run("tenant", "create", "acme")
-    assert "is a tenant 'acme' already" in desk.run("tenant", "create", "acme", code=2).stderr
+    assert "The tenant 'acme' already exists" in desk.run("tenant", "create", "acme", code=2).stderr
     assert "is not a valid name" in desk.run("tenant", "create", "a__b", code=2).stderr
     desk.run("ingest", theirs, "--tenant", "acme")
 

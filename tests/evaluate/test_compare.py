@@ -67,7 +67,7 @@ def test_only_questions_that_the_metric_was_measured_on_count(made_up_run: MakeR
 def test_runs_without_a_question_in_common_can_t_be_compared(made_up_run: MakeRun) -> None:
     one = made_up_run({"a": 0.0})
     for other in (made_up_run({"b": 0.0}), made_up_run({"a": 0.0}, text="else?")):
-        with pytest.raises(InvalidRequestError, match="no question in common"):
+        with pytest.raises(InvalidRequestError, match="share no question"):
             compare(one, other, "nDCG@10")
-    with pytest.raises(InvalidRequestError, match=r"token_IoU@5 was measured on; there are: nDCG@10\."):
+    with pytest.raises(InvalidRequestError, match=r"metric token_IoU@5\. The first run has: nDCG@10\."):
         compare(one, one, "token_IoU@5")

@@ -1,4 +1,4 @@
-"""Whole evaluations with the built-in embedder: rooms, contenders, and what a run comes to."""
+"""Whole evaluations with the built-in embedder: documents, contenders and results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rag.config.settings import Settings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.evaluate.ask import FAITHFUL, TOKENS, Contender
-from rag.evaluate.evaluation import Room, contenders, evaluate, existing_room, fresh_room
+from rag.evaluate.evaluation import Prepared, contenders, evaluate, on_existing, on_fresh
 from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
 from rag.search.desk import Desk
 from rag.store.writer import open_writer
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.evaluate.runs import Run
     from tests.evaluate.conftest import Watching
 
-    FreshRoom = Callable[..., AbstractAsyncContextManager[Room]]
+    OnFresh = Callable[..., AbstractAsyncContextManager[Prepared]]
 
 pytestmark = pytest.mark.anyio
 
@@ -43,26 +43,26 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, watching: Watching, scratch: Path) -> FreshRoom:  # noqa: ARG001 rooms are made there
-    """A fresh room for a set, whatever collections are searched otherwise."""
+def fresh(tmp_path: Path, watching: Watching, scratch: Path) -> OnFresh:  # noqa: ARG001 temporary folders are made there
+    """A set's own documents in a temporary data folder, whatever collections are searched otherwise."""
     settings = Settings.model_validate({"data": tmp_path / "data", "search": {"collections": ["elsewhere"]}})
 
-    def room(judged: JudgedSet) -> AbstractAsyncContextManager[Room]:
-        return fresh_room(judged, settings, {}, language=None, progress=watching.ingesting)
+    def prepared(judged: JudgedSet) -> AbstractAsyncContextManager[Prepared]:
+        return on_fresh(judged, settings, {}, language=None, progress=watching.ingesting)
 
-    return room
+    return prepared
 
 
-async def ran(judged: JudgedSet, room: Room, watching: Watching, *chosen: Contender) -> list[Run]:
-    candidates = room.settings.search.candidates
-    return await evaluate(judged, room, {}, dict.fromkeys(chosen or (HYBRID,), candidates), watching)
+async def ran(judged: JudgedSet, prepared: Prepared, watching: Watching, *chosen: Contender) -> list[Run]:
+    candidates = prepared.settings.search.candidates
+    return await evaluate(judged, prepared, {}, dict.fromkeys(chosen or (HYBRID,), candidates), watching)
 
 
 async def test_an_easy_set_is_answered_without_fault_in_every_mode(
-    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
-    async with fresh(clocks) as room:
-        runs = await ran(clocks, room, watching, DENSE, SPARSE, HYBRID)
+    async with fresh(clocks) as prepared:
+        runs = await ran(clocks, prepared, watching, DENSE, SPARSE, HYBRID)
     assert watching.said == ["dense 6", *"......", "sparse 6", *"......", "hybrid 6", *"......"]
     assert [(run.summary.set, run.summary.profile, run.summary.mode) for run in runs] == [
         ("clocks", "default", mode) for mode in ("dense", "sparse", "hybrid")
@@ -83,34 +83,34 @@ async def test_an_easy_set_is_answered_without_fault_in_every_mode(
 
 
 async def test_a_run_says_what_it_was_made_with(
-    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
     some = replace(clocks, questions=clocks.questions[:1], left_out=3)
-    async with fresh(some) as room:
-        (run,) = await ran(some, room, watching)
+    async with fresh(some) as prepared:
+        (run,) = await ran(some, prepared, watching)
     assert run.summary.left_out == 3
     assert set(run.summary.settings) == {"embedder", "chunking", "search"}
     assert set(run.summary.versions) == {"refdesk", "lancedb", "onnxruntime"}
 
 
 async def test_a_document_that_can_t_be_ingested_is_named_and_its_question_scores_0(
-    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
     judged = replace(
         clocks,
         documents=(*clocks.documents, JudgedDocument("empty", "empty.txt", "")),
         questions=(Question("empty", "what stands in it?", {"empty": 1}), clocks.questions[0]),
     )
-    async with fresh(judged) as room:
-        (run,) = await ran(judged, room, watching)
-    assert room.absent == {"empty"}
+    async with fresh(judged) as prepared:
+        (run,) = await ran(judged, prepared, watching)
+    assert prepared.absent == {"empty"}
     nothing, all_ = run.questions
     assert set(nothing.metrics.values()) == {0}
     assert run.summary.metrics["nDCG@10"] == 0.5 == all_.metrics["nDCG@10"] / 2
 
 
 async def test_each_tenant_s_questions_are_answered_from_its_own_documents(
-    fresh: FreshRoom, watching: Watching
+    fresh: OnFresh, watching: Watching
 ) -> None:
     askers = {"acme": Principal("acme"), "globex": Principal("globex"), "default": None}
     judged = JudgedSet(
@@ -125,9 +125,9 @@ async def test_each_tenant_s_questions_are_answered_from_its_own_documents(
             for name, asker in askers.items()
         ),
     )
-    async with fresh(judged) as room:
-        (run,) = await ran(judged, room, watching)
-    assert [one.principal.tenant for one in room.questions] == ["acme", "globex", "default"]
+    async with fresh(judged) as prepared:
+        (run,) = await ran(judged, prepared, watching)
+    assert [one.principal.tenant for one in prepared.questions] == ["acme", "globex", "default"]
     assert [[hit.finds for hit in one.hits] for one in run.questions] == [
         [("acme",)],
         [("globex",)],
@@ -137,7 +137,7 @@ async def test_each_tenant_s_questions_are_answered_from_its_own_documents(
 
 
 async def test_a_restriction_names_documents_as_the_set_does_and_holds(
-    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
     restrictions = {
         "any": Asking(),
@@ -149,8 +149,8 @@ async def test_a_restriction_names_documents_as_the_set_does_and_holds(
         Question(id_, "which clock is there?", {"quartz": 1}, asking=one) for id_, one in restrictions.items()
     )
     judged = replace(clocks, questions=tuple(questions))
-    async with fresh(judged) as room:
-        (run,) = await ran(judged, room, watching)
+    async with fresh(judged) as prepared:
+        (run,) = await ran(judged, prepared, watching)
     found = {one.id: [hit.finds for hit in one.hits] for one in run.questions}
     assert len(found["any"]) == len(found["here"]) == 6
     assert ("quartz",) in found["any"]
@@ -160,12 +160,12 @@ async def test_a_restriction_names_documents_as_the_set_does_and_holds(
 
 
 async def test_hits_that_the_asker_may_not_see_are_counted_as_leaks(
-    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
-    async with fresh(clocks) as room:
-        seeing, blind = room.questions[:2]
+    async with fresh(clocks) as prepared:
+        seeing, blind = prepared.questions[:2]
         blind = replace(blind, readable=blind.readable - blind.targets[0].sources)
-        (run,) = await ran(clocks, replace(room, questions=(seeing, blind)), watching)
+        (run,) = await ran(clocks, replace(prepared, questions=(seeing, blind)), watching)
     seen, leaked = run.questions
     assert seen.leaks == ()
     assert leaked.leaks == (leaked.hits[0].id,)
@@ -184,8 +184,8 @@ async def test_metrics_look_as_deep_as_their_name_says_even_if_lists_are_shorter
         tuple(JudgedDocument(name, f"{name}.txt", f"This is {name}.") for name in names),
     )
     settings = Settings.model_validate({"data": tmp_path / "data", "search": {"candidates": candidates}})
-    async with fresh_room(judged, settings, {}, language=None, progress=watching.ingesting) as room:
-        (run,) = await ran(judged, room, watching, SPARSE)
+    async with on_fresh(judged, settings, {}, language=None, progress=watching.ingesting) as prepared:
+        (run,) = await ran(judged, prepared, watching, SPARSE)
     assert run.summary.metrics["recall@100"] == pytest.approx(100 / 120)
     assert run.summary.metrics["MAP@100"] == pytest.approx(100 / 120)
     assert run.summary.metrics["recall@20"] == pytest.approx(20 / 120)
@@ -194,7 +194,7 @@ async def test_metrics_look_as_deep_as_their_name_says_even_if_lists_are_shorter
 
 
 async def test_passages_that_are_expected_are_measured_in_characters_too(
-    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
     quartz = next(one for one in clocks.documents if one.name == "quartz")
     judged = replace(
@@ -204,8 +204,8 @@ async def test_passages_that_are_expected_are_measured_in_characters_too(
             Question("named", "how fast do quartz crystals swing?", {"quartz": 1}),
         ),
     )
-    async with fresh(judged) as room:
-        (run,) = await ran(judged, room, watching, DENSE)
+    async with fresh(judged) as prepared:
+        (run,) = await ran(judged, prepared, watching, DENSE)
     quoted, named = run.questions
     assert quoted.expected == {"passage 1": 1}
     assert quoted.hits[0].finds == ("passage 1",)
@@ -229,8 +229,8 @@ async def test_of_passages_that_are_cut_to_what_answers_only_what_is_shown_count
     )
     stages = {"short": {"stages": [{"stage": "compress"}]}}
     settings = Settings.model_validate({"data": tmp_path / "data", "search": {"profiles": stages}})
-    async with fresh_room(judged, settings, {}, language=None, progress=watching.ingesting) as room:
-        whole, short = await ran(judged, room, watching, HYBRID, Contender("short", "hybrid"))
+    async with on_fresh(judged, settings, {}, language=None, progress=watching.ingesting) as prepared:
+        whole, short = await ran(judged, prepared, watching, HYBRID, Contender("short", "hybrid"))
     assert (whole.summary.profile, short.summary.profile) == ("default", "short")
     of_whole, of_short = (run.questions[0].metrics for run in (whole, short))
     assert of_whole["token_recall@5"] == of_short["token_recall@5"] == 1
@@ -245,25 +245,25 @@ def _content(judged: JudgedSet, title: str) -> str:
 
 
 async def test_a_question_that_is_no_query_is_named(
-    clocks: JudgedSet, fresh: FreshRoom, watching: Watching
+    clocks: JudgedSet, fresh: OnFresh, watching: Watching
 ) -> None:
     judged = replace(clocks, questions=(Question("long", "why? " * 1_000, {"sundial": 1}),))
-    async with fresh(judged) as room:
+    async with fresh(judged) as prepared:
         with pytest.raises(InvalidRequestError, match="Question long: query must have at most 4096"):
-            await ran(judged, room, watching)
+            await ran(judged, prepared, watching)
 
 
 def listed(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_a_fresh_room_is_gone_afterwards_and_after_an_error(
-    clocks: JudgedSet, fresh: FreshRoom, scratch: Path, tmp_path: Path
+async def test_a_on_fresh_is_gone_afterwards_and_after_an_error(
+    clocks: JudgedSet, fresh: OnFresh, scratch: Path, tmp_path: Path
 ) -> None:
-    async with fresh(clocks) as room:
+    async with fresh(clocks) as prepared:
         (folder,) = listed(scratch)
-        assert room.settings.data.is_relative_to(folder)
-        assert room.settings.data.is_dir()
+        assert prepared.settings.data.is_relative_to(folder)
+        assert prepared.settings.data.is_dir()
     assert not listed(scratch)
     with suppress(ZeroDivisionError):
         async with fresh(clocks):
@@ -278,8 +278,8 @@ async def test_a_fresh_room_is_gone_afterwards_and_after_an_error(
     assert not (tmp_path / "data").exists()
 
 
-async def test_questions_alone_have_no_room_of_their_own(clocks: JudgedSet, fresh: FreshRoom) -> None:
-    with pytest.raises(ConfigurationError, match=r"clocks has questions only\. Leave --fresh out"):
+async def test_questions_alone_have_no_room_of_their_own(clocks: JudgedSet, fresh: OnFresh) -> None:
+    with pytest.raises(ConfigurationError, match=r"clocks has no documents\. Leave out --fresh"):
         async with fresh(replace(clocks, documents=())):
             pass
 
@@ -291,10 +291,10 @@ async def test_questions_are_asked_of_the_collections_that_exist(
         "mine", (Question("1", "who sold the time in London?", {"letter-on-selling-the-time.txt": 1}),)
     )
     for collection in (None, "documents"):
-        async with existing_room(judged, Settings(data=clock_room), collection) as room:
-            (run,) = await ran(judged, room, watching)
+        async with on_existing(judged, Settings(data=clock_room), collection) as prepared:
+            (run,) = await ran(judged, prepared, watching)
         assert run.summary.metrics["hit_rate@5"] == 1
-        assert not room.absent
+        assert not prepared.absent
 
 
 async def test_answers_that_are_stored_are_held_against_the_documents_for_who_asks(
@@ -321,8 +321,8 @@ async def test_answers_that_are_stored_are_held_against_the_documents_for_who_as
         Question(name, "time?", {found.id: 1}, asking=Asking(who), answer=text)
         for name, (who, text, _) in answers.items()
     ]
-    async with existing_room(JudgedSet("mine", tuple(questions)), settings, None) as room:
-        (run,) = await ran(JudgedSet("mine", tuple(questions)), room, watching)
+    async with on_existing(JudgedSet("mine", tuple(questions)), settings, None) as prepared:
+        (run,) = await ran(JudgedSet("mine", tuple(questions)), prepared, watching)
     shares = {one.id: tuple(map(one.metrics.get, FAITHFUL)) for one in run.questions}
     assert shares == {name: expected for name, (_, _, expected) in answers.items()}
     assert [run.summary.metrics[name] for name in FAITHFUL] == [2.5 / 4, 1.5 / 3]
@@ -336,9 +336,9 @@ async def test_a_room_without_documents_is_an_error(
         (clock_room, "handbook", f"the collection 'handbook' of {clock_room}"),
     ):
         with pytest.raises(ConfigurationError) as error:
-            async with existing_room(clocks, Settings(data=data), collection):
+            async with on_existing(clocks, Settings(data=data), collection):
                 pass
-        assert str(error.value).startswith(f"There are no documents to ask about in {place}. Bring some in")
+        assert str(error.value).startswith(f"There are no documents in {place}. Add some")
     assert not (tmp_path / "data").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from rag.answers import Hit
 from rag.corpus import Chunk, Principal
 from rag.errors import ConfigurationError
-from rag.evaluate.expected import expected, shelves_of
+from rag.evaluate.expected import catalog_of, expected
 from rag.evaluate.metrics import Stretch
 from rag.evaluate.sets.judged import Asking, Excerpt, Question
 from rag.store.reader import Reader
@@ -58,7 +58,7 @@ def tie(tmp_path: Path) -> Tie:
         absent: frozenset[str] = frozenset(),
         **judgements: Any,  # noqa: ANN401 a question's
     ) -> Expected:
-        shelves = await shelves_of(Reader(tmp_path, timeout_seconds=15), ME.tenant, names=names or {})
+        shelves = await catalog_of(Reader(tmp_path, timeout_seconds=15), ME.tenant, names=names or {})
         return await expected(Question("q", "?", **judgements), ME, shelves, absent)
 
     return tied
@@ -101,15 +101,15 @@ async def test_an_unknown_source_is_an_error_that_names_the_nearest(
     with pytest.raises(ConfigurationError) as error:
         await tie(**judgements)
     assert str(error.value) == (
-        "Question q names the source 'notes/ome.md'; there is none of this id, URI, URL or path; "
-        "did you mean notes/one.md?"
+        "Question q names the source 'notes/ome.md', but no source has this id, URI, URL or path. "
+        "Did you mean notes/one.md?"
     )
 
 
 async def test_another_tenant_s_source_is_unknown(put: Put, tie: Tie) -> None:
     await put("one", "first")
     theirs = await put("theirs", "first", shelf=("acme", "documents"))
-    with pytest.raises(ConfigurationError, match="there is none of this id"):
+    with pytest.raises(ConfigurationError, match="no source has this id"):
         await tie(documents={theirs.id: 1})
 
 
@@ -152,8 +152,8 @@ async def test_a_quote_that_doesn_t_stand_there_is_an_error(put: Put, tie: Tie) 
     with pytest.raises(ConfigurationError) as error:
         await tie(excerpts=(Excerpt("it stands", ("notes/one.md",)),))
     assert str(error.value) == (
-        "Question q quotes 'it stands', which stands in none of the sources that it expects. "
-        "Copy the words exactly; line ends and spaces don't matter."
+        "Question q quotes 'it stands', but none of its expected sources contains this text. "
+        "Copy the words exactly; line breaks and spaces don't matter."
     )
 
 

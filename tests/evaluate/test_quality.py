@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.config.settings import Settings
-from rag.evaluate.evaluation import contenders, evaluate, fresh_room
-from rag.evaluate.sets.reading import read_set
+from rag.evaluate.evaluation import contenders, evaluate, on_fresh
+from rag.evaluate.sets import read_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ async def test_words_alone_find_the_paragraph_that_answers(
     whole, settings = read_set(judged / name), Settings()
     some = replace(whole, questions=whole.questions[::EVERY])
     chosen = contenders(settings, ["default"], ["sparse"])
-    async with fresh_room(some, settings, {}, language=language, progress=watching.ingesting) as room:
+    async with on_fresh(some, settings, {}, language=language, progress=watching.ingesting) as room:
         (run,) = await evaluate(some, room, {}, chosen, watching)
     assert run.summary.queries == 298
     assert run.summary.leaks == 0

@@ -1,43 +1,58 @@
-"""The page that shows how a search came to its answer: one HTML file that needs nothing else."""
+"""The page that shows a search's trace: one self-contained HTML file."""
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.admin.console import counted
-from rag.admin.rank_steps import rank_steps
-from rag.admin.search_report.moves import moves
-from rag.admin.search_report.passages import fate_shown, hit_shown
-from rag.admin.search_report.stages import previews, stages_table
-from rag.admin.trace_wording import all_used, cost, milliseconds, one_line, query_details, tokens
-from rag.report.html import Html, joined, page, section, tag
+from rag.admin.search_report.ranks import COLOURS, rank_figure
+from rag.admin.search_trace import (
+    all_used,
+    changes,
+    cost,
+    counts,
+    heading_parts,
+    listings_text,
+    milliseconds,
+    query_details,
+    rank_changes,
+    rank_steps,
+    tokens,
+)
+from rag.report.html import Html, folded, joined, page, section, tag
+from rag.report.tables import counted, one_line
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.answers import Answer, SubQuery
+    from rag.admin.search_trace import Step
+    from rag.answers import Answer, Hit, Preview, Stage, SubQuery
     from rag.search.explain.why_not import Fate
 
 STYLE = Path(__file__).with_name("style.css")
+SHOWN_CHARS = 600  # of a hit's text
+KEPT = "\n\u200c\u200d"  # lines; and joiners, which scripts need
+TITLES = ("Step", "When", "ms", "In → out", "Tokens", "Cost")
+WITHOUT_USAGE = 4  # of the columns
 
 
 def search_report(question: str, answer: Answer, fates: Sequence[Fate] = ()) -> str:
-    """An HTML page that tells how a question came to its answer, and what became of sources asked about.
+    """An HTML page of a search's trace, and of what happened to expected sources.
 
-    It has no script and refers to nothing; what documents and models say in it is escaped.
+    It has no script and no links. Text of documents and models is escaped.
     """
     steps = rank_steps(answer)
-    hits = [hit_shown(rank, hit, answer, steps) for rank, hit in enumerate(answer.hits, 1)]
+    hits = [_hit(rank, hit, answer, steps) for rank, hit in enumerate(answer.hits, 1)]
     sections = [
         section("What to know", *_notes(answer.notes)),
-        section("Expected", *(fate_shown(fate) for fate in fates)),
+        section("Expected", *(_fate(fate) for fate in fates)),
         section("Queries", *_queries(answer)),
-        section("Steps", *stages_table(answer.stages)),
-        section("How the ranks moved", *moves(answer.hits, answer.stages, steps, fates)),
+        section("Steps", *_stages_table(answer.stages)),
+        section("How the ranks moved", *rank_figure(answer.hits, answer.stages, steps, fates)),
         section("Hits", *hits),
-        section("The first passages after each step", *previews(answer.stages)),
+        section("The first passages after each step", *_previews(answer.stages)),
     ]
     title = f"{label(question)}: trace of a search"
     return page(title, _header(question, answer), sections, style=STYLE.read_text(encoding="utf-8"))
@@ -66,13 +81,115 @@ def _notes(notes: Sequence[str]) -> Iterator[Html]:
 
 
 def _queries(answer: Answer) -> Iterator[Html]:
-    """The queries, if there is more to them than the question."""
+    """The queries, if they hold more than the question."""
     queries = answer.trace.queries if answer.trace else ()
     if len(queries) > 1 or any(map(query_details, queries)):
         yield tag("ol", *map(_query, queries), class_="queries")
 
 
 def _query(query: SubQuery) -> Html:
-    said = (one_line(query_details(query)), label(query.reason))
-    details = (tag("small", one, dir="auto") for one in said if one)
+    texts = (one_line(query_details(query)), label(query.reason))
+    details = (tag("small", one, dir="auto") for one in texts if one)
     return tag("li", tag("span", label(query.text), dir="auto"), *details)
+
+
+def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[Step]) -> Html:
+    """A hit: its heading, scores, lists, ranks through the stages, and the beginning of its text."""
+    badge = tag("span", str(rank), class_=f"badge way-{(rank - 1) % COLOURS + 1}")
+    heading = tag("h3", badge, *_isolated(heading_parts(hit)))
+    ranks = _ranks_list(rank_changes(steps, hit.chunk.id))
+    text = tag("blockquote", _beginning(hit.text), dir="auto")
+    return tag("article", heading, *_facts(hit, answer), ranks, text, class_="hit")
+
+
+def _isolated(parts: Sequence[str]) -> Iterator[str]:
+    """The parts with commas between, isolated, so that right-to-left text doesn't reorder the others."""
+    for at, part in enumerate(parts):
+        yield ", " if at else ""
+        yield tag("bdi", part)
+
+
+def _facts(hit: Hit, answer: Answer) -> Iterator[Html]:
+    scored = f" in {hit.source.collection}, score {hit.score:.2f}, similarity {hit.similarity:.3f}"
+    yield tag("p", tag("code", f"[{hit.chunk.id}]"), scored, class_="facts")
+    trace = answer.trace
+    if trace and (listings := trace.listings.get(hit.chunk.id)):
+        listed = listings_text(listings, queries=len(trace.queries))
+        yield tag("p", f"Found by {listed}", class_="facts")
+
+
+def _fate(fate: Fate) -> Html:
+    """What happened to a source, with the ranks of its best passage."""
+    heading = tag("h3", tag("span", "?", class_="badge asked"), tag("bdi", label(fate.source.title)))
+    out = f" Out at {fate.step}." if fate.step else ""
+    facts = tag("p", tag("code", f"[{fate.source.id}]"), out, class_="facts")
+    sentence = tag("p", one_line(fate.reason), dir="auto")
+    return tag("article", heading, facts, sentence, _ranks_list(changes(fate.ranks)), class_="hit")
+
+
+def _ranks_list(ranks: Sequence[tuple[str, int | None]]) -> Html:
+    items = [tag("li", f"{name} ", tag("b", str(rank or "out"))) for name, rank in ranks]
+    return tag("ol", *items, class_="way-of") if items else Html()
+
+
+def _beginning(text: str) -> str:
+    """The beginning of a text without invisible characters."""
+    shown = "".join(c for c in text[:SHOWN_CHARS] if c.isprintable() or c in KEPT)
+    return f"{shown}…" if len(text) > SHOWN_CHARS else shown
+
+
+def _stages_table(stages: Sequence[Stage]) -> Iterator[Html]:
+    """A row per stage with a bar for when it ran, and warnings below their stage."""
+    if not stages:
+        return
+    seconds = sum(stage.seconds for stage in stages)
+    starts = accumulate((stage.seconds for stage in stages), initial=0.0)
+    used = all_used(stages)
+    columns = len(TITLES) if used else WITHOUT_USAGE
+    rows = [
+        _stage(stage, _bar(start, stage.seconds, seconds), columns)
+        for stage, start in zip(stages, starts, strict=False)
+    ]
+    ends = ("", milliseconds(seconds), "", tokens(used), cost(used))
+    last = tag("tr", tag("th", "all", scope="row"), *(tag("td", cell) for cell in ends[: columns - 1]))
+    head = tag("tr", *(tag("th", title, scope="col") for title in TITLES[:columns]))
+    table = tag("table", tag("thead", head), tag("tbody", *rows), tag("tfoot", last))
+    yield tag("div", table, class_="scroll steps", role="region", tabindex=0, aria_label="Steps")
+
+
+def _stage(stage: Stage, bar: Html, columns: int) -> Html:
+    failed = stage.status == "failed"
+    name = tag(
+        "th", stage.name, " failed" if failed else "", scope="row", class_="failed" if failed else None
+    )
+    cells = (milliseconds(stage.seconds), counts(stage), tokens(stage.usage), cost(stage.usage))
+    row = tag("tr", name, tag("td", bar, class_="bar"), *(tag("td", cell) for cell in cells[: columns - 2]))
+    return joined([row, *(_warning(one, columns) for one in stage.warnings)])
+
+
+def _warning(text: str, columns: int) -> Html:
+    return tag("tr", tag("td", tag("span", f"⚠ {one_line(text)}"), colspan=columns), class_="warned")
+
+
+def _bar(start: float, seconds: float, of: float) -> Html:
+    """A bar at the stage's time within the search."""
+    x, width = (f"{100 * part / (of or 1):.2f}%" for part in (start, seconds))
+    return tag("svg", tag("rect", x=x, y="0%", width=width, height="100%"), class_="span", aria_hidden="true")
+
+
+def _previews(stages: Sequence[Stage]) -> Iterator[Html]:
+    """The first passages after each stage that has any, folded."""
+    for stage in stages:
+        if stage.preview:
+            yield folded(f"{stage.name} {counts(stage)}", _preview_table(stage.preview))
+
+
+def _preview_table(shown: Sequence[Preview]) -> Html:
+    head = tag("tr", *(tag("th", title, scope="col") for title in ("#", "Passage", "Score")))
+    rows = [_preview(rank, one) for rank, one in enumerate(shown, 1)]
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="hits")
+
+
+def _preview(rank: int, one: Preview) -> Html:
+    passage = joined([tag("code", f"[{one.id}] "), tag("span", label(one.text), dir="auto")])
+    return tag("tr", *(tag("td", cell) for cell in (str(rank), passage, f"{one.score:.2f}")))

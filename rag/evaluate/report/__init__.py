@@ -1,4 +1,4 @@
-"""The page that shows evaluation runs side by side: one HTML file that needs nothing else."""
+"""The page that shows evaluation runs side by side: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rag.errors import InvalidRequestError
 from rag.evaluate.compare import compare
-from rag.evaluate.report.figures import latencies, scatters, score_bars
+from rag.evaluate.report.charts import binned, latency_edges, latency_histogram, scatter, score_histogram
 from rag.evaluate.report.questions import differing, worst
-from rag.evaluate.report.tables import metrics_table, settings_table
-from rag.evaluate.report.wording import counted, listed, run_name
+from rag.evaluate.report.tables import metrics_table, run_name, settings_table
 from rag.report.html import Html, folded, joined, note, page, section, tag
+from rag.report.tables import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,37 +20,90 @@ if TYPE_CHECKING:
     from rag.evaluate.compare import Comparison
     from rag.evaluate.runs import Run
 
-NAMED = 20  # leaking questions of a run
+NAMED = 20  # leaking questions listed per run
 
 
 def report_page(runs: Sequence[Run], metric: str) -> str:
-    """An HTML page that shows runs side by side, and by a metric the later ones against the first.
+    """An HTML page of runs side by side, with the later ones compared with the first by `metric`.
 
-    It has no script and refers to nothing; what documents and questions say in it is escaped.
+    It has no script and no links. Text of documents and questions is escaped.
     """
     first, *later = runs
-    comparisons = [_compared(first, run, metric) for run in later]
-    matches = [(run, one) for run, one in zip(later, comparisons, strict=True) if one]
+    comparisons = [_comparison(first, run, metric) for run in later]
+    compared = [(run, one) for run, one in zip(later, comparisons, strict=True) if one]
     sections = [
         section("Results", metrics_table(runs, comparisons, metric), *_notes(runs, comparisons, metric)),
-        section("Question by question", *(scatters(first, matches) if later else score_bars(first, metric))),
-        section("Latency", *latencies(runs)),
-        section("Where they differ", *(differing(first, run, one) for run, one in matches)),
+        section("Question by question", *(_scatters(first, compared) if later else _scores(first, metric))),
+        section("Latency", *_latencies(runs)),
+        section("Where they differ", *(differing(first, run, one) for run, one in compared)),
         section("Where it is weakest", *([] if later else worst(first, metric))),
         section("Settings and versions", folded("Show them", settings_table(runs))),
     ]
     return page(f"{_sets(runs)}: evaluation of retrieval", _header(runs), sections)
 
 
-def _compared(one: Run, other: Run, metric: str) -> Comparison | None:
+def _comparison(one: Run, other: Run, metric: str) -> Comparison | None:
     try:
         return compare(one, other, metric)
-    except InvalidRequestError:  # no question in common: the page says so
+    except InvalidRequestError:  # no question in common; a note on the page reports it
         return None
 
 
 def _sets(runs: Sequence[Run]) -> str:
     return ", ".join(dict.fromkeys(run.summary.set for run in runs))
+
+
+def _scatters(first: Run, compared: Sequence[tuple[Run, Comparison]]) -> Iterator[Html]:
+    """The other runs against the first, question by question."""
+    if compared:
+        metric = compared[0][1].metric
+        yield note(
+            f"{metric} of every question: {run_name(first)} on the x-axis, the other run on the y-axis. "
+            "Above the line the other run is better. A dot's area grows with its number of questions."
+        )
+        yield tag("div", *(_scatter(first, run, one) for run, one in compared), class_="plots")
+
+
+def _scatter(first: Run, run: Run, comparison: Comparison) -> Html:
+    won, lost = len(comparison.won), len(comparison.lost)
+    counts = {"won": won, "lost": lost, "alike": comparison.alike}
+    shares = ", ".join(f"{count} {what}" for what, count in counts.items())
+    plot = scatter(
+        comparison,
+        across=run_name(first),
+        up=run_name(run),
+        label=f"{comparison.metric} of {counted(len(comparison.pairs), 'question')} "
+        f"in {run_name(first)} and in {run_name(run)}: {shares}",
+    )
+    keys = [tag("span", f"{count} {what}", class_=what) for what, count in counts.items()]
+    return tag("figure", plot, tag("figcaption", _titled(run), tag("span", *keys, class_="keys")))
+
+
+def _titled(run: Run) -> Html:
+    return joined([tag("strong", run_name(run)), f" {run.summary.profile}, {run.summary.mode}"])
+
+
+def _scores(run: Run, metric: str) -> Iterator[Html]:
+    """The distribution of a run's scores."""
+    scores = [one.metrics[metric] for one in run.questions if metric in one.metrics]
+    if scores:
+        label = f"{metric} of {counted(len(scores), 'question')}"
+        caption = tag("figcaption", f"{label}. Exactly 0 and exactly 1 have bars of their own.")
+        yield tag("figure", caption, score_histogram(scores, label=label))
+
+
+def _latencies(runs: Sequence[Run]) -> Iterator[Html]:
+    """Each run's latencies, all on the same scales."""
+    yield note("Number of questions by milliseconds, on a logarithmic scale.")
+    times = [[one.latency_ms for one in run.questions] for run in runs]
+    edges = latency_edges(one for values in times for one in values)
+    tallest = max(max(binned(values, edges)) for values in times)
+    for run, values in zip(runs, times, strict=True):
+        took = run.summary.latency_ms
+        marks = f"p50 {took.p50:.1f} ms, p95 {took.p95:.1f} ms"
+        label = f"Latency of {counted(len(values), 'question')} in {run_name(run)}: {marks}"
+        chart = latency_histogram(values, edges, tallest=tallest, latency=took, label=label)
+        yield tag("figure", tag("figcaption", _titled(run), tag("span", marks, class_="keys")), chart)
 
 
 def _header(runs: Sequence[Run]) -> Html:
@@ -59,43 +112,43 @@ def _header(runs: Sequence[Run]) -> Html:
 
 
 def _asked(runs: Sequence[Run]) -> Iterator[Html]:
-    """What was asked and when, said once for all runs of which it is true."""
-    said: dict[str, list[str]] = defaultdict(list)
+    """What was asked and when, once for all runs that share it."""
+    runs_by_text: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         one = run.summary
         day = datetime.fromisoformat(one.started_at)
         of = f" of {one.set}" if _sets(runs) != one.set else ""
-        left_out = f" {one.left_out} left out, without a question or a judgement." if one.left_out else ""
-        asked = f"{counted(one.queries)}{of} asked on {day.day} {day:%B %Y}.{left_out}"
-        said[asked].append(run_name(run))
-    for asked, names in said.items():
-        yield tag("p", f"{', '.join(names)}: {asked}" if len(said) > 1 else asked, class_="lede")
+        left_out = f" {one.left_out} left out: no text or no judgement." if one.left_out else ""
+        asked = f"{counted(one.queries, 'question')}{of} asked on {day.day} {day:%B %Y}.{left_out}"
+        runs_by_text[asked].append(run_name(run))
+    for asked, names in runs_by_text.items():
+        yield tag("p", f"{', '.join(names)}: {asked}" if len(runs_by_text) > 1 else asked, class_="lede")
 
 
 def _leaks(runs: Sequence[Run]) -> Iterator[Html]:
     for run in runs:
         if run.summary.leaks:
-            hits = "1 hit was" if run.summary.leaks == 1 else f"{run.summary.leaks} hits were"
+            hits = counted(run.summary.leaks, "hit")
             asked = listed([one.id for one in run.questions if one.leaks], NAMED)
             loud = tag("strong", f"⚠ {run_name(run)} leaks:")
-            yield tag("p", loud, f" {hits} not for who asked: {asked}.", class_="leaks")
+            yield tag("p", loud, f" {hits} that the asker may not see: {asked}.", class_="leaks")
 
 
 def _notes(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric: str) -> Iterator[Html]:
     first, *later = runs
     if later:
         yield note(
-            "★ is the best of its row. The p-value is how probable a difference at least as large would be "
-            "if the two runs were alike."
+            "★ marks the best value of a row. The p-value is the probability of a difference at least as "
+            "large if both runs were equally good."
         )
     elif metric not in first.summary.metrics:
-        yield note(f"{metric} was measured on no question.")
+        yield note(f"No question has the metric {metric}.")
     if len({frozenset(one.id for one in run.questions) for run in runs}) > 1:
         yield note(
-            "The runs were not asked the same questions. Each run's numbers are over its own; "
-            f"the differences are over the questions that it has in common with {run_name(first)}."
+            "The runs did not ask the same questions. Each run's numbers are over its own questions; "
+            f"the differences are over those that it shares with {run_name(first)}."
         )
     for run, one in zip(later, comparisons, strict=True):
         if not one:
             names = f"{run_name(run)} and {run_name(first)}"
-            yield note(f"{names} have no question in common that {metric} was measured on.")
+            yield note(f"{names} share no question with the metric {metric}.")

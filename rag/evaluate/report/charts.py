@@ -1,7 +1,7 @@
 """Charts as inline SVG.
 
-Places in them are percentages of their width and height, so that they stretch with the page while
-text and dots keep their size. Labels stand outside the plot, in the room that the page's style leaves.
+Coordinates are percentages of width and height: a chart stretches with the page, while text and dots keep
+their size. Labels stand outside the plot, in the margin that the page's style leaves.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rag.evaluate.compare import SAME
-from rag.evaluate.report.wording import counted, shortened
 from rag.report.html import tag
+from rag.report.tables import counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from rag.report.html import Html
 
 INSET = 0.04  # of a scatter's width, so that dots at 0 and 1 are whole
-SMALLEST_DOT, LARGEST_DOT = 3.0, 24.0  # pixels of radius; the largest would be all questions
-COUNTED_DOT = 9.0  # from this radius on, a dot has room for its number
-NAMED = 8  # questions that a dot names
-TEXT_WIDTH = 80  # characters of a question beside a dot
+SMALLEST_DOT, LARGEST_DOT = 3.0, 24.0  # radius in pixels; the largest is for all questions
+COUNTED_DOT = 9.0  # radius at which a dot has room for its number
+NAMED = 8  # questions in a dot's tooltip
+TEXT_WIDTH = 80  # characters of a question in the tooltip
 BINS = 40  # of latencies
 FASTEST = 0.01  # milliseconds; a logarithmic scale has no 0
 TICKS = 8  # at most, on an axis of latencies
@@ -40,13 +40,13 @@ ROUND: tuple[list[float], ...] = (
     [1, 1.5, 2, 3, 5, 7],
     [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9],
     *([count / parts for count in range(parts, 10 * parts)] for parts in (2, 5, 10)),
-)  # numbers from 1 to 10, ever more of them, and ever less round
-GAP = 0.12  # of a bar's place, between it and the next
-LINES = 3  # at most, across a chart of bars
+)  # ticks from 1 to 10, finer and finer
+GAP = 0.12  # share of a bar's place that stays empty
+LINES = 3  # grid lines at most
 
 
 def scatter(comparison: Comparison, *, across: str, up: str, label: str) -> Html:
-    """A dot for each pair of scores, its area by how many questions have it; won is above the line."""
+    """A dot for each pair of scores, its area by its number of questions. Won is above the line."""
     places: dict[tuple[float, float], list[Pair]] = defaultdict(list)
     for pair in comparison.pairs:
         x, y = (one.metrics[comparison.metric] for one in (pair.one, pair.other))
@@ -78,14 +78,14 @@ def _dot(x: float, y: float, pairs: Sequence[Pair], of: int) -> Html:
     lines = [f"{pair.one.id}  {shortened(pair.one.text, TEXT_WIDTH)}" for pair in pairs[:NAMED]]
     if len(pairs) > NAMED:
         lines.append(f"… and {len(pairs) - NAMED} more")
-    title = tag("title", f"{counted(len(pairs))}: {x:.3f} → {y:.3f}\n", "\n".join(lines))
+    title = tag("title", f"{counted(len(pairs), 'question')}: {x:.3f} → {y:.3f}\n", "\n".join(lines))
     circle = tag("circle", cx=place["x"], cy=place["y"], r=f"{radius:.1f}")
     number = tag("text", str(len(pairs)), **place, dy="0.35em", text_anchor="middle")
     return tag("g", title, circle, number if radius >= COUNTED_DOT else "", class_=kind)
 
 
-def distribution(scores: Sequence[float], *, label: str) -> Html:
-    """How many questions have which score: bars for exactly 0 and exactly 1, and ten between them."""
+def score_histogram(scores: Sequence[float], *, label: str) -> Html:
+    """A histogram of scores: bars for exactly 0 and exactly 1, and ten between them."""
     counts = binned(scores, [0.0, *np.linspace(SAME, 1 - SAME, 11), 1.0])
     titles = ["0", *(f"{at / 10:g} to {(at + 1) / 10:g}" for at in range(10)), "1"]
     width = 1 / len(counts)
@@ -95,12 +95,12 @@ def distribution(scores: Sequence[float], *, label: str) -> Html:
     return _bars(counts, places, titles, *ticks, tallest=max(counts), label=label)
 
 
-def waits(
+def latency_histogram(
     values: Sequence[float], edges: Sequence[float], *, tallest: int, latency: Latency, label: str
 ) -> Html:
-    """How many searches took how long, between the given edges, with the median and the 95th percentile.
+    """A histogram of latencies between the given edges, with the median and the 95th percentile marked.
 
-    `tallest` is what the chart's height stands for.
+    `tallest` is the count at the chart's full height.
     """
     along = partial(_along, low=edges[0], high=edges[-1])
     titles = [f"{left:.2f} to {right:.2f} ms" for left, right in pairwise(edges)]
@@ -111,13 +111,13 @@ def waits(
 
 
 def latency_edges(values: Iterable[float]) -> list[float]:
-    """The edges of bins that hold all values, each the same factor above the one before."""
+    """The edges of bins that hold all values, each by the same factor above the previous one."""
     known = [max(value, FASTEST) for value in values]
     return [float(edge) for edge in np.geomspace(min(known) / 1.05, max(known) * 1.05, BINS + 1)]
 
 
 def binned(values: Sequence[float], edges: Sequence[float]) -> list[int]:
-    """How many values lie between the edges; what is beyond them counts at the end.
+    """How many values lie in each bin; values beyond the edges count in the outermost bins.
 
     Example: [1, 2, 3, 9] between [1, 3, 5] -> [2, 2].
     """
@@ -125,7 +125,7 @@ def binned(values: Sequence[float], edges: Sequence[float]) -> list[int]:
 
 
 def ticks_between(low: float, high: float) -> list[float]:
-    """Round numbers for a logarithmic axis, as many as a phone has room for.
+    """Round numbers for a logarithmic axis, at most as many as fit on a phone.
 
     Example: 2 to 60 -> [2, 5, 10, 20, 50].
     """
@@ -143,9 +143,9 @@ def _bars(
     tallest: int,
     label: str,
 ) -> Html:
-    """A bar for each count that is not 0, from its place to the next one."""
+    """A bar for each count above 0, from its place to the next one."""
     bars = [
-        _bar(left, right, count / tallest, f"{title}: {counted(count)}")
+        _bar(left, right, count / tallest, f"{title}: {counted(count, 'question')}")
         for (left, right), count, title in zip(pairwise(places), counts, titles, strict=True)
         if count
     ]
@@ -164,7 +164,7 @@ def _bar(left: float, right: float, height: float, title: str) -> Html:
 
 
 def _levels(tallest: int) -> Iterator[Html]:
-    """Lines across a chart of bars, at round numbers."""
+    """Horizontal grid lines at round numbers."""
     steps = (digit * 10**power for power in range(9) for digit in (1, 2, 5))
     step = next(step for step in steps if tallest // step <= LINES)
     for count in range(0, tallest + 1, step):
@@ -189,7 +189,7 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
 
 
 def _along(value: float, *, low: float, high: float) -> float:
-    """How far along a logarithmic axis the value is.
+    """The position of a value on a logarithmic axis, from 0 to 1.
 
     Example: 10 between 1 and 100 -> 0.5.
     """

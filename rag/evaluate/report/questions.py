@@ -1,10 +1,10 @@
-"""The report's questions: those on which runs differ most, with what each run found for them."""
+"""The report's questions: those on which runs differ most, with the hits of each run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.evaluate.report.wording import run_name
+from rag.evaluate.report.tables import run_name
 from rag.report.html import Html, joined, note, tag
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ SHOWN = 10  # questions won, and as many lost
 
 
 def differing(one: Run, other: Run, comparison: Comparison) -> Html:
-    """The questions that the other run answers better and worse than the one, the greatest change first."""
+    """The questions that the other run answers better and worse than the one, largest difference first."""
     return tag(
         "section",
         tag("h3", f"{run_name(other)} against {run_name(one)}"),
@@ -33,7 +33,7 @@ def _pairs(title: str, runs: tuple[Run, Run], pairs: Sequence[Pair], metric: str
 
 
 def worst(run: Run, metric: str) -> list[Html]:
-    """The questions that a run answers worst, the lowest score first; nothing if it answers all perfectly."""
+    """The questions with the lowest scores, lowest first; nothing if all scores are 1."""
     flawed = [one for one in run.questions if one.metrics.get(metric, 1) < 1]
     flawed.sort(key=lambda one: one.metrics[metric])
     shown = [_question([(run, one)], metric) for one in flawed[:SHOWN]]
@@ -47,7 +47,7 @@ def _questions(heading: str, title: str, shown: Sequence[Html], of: int) -> Html
 
 
 def _question(results: Sequence[tuple[Run, QuestionResult]], metric: str) -> Html:
-    """A question's scores, and folded beneath it what each run found."""
+    """A question's scores, and folded below them the hits of each run."""
     _, asked = results[0]
     scores = " → ".join(f"{one.metrics[metric]:.3f}" for _, one in results)
     summary = tag(

@@ -1,11 +1,10 @@
-"""The report's tables: what runs came to, side by side, and the settings that they were made with."""
+"""The report's tables: the results of runs side by side, and their settings."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from rag.evaluate.report.wording import run_name, signed
 from rag.report.html import Html, tag
 
 if TYPE_CHECKING:
@@ -18,8 +17,13 @@ NOTHING = "–"
 BEST = tag("span", "★", class_="mark", role="img", aria_label="best")
 
 
+def run_name(run: Run) -> str:
+    """Example: "Run 3"."""
+    return f"Run {run.id}"
+
+
 def metrics_table(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric: str) -> Html:
-    """A row for each metric, a column for each run. `comparisons` hold the later runs against the first."""
+    """A row per metric, a column per run. `comparisons` compare the later runs with the first."""
     names = dict.fromkeys(name for run in runs for name in run.summary.metrics)
     scores = [
         _scores(name, [run.summary.metrics.get(name) for run in runs], 4, max, chosen=name == metric)
@@ -39,7 +43,7 @@ def metrics_table(runs: Sequence[Run], comparisons: Sequence[Comparison | None],
 
 
 def settings_table(runs: Sequence[Run]) -> Html:
-    """A row for each setting and version; what all runs have alike is said once."""
+    """A row per setting and version. A value that all runs share appears once."""
     made_with = [_made_with(run) for run in runs]
     names = dict.fromkeys(name for one in made_with for name in one)
     rows = [_setting(name, [one.get(name, NOTHING) for one in made_with]) for name in names]
@@ -47,7 +51,7 @@ def settings_table(runs: Sequence[Run]) -> Html:
 
 
 def _table(label: str, kind: str, runs: Iterable[Run], *bodies: Html) -> Html:
-    """A table that scrolls within itself where the page is too narrow for it."""
+    """A table that scrolls by itself if the page is too narrow."""
     columns = [
         tag(
             "th",
@@ -79,7 +83,7 @@ def _scores(
     *,
     chosen: bool = False,
 ) -> Html:
-    """A row of numbers with the best marked, unless all look alike."""
+    """A row of numbers with the best marked, unless all look equal."""
     shown = [None if value is None else round(value, places) for value in values]
     known = {value for value in shown if value is not None}
     best = best_of(known) if len(known) > 1 else None
@@ -102,9 +106,18 @@ def _against(comparisons: Sequence[Comparison | None]) -> Iterator[Html]:
         "lost": lambda one: str(len(one.lost)),
         "alike": lambda one: str(one.alike),
     }
-    for name, said in rows.items():
-        cells = [tag("td", said(one) if one else NOTHING) for one in comparisons]
+    for name, shown in rows.items():
+        cells = [tag("td", shown(one) if one else NOTHING) for one in comparisons]
         yield _row(name, [tag("td", NOTHING), *cells])
+
+
+def signed(value: float) -> str:
+    """A difference to four places, with a real minus sign.
+
+    Example: 0.05 -> "+0.0500", -0.05 -> "−0.0500", 0 -> "0.0000".
+    """
+    shown = f"{value:+.4f}".replace("-", "−")
+    return shown[1:] if float(shown[1:]) == 0 else shown
 
 
 def _made_with(run: Run) -> dict[str, str]:

@@ -1,1 +1,37 @@
-"""Judged sets: questions with what a good answer must find, in three forms."""
+"""Judged sets: questions with relevance judgements, in three forms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rag.errors import ConfigurationError
+from rag.evaluate.sets.handwritten import read_questions
+from rag.evaluate.sets.published import CORPORA, read_beir, read_excerpts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rag.evaluate.sets.judged import JudgedSet
+
+
+def read_set(path: Path) -> JudgedSet:
+    """The judged set at `path`: a BEIR folder, a folder with excerpts, or a file of questions.
+
+    Raises:
+        ConfigurationError: there is none, it is damaged, or it has no question with a judgement.
+    """
+    if (path / "qrels.tsv").is_file():
+        found = read_beir(path)
+    elif (path / CORPORA).is_dir():
+        found = read_excerpts(path)
+    elif path.is_file() and path.suffix.lower() in {".toml", ".jsonl"}:
+        found = read_questions(path)
+    else:
+        raise ConfigurationError(
+            f"{path} is not a judged set. Give a folder with corpus.jsonl, queries.jsonl and qrels.tsv, "
+            "a folder with corpora/ and queries.jsonl, or a file of questions (.toml or .jsonl; create one "
+            "with refdesk-admin eval new)."
+        )
+    if not found.questions:
+        raise ConfigurationError(f"{path} has no question with a judgement ({found.left_out} left out).")
+    return found

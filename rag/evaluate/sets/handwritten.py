@@ -1,4 +1,4 @@
-"""Questions written by hand about one's own documents, and a file to begin with."""
+"""Questions that operators write about their own documents, and the file that they start from."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.errors import ConfigurationError
-from rag.evaluate.sets.judged import Excerpt, JudgedSet, Question
-from rag.evaluate.sets.lines import AskingLine, check_unique, complaint, json_lines, text_of
+from rag.evaluate.sets.judged import (
+    AskingLine,
+    Excerpt,
+    JudgedSet,
+    Question,
+    check_unique,
+    complaint,
+    json_lines,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 
 PASSAGE_CHARS = 300
 EVERYTHING = "(true)"  # an operator's view
-WIDTH = 106  # of comments
+WIDTH = 106  # of comment lines
 Grade = Annotated[int, Field(ge=1, le=100)]
 
 
@@ -45,7 +53,7 @@ class _QuestionFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A question to be written: where its answer stands, and how the passage begins."""
+    """A question to be written: the source and section of its answer, and the beginning of the passage."""
 
     source: str
     section: str
@@ -56,13 +64,13 @@ def read_questions(path: Path) -> JudgedSet:
     """The questions of a TOML file ([[questions]] tables) or a JSON Lines file (one a line).
 
     Each has `text`, and `expect` (the sources that answer it, by id, URI, URL or path; or a table of
-    them with grades), `quotes` (words of the passage that answers it), or both. It can carry
-    `principal`, `collections`, `sources` and `exclude_sources`, and an `answer` that was given to it,
-    whose citations and quotes are checked. Questions whose `text` is empty, or that expect nothing, are
+    them with grades), `quotes` (words of the passage that answers it), or both. It can have
+    `principal`, `collections`, `sources`, `exclude_sources` and `filter`, and an assistant's `answer`,
+    whose citations and quotes are checked. Questions with empty `text`, or that expect nothing, are
     left out and counted.
 
     Raises:
-        ConfigurationError: the file can't be read or isn't so.
+        ConfigurationError: the file can't be read, or has another form.
     """
     lines = _toml(path) if path.suffix.lower() == ".toml" else tuple(json_lines(path, _QuestionLine))
     named = [line.model_copy(update={"id": line.id or str(number)}) for number, line in enumerate(lines, 1)]
@@ -94,24 +102,24 @@ def _question(line: _QuestionLine) -> Question:
 
 
 _HEAD = """\
-# Questions about your documents, to be judged by: refdesk-admin eval {name}
+# Questions about your documents. Run them with: refdesk-admin eval {name}
 #
-# Write a question for each passage below, as somebody would ask who has not read it. Questions left empty
-# are left out. Twenty are enough to see a difference of some size; fifty show a small one.
+# Write a question for each passage below, as a reader would ask who does not know it. Empty questions are
+# skipped. Twenty questions show a large difference between two runs; fifty show a small one.
 #
 #   text    the question
 #   expect  the sources that answer it: ids, URIs or paths; with grades: {{"a.md" = 2, "b.md" = 1}}
-#   quotes  words of the passage that must be found; without them any passage of the source will do
-#   answer  an answer that an assistant gave, if there is one: its citations and quotes are checked
+#   quotes  words of the passage that must be found; without them, any passage of the source counts
+#   answer  an assistant's answer, if you have one: its citations and quotes are checked
 #
-# A question can also restrict the search, by sources = […], exclude_sources = […], collections = […] and
-# filter = {{…}}, and say who asks, by principal = {{tenant = "…"}}. Hits that these don't allow are leaks,
-# and fail the run.
+# A question can also restrict the search with sources = […], exclude_sources = […], collections = […] and
+# filter = {{…}}, and say who asks with principal = {{tenant = "…"}}. Hits outside of these restrictions are
+# leaks, and fail the run.
 """
 
 
 def new_file(name: str, skeletons: Iterable[Skeleton]) -> str:
-    """A TOML file of questions to be written, which `read_questions` reads as it is."""
+    """A TOML file of questions to be written. `read_questions` can read it."""
     return _HEAD.format(name=" ".join(name.split())) + "".join(_skeleton(one) for one in skeletons)
 
 
@@ -126,12 +134,12 @@ def _comment(text: str) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """A basic string; JSON's escapes are TOML's, but for DEL."""
+    """A TOML basic string: JSON's escapes, and DEL escaped, too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 async def skeletons(tables: Sequence[CollectionReader], count: int) -> list[Skeleton]:
-    """At most `count` questions to be written, on passages from all over the collections."""
+    """At most `count` questions to be written, on passages spread over the collections."""
     sources = [(table, source) for table in tables for source in await table.listing()]
     found = []
     for number in range(min(count, len(sources))):
@@ -141,7 +149,7 @@ async def skeletons(tables: Sequence[CollectionReader], count: int) -> list[Skel
 
 
 async def _from_source(table: CollectionReader, source: Source) -> Skeleton:
-    """A passage from the middle of the source, where its subject is under way."""
+    """A passage from the middle of the source: beginnings are often boilerplate."""
     stored = (await table.sources([source.id]))[source.id]
     middle = source.chunk_count // 2
     (chunk,) = await table.between(stored, middle, middle, EVERYTHING)

@@ -1,21 +1,31 @@
-"""Judged sets: questions with what a good answer must find, and sometimes the documents."""
+"""Judged sets: questions with relevance judgements, sometimes with documents; and reading their lines."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rag.config.mistakes import described
+from rag.config.settings import GroupName, Name, UserName
+from rag.corpus import Principal
+from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from rag.corpus import Principal
+M = TypeVar("M", bound=BaseModel)
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Words that must be found: `quote`, in one of these documents, in any where there are none.
+    """Text that must be found: `quote`, in one of these documents, or in any document if there are none.
 
-    `start` is where it begins in the document's text, if that is known.
+    `start` is its offset in the document's text, if known.
     """
 
     quote: str
@@ -25,9 +35,9 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Who asks (None for whoever the settings name), and how the search is restricted.
+    """Who asks (None: the principal of the settings), and how the search is restricted.
 
-    Sources are named as documents are. A hit that this doesn't allow is a leak.
+    Sources are named like documents. A hit outside of these restrictions is a leak.
     """
 
     principal: Principal | None = None
@@ -41,9 +51,9 @@ class Asking:
 class Question:
     """A question with its judgements.
 
-    `documents` gives the relevant ones their grade, 1 or more; they are named as the set names
-    them, or by a source's id, URI, URL or path. Where there are `excerpts`, these are what must
-    be found instead. `answer` is one that was given to it, with citations.
+    `documents` holds the grade, 1 or more, of each relevant document, named as in the set, or by a
+    source's id, URI, URL or path. If there are `excerpts`, they must be found instead. `answer` is an
+    assistant's answer with citations.
     """
 
     id: str
@@ -56,7 +66,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class JudgedDocument:
-    """A document of a set, to be ingested as a file of this name; `tenant` None means the usual one."""
+    """A document of a set, to ingest as a file of this name; `tenant` None is the default tenant."""
 
     name: str
     filename: str
@@ -66,7 +76,7 @@ class JudgedDocument:
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
-    """Questions with judgements. Sets for a collection that exists have no `documents`.
+    """Questions with judgements. A set about an existing collection has no `documents`.
 
     `left_out` counts the questions without judgements or without text.
     """
@@ -75,3 +85,78 @@ class JudgedSet:
     questions: tuple[Question, ...]
     documents: tuple[JudgedDocument, ...] = ()
     left_out: int = 0
+
+
+class PrincipalLine(BaseModel):
+    """Who asks, as in a judged set's JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tenant: Name
+    user: UserName | None = None
+    groups: frozenset[GroupName] = frozenset()
+
+    def principal(self) -> Principal:
+        """As a record."""
+        return Principal(self.tenant, self.user, self.groups)
+
+
+class AskingLine(BaseModel):
+    """Who asks, and how the search is restricted, as in a judged set's JSON."""
+
+    principal: PrincipalLine | None = None
+    collections: Names | None = None
+    sources: Names | None = None
+    exclude_sources: tuple[str, ...] = ()
+    filter: dict[str, Any] | None = None
+
+    def asking(self) -> Asking:
+        """As a record."""
+        who = self.principal.principal() if self.principal else None
+        return Asking(who, self.collections, self.sources, self.exclude_sources, self.filter)
+
+
+def json_lines(path: Path, model: type[M]) -> Iterator[M]:
+    """The lines of a JSON Lines file as `model`; blank lines are skipped.
+
+    Raises:
+        ConfigurationError: the file can't be read, or a line doesn't fit the model.
+    """
+    for number, line in enumerate(text_of(path).split("\n"), 1):  # not splitlines: texts contain U+2028
+        if line.strip():
+            try:
+                yield model.model_validate_json(line)
+            except ValidationError as error:
+                raise ConfigurationError(f"{path}, line {number}: {complaint(error)}") from error
+
+
+def text_of(path: Path) -> str:
+    """The file's text.
+
+    Raises:
+        ConfigurationError: the file can't be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError(f"Cannot read {path}: {reason}.") from error
+
+
+def complaint(error: ValidationError) -> str:
+    """What is wrong, in one sentence."""
+    details = error.errors()[0]
+    if details["type"] == "json_invalid":
+        return "this is not valid JSON."
+    return described(".".join(map(str, details["loc"])) or "this", details)
+
+
+def check_unique(ids: Sequence[str], path: Path) -> None:
+    """Check that the ids of a file are unique.
+
+    Raises:
+        ConfigurationError: an id occurs twice.
+    """
+    repeated = [id_ for id_, count in Counter(ids).items() if count > 1]
+    if repeated:
+        raise ConfigurationError(f"{path}: the id {repeated[0]!r} occurs twice.")

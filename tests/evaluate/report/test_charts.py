@@ -13,11 +13,11 @@ from rag.evaluate.compare import compare
 from rag.evaluate.report.charts import (
     BINS,
     binned,
-    distribution,
     latency_edges,
+    latency_histogram,
     scatter,
+    score_histogram,
     ticks_between,
-    waits,
 )
 from rag.evaluate.runs import Latency
 
@@ -109,12 +109,12 @@ def test_small_dots_lie_above_large_ones(dots: Callable[..., list[Chart]]) -> No
 
 @given(scores=st.lists(st.floats(0, 1), min_size=1))
 def test_the_spread_of_scores_counts_every_question(scores: list[float]) -> None:
-    bars = re.findall(r"<title>.*?: (\d+) questions?</title>", distribution(scores, label="scores"))
+    bars = re.findall(r"<title>.*?: (\d+) questions?</title>", score_histogram(scores, label="scores"))
     assert sum(map(int, bars)) == len(scores)
 
 
 def test_a_score_of_exactly_0_or_1_has_a_bar_of_its_own(read: Read) -> None:
-    chart = read(distribution([0, 0, 0.001, 0.999, 1, 1 + 1e-12], label="scores"))
+    chart = read(score_histogram([0, 0, 0.001, 0.999, 1, 1 + 1e-12], label="scores"))
     assert [one.text for one in chart.all("title")] == [
         "0: 2 questions",
         "0 to 0.1: 1 question",
@@ -134,22 +134,22 @@ def test_bins_hold_every_latency_of_every_run(one: list[float], other: list[floa
     assert [sum(binned(values, edges)) for values in (one, other)] == [len(one), len(other)]
 
 
-def _waits(read: Read, values: Sequence[float], latency: Latency) -> Chart:
+def _latency_histogram(read: Read, values: Sequence[float], latency: Latency) -> Chart:
     edges = latency_edges(values)
     tallest = max(binned(values, edges))
-    return read(waits(values, edges, tallest=tallest, latency=latency, label="latency"))
+    return read(latency_histogram(values, edges, tallest=tallest, latency=latency, label="latency"))
 
 
 @pytest.mark.parametrize("values", [[3.0], [7.5] * 9, [0.0, 0.0, 5.0], [1.0, 2.0, 4.0, 4.1, 900.0]])
 def test_a_histogram_counts_every_search(values: list[float], read: Read) -> None:
-    chart = _waits(read, values, Latency(p50=values[0], p95=values[-1]))
+    chart = _latency_histogram(read, values, Latency(p50=values[0], p95=values[-1]))
     assert _questions(chart.all("rect")) == len(values)
     assert max(_percent(bar, "height") for bar in chart.all("rect")) == 100
     assert all(0 <= _percent(bar, "x") < 100 - _percent(bar, "width") for bar in chart.all("rect"))
 
 
 def test_the_percentiles_are_marked_where_their_bars_are(read: Read) -> None:
-    chart = _waits(read, [10.0] * 8 + [20.0] * 2 + [80.0], Latency(p50=10, p95=20))
+    chart = _latency_histogram(read, [10.0] * 8 + [20.0] * 2 + [80.0], Latency(p50=10, p95=20))
     marks = [_percent(line, "x1") for line in chart.all("line", class_="mark")]
     assert [one.text for one in chart.all("text", class_="mark")] == ["p50", "p95"]
     for mark, bar in zip(marks, chart.all("rect")[:2], strict=True):

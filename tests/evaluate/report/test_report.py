@@ -126,9 +126,7 @@ def test_the_header_says_what_was_asked_and_when(read: Read, run: MakeRun) -> No
     (header,) = page.all("header")
     assert header.all("h1")[0].text == "clocks"
     (asked,) = header.all("p", class_="lede")
-    assert asked.text == (
-        "2 questions asked on 2 January 2026. 3 left out, without a question or a judgement."
-    )
+    assert asked.text == ("2 questions asked on 2 January 2026. 3 left out: no text or no judgement.")
 
 
 def test_runs_that_were_asked_different_things_are_told_apart(read: Read, run: MakeRun) -> None:
@@ -139,14 +137,14 @@ def test_runs_that_were_asked_different_things_are_told_apart(read: Read, run: M
         "Run 1, Run 3: 1 question of clocks asked on 2 January 2026.",
         "Run 2: 2 questions of dials asked on 2 January 2026.",
     ]
-    assert "The runs were not asked the same questions." in page.text
+    assert "The runs did not ask the same questions." in page.text
 
 
 def test_leaks_are_said_aloud_with_their_questions(read: Read, run: MakeRun, question: Ask) -> None:
     leaking = run(2, [question("a", 1.0), question("b", 1.0, leaks=("chunk", "other"))])
     page = read(report_page([run(1, {"a": 1.0, "b": 1.0}), leaking], "nDCG@10"))
     (loud,) = page.all("p", class_="leaks")
-    assert loud.text == "⚠ Run 2 leaks: 2 hits were not for who asked: b."
+    assert loud.text == "⚠ Run 2 leaks: 2 hits that the asker may not see: b."
 
 
 def test_without_leaks_nothing_is_said_of_them(read: Read, run: MakeRun) -> None:
@@ -198,7 +196,7 @@ def test_later_runs_are_held_against_the_first(read: Read, run: MakeRun) -> None
     assert rows["difference"] == ["–", "−0.0500", "–"]
     assert rows["p-value"] == ["–", f"{compare(first, second, 'nDCG@10').p_value:.4f}", "–"]
     assert [rows[name][1] for name in ("questions won", "lost", "alike")] == ["1", "1", "1"]
-    assert "Run 3 and Run 1 have no question in common that nDCG@10 was measured on." in page.text
+    assert "Run 3 and Run 1 share no question with the metric nDCG@10." in page.text
     assert len(page.all("svg", class_="scatter")) == 1
 
 
@@ -211,7 +209,7 @@ def test_a_single_run_shows_its_scores_and_its_weakest_questions(read: Read, run
 
 def test_a_metric_that_was_not_measured_is_missing_with_a_word(read: Read, run: MakeRun) -> None:
     page = read(report_page([run(1, {"a": 1.0})], TOKENS))
-    assert f"{TOKENS} was measured on no question." in page.text
+    assert f"No question has the metric {TOKENS}." in page.text
 
 
 def test_questions_without_the_metric_are_neither_compared_nor_weak(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.errors import ConfigurationError
+from rag.evaluate.sets import read_set
 from rag.evaluate.sets.judged import Excerpt, JudgedDocument, Question
-from rag.evaluate.sets.reading import read_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +50,10 @@ def test_a_reference_that_is_not_what_stands_there_is_an_error(
     folder = write(tmp_path, line(content, start, end))
     with pytest.raises(ConfigurationError) as error:
         read_set(folder)
-    assert str(error.value) == f"A reference of question q is not what book says from {start} to {end}."
+    assert str(error.value) == f"A reference of question q is not the text of book from {start} to {end}."
 
 
 def test_a_question_about_a_corpus_that_isn_t_there_is_an_error(tmp_path: Path) -> None:
     folder = write(tmp_path, line("First", 0, 5, corpus_id="film"))
-    with pytest.raises(ConfigurationError, match="Question q is about 'film'; there is no such corpus"):
+    with pytest.raises(ConfigurationError, match="Question q: there is no corpus 'film'"):
         read_set(folder)

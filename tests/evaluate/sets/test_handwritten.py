@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import ConfigurationError
+from rag.evaluate.sets import read_set
 from rag.evaluate.sets.handwritten import Skeleton, new_file, read_questions
 from rag.evaluate.sets.judged import Excerpt, JudgedSet, Question
-from rag.evaluate.sets.reading import read_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,9 +136,9 @@ def test_what_is_not_finished_is_left_out_counted_and_keeps_its_number(
         ("[[questions]\n", r" is not valid TOML: .* \(at line 1, column \d+\)"),
         (
             "[[questions]]\nid = 'a'\ntext = 'x'\n[[questions]]\nid = 'a'\ntext = 'y'",
-            r": the id 'a' stands there twice\.",
+            r": the id 'a' occurs twice\.",
         ),
-        ("[[questions]]\nid = '2'\ntext = 'x'\n[[questions]]\ntext = 'y'", ": the id '2' stands there twice"),
+        ("[[questions]]\nid = '2'\ntext = 'x'\n[[questions]]\ntext = 'y'", ": the id '2' occurs twice"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ConfigurationError
-from rag.evaluate.sets.reading import read_set
+from rag.evaluate.sets import read_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +18,8 @@ def test_what_is_no_judged_set_is_told_what_would_be_one(tmp_path: Path) -> None
     for path in (tmp_path, tmp_path / "notes.md", tmp_path / "missing.toml"):
         with pytest.raises(ConfigurationError) as error:
             read_set(path)
-        assert str(error.value).startswith(f"{path} is no judged set: name a folder with corpus.jsonl, ")
-        assert "refdesk-admin eval new starts one" in str(error.value)
+        assert str(error.value).startswith(f"{path} is not a judged set. Give a folder with corpus.jsonl, ")
+        assert "refdesk-admin eval new)" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,40 +1,64 @@
-"""How a search's trace is printed, by `refdesk-admin search --explain`."""
+"""The output of `refdesk-admin search`: results, and with --explain the trace."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
-from rag.admin.rank_steps import changes, rank_steps, way
-from rag.admin.trace_wording import (
+from rag.admin.console import echo
+from rag.admin.search_trace import (
     all_used,
+    changes,
     cost,
     counts,
-    listings_said,
+    heading,
+    listings_text,
     milliseconds,
-    one_line,
-    place,
     query_details,
+    rank_changes,
+    rank_steps,
+    ranks_text,
     tokens,
-    way_said,
 )
+from rag.report.tables import one_line, table
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.admin.rank_steps import Step
+    from rag.admin.search_trace import Step
     from rag.answers import Answer, Hit, Stage, SubQuery, Usage
     from rag.search.explain.why_not import Fate
+    from rag.search.reply.records import HitRecord, SearchReply
 
-WIDTH = 100  # as passages are printed
-NUMBERS = frozenset({"MS"})  # columns that are set to the right
+WIDTH = 100  # of lines
+NUMBERS = frozenset({"MS"})  # columns that align right
+
+
+def print_results(reply: SearchReply) -> None:
+    """Print a reply: each passage below its title, section and page, or all as one text."""
+    if reply.context:
+        echo(f"{reply.context}\n")
+    for number, result in enumerate(reply.results, 1):
+        echo(f"{number}. {_result_heading(result)}", bold=True)
+        echo(f"   {result.citation}  score {result.score:.2f}  similarity {result.similarity:.3f}")
+        for line in (result.text or "").splitlines():
+            wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
+            echo(wrapped if line.strip() else "")
+        echo()
+    for note in reply.notes:
+        echo(f"Note: {note}")
+
+
+def _result_heading(result: HitRecord) -> str:
+    page = f"p. {result.page}" if result.page else None
+    return ", ".join(part for part in (result.title, result.section, page) if part)
 
 
 def explanation(answer: Answer, fates: Sequence[Fate] = ()) -> list[str]:
-    """The lines that tell how an answer came about: its queries, stages and hits, and others' fates.
+    """The trace of an answer as lines: its queries, stages and hits, and what happened to expected sources.
 
-    A terminal takes nothing in them for a command, and none but a table's row is longer than `WIDTH`.
+    The lines hold no control characters. Only rows of the table can be longer than `WIDTH`.
     """
     queries = answer.trace.queries if answer.trace else ()
     steps = rank_steps(answer)
@@ -62,12 +86,12 @@ def _query(query: SubQuery, name: str) -> Iterator[str]:
 
 
 def _stages(stages: Sequence[Stage]) -> Iterator[str]:
-    """The stages as a table, each warning under its stage; columns that say nothing are left out."""
+    """The stages as a table with warnings below their stages, and without empty columns."""
     titles = ("STAGE", "STATUS", "MS", "BEFORE → AFTER", "TOKENS", "COST")
     rows = [_row(one.name, one.status, one.seconds, counts(one), one.usage) for one in stages]
     rows.append(_row("total", "", sum(one.seconds for one in stages), "", all_used(stages)))
     columns = [column for column in zip(titles, *rows, strict=True) if any(column[1:])]
-    head, *lines, last = ("  ".join(cells).rstrip() for cells in zip(*map(_even, columns), strict=True))
+    head, *lines, last = table(list(zip(*columns, strict=True)), right=NUMBERS)
     yield head
     for stage, line in zip(stages, lines, strict=True):
         yield line
@@ -80,26 +104,21 @@ def _row(name: str, status: str, seconds: float, counted: str, usage: Usage | No
     return name, status, milliseconds(seconds), counted, tokens(usage), cost(usage)
 
 
-def _even(column: Sequence[str]) -> list[str]:
-    width = max(map(len, column))
-    return [cell.rjust(width) if column[0] in NUMBERS else cell.ljust(width) for cell in column]
-
-
 def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[Step]) -> Iterator[str]:
-    yield from _wrapped(place(hit), f"{rank}. ")
+    yield from _wrapped(heading(hit), f"{rank}. ")
     yield f"   [{hit.chunk.id}]  score {hit.score:.2f}  similarity {hit.similarity:.3f}"
     if answer.trace:
         listings = answer.trace.listings.get(hit.chunk.id, ())
-        yield from _wrapped(listings_said(listings, queries=len(answer.trace.queries)))
-    yield from _wrapped(way_said(way(steps, hit.chunk.id)))
+        yield from _wrapped(listings_text(listings, queries=len(answer.trace.queries)))
+    yield from _wrapped(ranks_text(rank_changes(steps, hit.chunk.id)))
 
 
 def _fate(fate: Fate) -> Iterator[str]:
     yield from _wrapped(f"{label(fate.source.title)} [{fate.source.id}]:", "Expected ")
     yield from _wrapped(one_line(f"Out at {fate.step}. {fate.reason}" if fate.step else fate.reason))
-    yield from _wrapped(way_said(changes(fate.ranks)))
+    yield from _wrapped(ranks_text(changes(fate.ranks)))
 
 
 def _wrapped(text: str, begins: str = "   ") -> list[str]:
-    """The text in lines, the first of which begins so; none if there is no text."""
+    """The text in lines, the first of which starts with `begins`; none for an empty text."""
     return textwrap.wrap(text, WIDTH, initial_indent=begins, subsequent_indent="   ")
