@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _TENANT = click.option(
-    "--tenant", metavar="NAME", help="The tenant. Default: [principal] in the settings, or the only tenant."
+    "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
 )
 _ASKER = (
     click.option(
@@ -30,7 +30,7 @@ _ASKER = (
         "asker_groups",
         multiple=True,
         metavar="NAME",
-        help="A group of that user. Repeatable. Also replaces [principal].",
+        help="Search with this group instead of [principal]. Repeatable.",
     ),
     click.option(
         "--user", "asker", metavar="NAME", help="Search as this user instead of [principal] in the settings."
@@ -42,13 +42,13 @@ _OPTIONS = (
         "--data",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Data folder. Default: REFDESK_DATA, or data in the settings.",
+        help="Data folder. Overrides REFDESK_DATA and data in the settings.",
     ),
     click.option(
         "--config",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Settings file. Default: REFDESK_CONFIG.",
+        help="Settings file. Overrides REFDESK_CONFIG.",
     ),
 )
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def tenant_command() -> None:
     """Create, list and remove tenants.
 
-    The first ingestion creates the first tenant automatically. With a second one, every command and server
-    needs --tenant or tenant in the settings.
+    The first ingestion creates the first tenant automatically. With a second one, commands and servers need
+    --tenant, or tenant in the settings.
     """
 
 
