@@ -727,13 +727,13 @@ BROKEN = [
     ),
     Broken(
         "what is beside a hit is shown without another look at its record",
-        "rag.search.stages.expand.with_neighbors",
+        "rag.search.stages.surroundings.with_neighbors",
         lambda real: lambda hits, count, views: real(hits, count, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),
     Broken(
         "a section is shown without another look at its source's record",
-        "rag.search.stages.expand.in_sections",
+        "rag.search.stages.surroundings.in_sections",
         lambda real: lambda hits, stage, views: real(hits, stage, _all_trusting(views)),
         what_is_taken_away_after_it_was_found_is_shown_with_nothing_around_it,
     ),

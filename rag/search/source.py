@@ -1,15 +1,12 @@
-"""Which part of a long text to show.
-
-A window on a source: what `get_source` shows.
-"""
+"""Cuts a window out of a source's text: what `get_source` shows, and how sections around hits are trimmed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rag.answers import Extract
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.text import Span
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
@@ -18,19 +15,11 @@ if TYPE_CHECKING:
     from rag.store.reader import StoredSource
 
 
-SNAP_SHARE = 5  # an edge moves inwards by up to 1/5 of the window to stand between words
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Characters [start, end) of a text."""
-
-    start: int
-    end: int
+SNAP_SHARE = 5  # an edge moves inwards by up to 1/5 of the window, so that it doesn't cut a word
 
 
 def centred(whole: Span, middle: Span, max_chars: int) -> Span:
-    """Up to `max_chars` of `whole` with `middle` in its middle, or beginning with it if it is longer.
+    """Up to `max_chars` of `whole`, centred on `middle`; starts with `middle` if that is longer.
 
     Example: whole (0, 100), middle (40, 50), max_chars 30 -> (30, 60).
     """
@@ -40,7 +29,7 @@ def centred(whole: Span, middle: Span, max_chars: int) -> Span:
 
 
 def between_words(text: str, window: Span, whole: Span) -> Span:
-    """`window` with the edges that cut `whole` moved inwards to white space, where there is some near.
+    """`window` with its edges moved inwards to the nearest white space, except at the edges of `whole`.
 
     Example: "one two three four five", window (2, 20) of whole (0, 23) -> (4, 18), "two three four".
     """
@@ -63,12 +52,12 @@ async def extract(
     around: int | None,
 ) -> Extract:
     """A window on a source of the view; see `Desk.extract`."""
-    found = await view.table.text(source_id)
-    if found is None or not view.admits(found[0]):
+    opened = await view.table.text(source_id)
+    if opened is None or not view.admits(opened[0]):
         raise NotFoundError(NOT_FOUND)
-    stored, outline, text = found
+    stored, outline, text = opened
     chunk = await _chunk(view, stored, seq) if seq else None
-    whole, middle = await _wanted(view, stored, chunk, start=start, around=around)
+    whole, middle = await _requested(view, stored, chunk, start=start, around=around)
     window = between_words(text, centred(whole, middle, max_chars), whole)
     chunks = await view.table.touching(stored, window.start, window.end, view.where)
     return Extract(stored.source, outline, window.start, window.end, text[window.start : window.end], chunks)
@@ -81,7 +70,7 @@ async def _chunk(view: View, stored: StoredSource, seq: str) -> Chunk:
     raise NotFoundError(NOT_FOUND)
 
 
-async def _wanted(
+async def _requested(
     view: View,
     stored: StoredSource,
     chunk: Chunk | None,
@@ -89,7 +78,7 @@ async def _wanted(
     start: int | None,
     around: int | None,
 ) -> tuple[Span, Span]:
-    """What is asked for: at most this span, and if it is too long, with that one in its middle."""
+    """The span that is requested, and the part of it to centre on if it is too long for the window."""
     length = stored.source.length
     if around is not None and (chunk is None or start is not None):
         raise InvalidRequestError(
@@ -106,7 +95,7 @@ async def _wanted(
     middle = Span(chunk.start, chunk.end)
     if around is None:
         return Span(0, length), middle
-    near = await view.table.between(stored, chunk.seq - around, chunk.seq + around, view.where)
-    if not near:  # access was taken away meanwhile
+    neighbors = await view.table.between(stored, chunk.seq - around, chunk.seq + around, view.where)
+    if not neighbors:  # access was revoked since the text was read
         raise NotFoundError(NOT_FOUND)
-    return Span(near[0].start, near[-1].end), middle
+    return Span(neighbors[0].start, neighbors[-1].end), middle

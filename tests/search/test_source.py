@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
-from rag.search.source import Span, between_words, centred
+from rag.search.source import between_words, centred
 from rag.store.reader import CollectionReader
+from rag.text import Span
 
 if TYPE_CHECKING:
     from rag.answers import Extract

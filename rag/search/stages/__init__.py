@@ -1,6 +1,6 @@
-"""The stages of a profile. Query stages add queries; hit stages order, drop, or show hits.
+"""The stages of a profile. Query stages add queries; hit stages reorder, drop or expand hits.
 
-A new hit stage is a module here, its settings in `rag.config.profiles`, and one line in `HIT_STAGES`.
+To add a hit stage, write a module here, its settings in `rag.config.profiles`, and a line in `HIT_STAGES`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rag.config.profiles import (
 )
 from rag.search.stages.compress import compress
 from rag.search.stages.custom import custom
-from rag.search.stages.expand import neighbors, parent
 from rag.search.stages.order import distinct, diverse, newer
 from rag.search.stages.queries import more_queries
 from rag.search.stages.rerank import rerank
+from rag.search.stages.surroundings import neighbors, parent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["apply_hit_stages", "more_queries"]
 
 HitStageFunction: TypeAlias = "Callable[..., Awaitable[list[Hit]]]"
-"""Called with (hits, the stage's settings, the query that was asked, the run, the open step)."""
+"""Called with (hits, the stage's settings, the caller's query, the run, the open step)."""
 
 HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
     RerankStage: rerank,
@@ -49,22 +49,22 @@ HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
 }
 
 DISPLAY_STAGES = (NeighborsStage, ParentStage, CompressStage)
-"""Stages that only change what is shown of a hit. The limit cuts before them, so that they don't read or
-embed texts of hits that nobody sees."""
+"""Stages that only change what is shown of a hit. The limit applies before the first of them, so that they
+don't read or embed the texts of hits that nobody sees."""
 DROPPED: Mapping[type[Any], str] = {
     DiversifyStage: "{} more passages repeat these or come from the same documents.",
     DedupeStage: "{} more passages repeat these or come from the same documents.",
     CompressStage: "{} more passages contain no sentence that answers the query.",
 }
-"""What a note says where a stage leaves fewer hits than were asked for."""
+"""The note if a stage leaves fewer hits than the limit."""
 
 
 async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
-    """The hits after all hit stages of the plan, best first; notes say why there are fewer.
+    """Run the plan's hit stages. Returns the hits, best first; notes say why there are fewer.
 
     Raises:
-        ConfigurationError: a stage needs what a hit lacks, and its settings call that an error.
-        BusyError, StoreError: what a stage adds couldn't be read.
+        ConfigurationError: a stage needs something that a hit lacks, and its settings make that an error.
+        BusyError, StoreError: the text that a stage adds couldn't be read.
     """
     hits = list(hits)
     for stage in run.plan.hit_stages:

@@ -1,4 +1,4 @@
-"""Of each hit only the sentences that answer, word for word."""
+"""The stage `compress`: shows only the sentences of a hit that answer the query, verbatim."""
 
 from __future__ import annotations
 
@@ -26,54 +26,55 @@ if TYPE_CHECKING:
 async def compressed(
     hits: Sequence[Hit], stage: CompressStage, query: Query, embedder: Embedder
 ) -> list[Hit]:
-    """The hits with their sentences that answer as excerpts, in their order; without those that have none.
+    """The hits with the sentences that answer as their excerpts. Hits without such a sentence are dropped.
 
-    The sentences are those of what is shown of a hit: of each of its excerpts, else of its chunk; `share` and
-    `max_chars` hold for each of these. A sentence answers if it has a word of the query, stop words aside,
-    or is like the query. Each excerpt is `source.text[start:end]` where what it is cut from is.
+    The sentences are taken from what is shown of a hit: each of its excerpts, or its chunk if it has none.
+    `share` and `max_chars` apply to each of these. A sentence answers if it contains a word of the query that
+    is no stop word, or if its similarity to the query reaches the threshold. Each excerpt is
+    `source.text[start:end]`, as the text that it is taken from.
 
     Raises:
         ProviderError: a remote embedder failed.
     """
-    likeness = await _likeness([part.text for hit in hits for part in _shown(hit)], query.vector, embedder)
+    texts = [part.text for hit in hits for part in _shown(hit)]
+    similarities = await _similarities(texts, query.vector, embedder)
     languages = {view.table.collection.name: view.table.collection.language for view in query.views}
     kept: list[Hit] = []
     for hit in hits:
         terms = query_terms(query.text, languages[hit.source.collection])
-        answering = [one for part in _shown(hit) for one in _answering(part, terms, stage, likeness)]
+        answering = [one for part in _shown(hit) for one in _answering(part, terms, stage, similarities)]
         if answering:
             kept.append(replace(hit, excerpts=tuple(answering)))
     return kept
 
 
 def _shown(hit: Hit) -> tuple[Excerpt, ...]:
-    """What a reader sees of a hit, as parts of its source."""
+    """The parts of its source that are shown of a hit."""
     return hit.excerpts or (Excerpt(hit.chunk.start, hit.chunk.end, hit.chunk.text),)
 
 
-async def _likeness(
+async def _similarities(
     texts: Iterable[str], vector: npt.NDArray[np.float32], embedder: Embedder
 ) -> Mapping[str, float]:
-    """The similarity of each sentence of the texts, by itself."""
-    said = list({sentence: None for text in texts for sentence in _said(text)})
-    if not said:
+    """The similarity to the query of each sentence of the texts."""
+    unique = list({sentence: None for text in texts for sentence in _sentences(text)})
+    if not unique:
         return {}
-    vectors = await embedder.embed(said, "document")
-    return dict(zip(said, (vectors @ vector).tolist(), strict=True))
+    vectors = await embedder.embed(unique, "document")
+    return dict(zip(unique, (vectors @ vector).tolist(), strict=True))
 
 
-def _said(text: str) -> list[str]:
+def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in sentences(text)]
 
 
 def _answering(
-    part: Excerpt, terms: Sequence[str], stage: CompressStage, likeness: Mapping[str, float]
+    part: Excerpt, terms: Sequence[str], stage: CompressStage, similarities: Mapping[str, float]
 ) -> list[Excerpt]:
-    similarities = [likeness[sentence] for sentence in _said(part.text)]
     spans = excerpts(
         part.text,
         terms,
-        similarities,
+        [similarities[sentence] for sentence in _sentences(part.text)],
         threshold=stage.threshold,
         share=stage.share,
         max_chars=stage.max_chars,

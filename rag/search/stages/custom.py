@@ -1,6 +1,7 @@
-"""Functions of the operator's own, which stages call by their dotted paths.
+"""The stage `custom`: an operator's own function adds queries, or reorders, rescores or drops hits.
 
-The stage `custom` of hits: a function of the operator's own orders, scores anew or leaves out.
+A function that fails, or returns anything else, changes nothing: the search continues with a warning. Neither
+warnings nor logs above DEBUG repeat the function's texts, which can hold parts of documents.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ log = logging.getLogger(__name__)
 
 
 class CustomError(RefdeskError):
-    """An operator's function failed. The message is the end of "the function failed: ", without its texts."""
+    """An operator's function failed. The message says how, without any text of the function."""
 
 
 def loaded(stage: CustomStage) -> CustomFunction:
     """The function that a stage calls: "package.module:function" -> package.module.function.
 
     Raises:
-        ConfigurationError: there is none, or it isn't `async def`.
+        ConfigurationError: there is no such function, or it isn't `async def`.
     """
     module_name, _, name = stage.call.partition(":")
     function: CustomFunction | None = getattr(_module(stage.call, module_name), name, None)
@@ -54,7 +55,7 @@ def loaded(stage: CustomStage) -> CustomFunction:
     return function
 
 
-def _module(call: str, name: str) -> ModuleType:
+def _module(path: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
@@ -62,11 +63,11 @@ def _module(call: str, name: str) -> ModuleType:
             why = f"there is no module {error.name} in refdesk's environment"
         else:
             why = f"importing its module raised {type(error).__name__}"
-        raise ConfigurationError(f"The stage custom calls {call}, but {why}.") from error
+        raise ConfigurationError(f"The stage custom calls {path}, but {why}.") from error
 
 
-async def outcome(stage: CustomStage, *given: object) -> object:
-    """What the stage's function makes of what it is given and the stage's options.
+async def call(stage: CustomStage, *arguments: object) -> object:
+    """Call the stage's function with the arguments and the stage's options, and return its result.
 
     Raises:
         CustomError: the function raised something.
@@ -74,7 +75,7 @@ async def outcome(stage: CustomStage, *given: object) -> object:
     """
     function = loaded(stage)
     try:
-        return await function(*given, stage.options)
+        return await function(*arguments, stage.options)
     except Exception as error:
         where = "".join(traceback.format_tb(error.__traceback__))
         log.debug("%s raised %s:\n%s", stage.call, type(error).__name__, where)
@@ -82,23 +83,23 @@ async def outcome(stage: CustomStage, *given: object) -> object:
 
 
 async def custom_queries(stage: CustomStage, question: str) -> list[SubQuery]:
-    """What the stage's function would ask, as it says it; of the values only the types are checked.
+    """The queries that the stage's function returns. Of their values only the types are checked here.
 
     Raises:
-        CustomError: it raised something, or returned something else than a sequence of texts and sub-queries.
+        CustomError: it raised an error, or didn't return a sequence of strings and sub-queries.
         ConfigurationError: there is no such function.
     """
-    made = await outcome(stage, question)
+    returned = await call(stage, question)
     try:
-        return _sub_queries(made)
+        return _sub_queries(returned)
     except (TypeError, ValueError, RecursionError) as error:
         raise CustomError("it returned something other than queries") from error
 
 
-def _sub_queries(made: object) -> list[SubQuery]:
-    if not isinstance(made, Sequence) or isinstance(made, str):
+def _sub_queries(returned: object) -> list[SubQuery]:
+    if not isinstance(returned, Sequence) or isinstance(returned, str):
         raise TypeError
-    return [_sub_query(SubQuery(one) if isinstance(one, str) else one) for one in made]
+    return [_sub_query(SubQuery(one) if isinstance(one, str) else one) for one in returned]
 
 
 def _sub_query(one: object) -> SubQuery:
@@ -111,44 +112,45 @@ def _sub_query(one: object) -> SubQuery:
         and all(isinstance(name, str) for name in one.collections)
     ):
         raise TypeError
-    return replace(one, filter=json.loads(json.dumps(one.filter)))
+    return replace(one, filter=json.loads(json.dumps(one.filter)))  # fails for what JSON can't hold
 
 
 FAILED = "The stage {} failed ({}); it left the passages unchanged."
 
 
 async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step: OpenStep) -> list[Hit]:
-    """What `function(query, hits, options)` makes of the hits; if that is none, they stay, with a warning.
+    """The hits as `function(query, hits, options)` returns them; unchanged, with a warning, if it fails.
 
-    It may return any of them once, in any order, each with another score of at most 1, and nothing else.
+    It may return any of the hits once, in any order, each with a new score of at most 1, and nothing else.
 
     Raises:
         ConfigurationError: there is no such function.
     """
     try:
         with anyio.fail_after(stage.timeout_seconds):
-            made = await outcome(stage, query, tuple(hits))
+            returned = await call(stage, query, tuple(hits))
     except TimeoutError:
         cause = f"no answer within {stage.timeout_seconds:g} seconds"
     except CustomError as error:
         cause = str(error).removesuffix(".")
     else:
-        if isinstance(made, list | tuple) and _are_some_of(made, hits):
-            given = {hit.chunk.id: hit for hit in hits}
-            return [replace(given[one.chunk.id], score=float(one.score)) for one in made]
+        if isinstance(returned, list | tuple) and _are_some_of(returned, hits):
+            by_id = {hit.chunk.id: hit for hit in hits}
+            return [replace(by_id[one.chunk.id], score=float(one.score)) for one in returned]
         cause = "it returned something other than hits that it was given"
     step.warns(FAILED.format(stage.call, cause), failed=True)
     return list(hits)
 
 
-def _are_some_of(made: Sequence[object], hits: Sequence[Hit]) -> bool:
-    """Whether all are hits that were given, but for their scores, and none is there twice."""
-    given = {hit.chunk.id: hit for hit in hits}
-    for one in made:
+def _are_some_of(returned: Sequence[object], hits: Sequence[Hit]) -> bool:
+    """Whether each is one of the hits with at most another score, and none is there twice."""
+    # Only hits that passed the gate may leave, so a hit that the function made up or altered is refused.
+    remaining = {hit.chunk.id: hit for hit in hits}
+    for one in returned:
         if not (isinstance(one, Hit) and isinstance(one.score, Real) and -inf < one.score <= 1):
             return False
-        before = given.pop(one.chunk.id, None)
-        if before is None or replace(one, score=before.score) != before:
+        hit = remaining.pop(one.chunk.id, None)
+        if hit is None or replace(one, score=hit.score) != hit:
             return False
     return True
 

@@ -1,4 +1,4 @@
-"""The stages `recency`, `diversify` and `dedupe`: hits in another order, or without repetitions."""
+"""The stages `recency`, `diversify` and `dedupe`: reorder hits, or drop those that repeat others."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 async def newer(
     hits: Sequence[Hit], stage: RecencyStage, query: Query, _run: Run, _step: OpenStep
 ) -> list[Hit]:
-    """The hits by score and date: part of each score decays with its document's age.
+    """The hits ordered by score and date: part of each score decays with the age of its document.
 
     Raises:
-        ConfigurationError: a collection holds no datetime in the field that the stage names.
+        ConfigurationError: the field that the stage names is not of type datetime in a collection.
     """
     for collection in (view.table.collection for view in query.views):
         kind = collection.fields.get(stage.field, "datetime")
@@ -52,16 +52,16 @@ async def newer(
 async def diverse(
     hits: Sequence[Hit], stage: DiversifyStage, _query: Query, _run: Run, _step: OpenStep
 ) -> list[Hit]:
-    """The hits by maximal marginal relevance."""
+    """The hits ordered by maximal marginal relevance."""
     if not hits:
         return []
     if stage.by == "words":
-        likeness = jaccard([set(words(hit.text)) for hit in hits])
+        similarities = jaccard([set(words(hit.text)) for hit in hits])
     else:
-        likeness = cosine(np.stack([cast("npt.NDArray[np.float32]", hit.vector) for hit in hits]))
+        similarities = cosine(np.stack([cast("npt.NDArray[np.float32]", hit.vector) for hit in hits]))
     order = diversify(
         [hit.score for hit in hits],
-        likeness,
+        similarities,
         lambda_=stage.lambda_,
         sources=[hit.source.id for hit in hits],
         penalty=stage.source_penalty,

@@ -1,4 +1,4 @@
-"""A question taken apart by the chat model: what to ask where, and under which conditions."""
+"""The stage `planner`: a chat model splits the question into queries with collections and filters."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ async def planned(
     today: date,
     used: Callable[[Usage], None],
 ) -> list[SubQuery]:
-    """What the chat model would ask, when told to ask `most` things at most. Nothing of it is checked.
+    """The queries that the chat model plans, at most `most` if it does as told. Nothing is checked here.
 
     Raises:
-        ProviderError: it gave no plan.
+        ProviderError: the chat model failed, or returned no plan.
     """
     searchable = [{"name": one.name, "fields": dict(one.fields)} for one in collections]
     content = {"question": question, "today": today.isoformat(), "collections": searchable}
@@ -85,9 +85,9 @@ def _sub_query(one: PlannedQuery, collections: Sequence[Collection]) -> SubQuery
 def as_filter(
     conditions: Sequence[PlannedCondition], types: Mapping[str, FieldType]
 ) -> dict[str, object] | None:
-    """The conditions as a filter in JSON, with values as the fields' types have them.
+    """The conditions as a JSON filter, with each value in the type of its field.
 
-    A value that isn't of its type stays a string, for `rag.filters.parse` to refuse.
+    A value that isn't of that type stays a string, and `rag.filters.parse` rejects it.
     Example: year $gte ["2020"], an integer -> {"year": {"$gte": 2020}}.
     """
     parts: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""The stages of a profile that make queries. They only add: what they were given stays as it is."""
+"""Query stages: `multi_query`, `planner` and `custom` add queries to the question, which stays as it is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rag.models.chat import Chat
 
 MAX_CUSTOM_QUERIES = 20
-SHOWN = 64  # characters of a name that a model made up
+SHOWN = 64  # characters shown of a collection name, which a model may have made up
 IN_OTHER_WORDS = "the question in other words"
 REPHRASING = """\
 You help to search a document collection. You are given a JSON object with a question. Write {most} search \
@@ -47,7 +47,7 @@ class Rephrasings(Form):
 
 @dataclass(frozen=True, slots=True)
 class QueriesMade:
-    """The queries after a stage, the question itself first. A `failed` one added none; `warnings` say why."""
+    """The queries after a stage, the question first. A `failed` stage added none; `warnings` say why."""
 
     queries: tuple[SubQuery, ...]
     warnings: tuple[str, ...] = ()
@@ -63,88 +63,92 @@ async def more_queries(
     today: date,
     used: Callable[[Usage], None],
 ) -> QueriesMade:
-    """The queries, of which the first is the question itself, and those that the stage adds to them.
+    """The queries, of which the first is the question, and those that the stage adds.
 
-    `collections` are those that are searched; no query gets beyond them. `used` is told what the chat
-    model took.
+    `collections` are those that the search covers; no added query covers others. `used` is called with the
+    usage of the chat model.
 
     Raises:
-        ConfigurationError: the stage needs a chat model and there is none, or it calls no function.
+        ConfigurationError: the stage needs a chat model and there is none, or its function can't be loaded.
     """
-    question, cause = queries[0].text, f"no answer within {stage.timeout_seconds:g} seconds"
+    question = queries[0].text
+    cause = f"no answer within {stage.timeout_seconds:g} seconds"
     with anyio.move_on_after(stage.timeout_seconds):
         try:
             match stage:
                 case MultiQueryStage():
-                    drafts = await _rephrased(_given(chat, stage), question, stage, used)
+                    drafts = await _paraphrases(_required(chat, stage), question, stage, used)
                 case PlannerStage(queries=most):
-                    chat = _given(chat, stage)
+                    planner = _required(chat, stage)
                     drafts = await planned(
-                        chat, question, most=most, collections=collections, today=today, used=used
+                        planner, question, most=most, collections=collections, today=today, used=used
                     )
                 case CustomStage():
                     drafts = await custom_queries(stage, question)
-            return _with(queries, drafts, stage, collections)
+            return _merged(queries, drafts, stage, collections)
         except (ProviderError, CustomError) as error:
             cause = str(error).removesuffix(".")
-    warning = f"The stage {_called(stage)} failed ({cause}), so the search continued without it."
+    warning = f"The stage {_label(stage)} failed ({cause}), so the search continued without it."
     return QueriesMade(tuple(queries), (warning,), failed=True)
 
 
-def _given(chat: Chat | None, stage: QueryStage) -> Chat:
+def _required(chat: Chat | None, stage: QueryStage) -> Chat:
     if chat is None:
         raise ConfigurationError(f"The stage {stage.stage} needs a chat model: name one as chat.model.")
     return chat
 
 
-def _called(stage: QueryStage) -> str:
+def _label(stage: QueryStage) -> str:
+    """The stage as warnings name it: with its function if it is custom."""
     return f"{stage.stage} {stage.call}" if isinstance(stage, CustomStage) else stage.stage
 
 
-async def _rephrased(
+async def _paraphrases(
     chat: Chat, question: str, stage: MultiQueryStage, used: Callable[[Usage], None]
 ) -> list[SubQuery]:
     content = json.dumps({"question": question}, ensure_ascii=False)
-    made = await chat.reply(REPHRASING.format(most=stage.queries), content, Rephrasings, used)
-    return [SubQuery(text, stage.weight, IN_OTHER_WORDS) for text in made.queries]
+    reply = await chat.reply(REPHRASING.format(most=stage.queries), content, Rephrasings, used)
+    return [SubQuery(text, stage.weight, IN_OTHER_WORDS) for text in reply.queries]
 
 
-def _with(
+def _merged(
     queries: Sequence[SubQuery],
     drafts: Sequence[SubQuery],
     stage: QueryStage,
     collections: Sequence[Collection],
 ) -> QueriesMade:
-    """The queries and those of the drafts that are queries, ask something else, and may be asked."""
+    """The queries and the drafts that are valid and no repetitions; warnings name the invalid ones."""
     most = MAX_CUSTOM_QUERIES if isinstance(stage, CustomStage) else stage.queries
     warnings = [f"it made more than {most} queries."] if len(drafts) > most else []
-    kept = {_sense(one): one for one in queries}
+    kept = {_key(one): one for one in queries}
     for draft in drafts[:most]:
         if _is_query(draft.text):
             try:
                 one = _checked(draft, collections)
-                kept.setdefault(_sense(one), one)
+                kept.setdefault(_key(one), one)
             except InvalidRequestError as error:
                 warnings.append(str(error))
-    said = [f"The stage {_called(stage)} left out a query: {disarmed(why)}" for why in warnings]
-    return QueriesMade(tuple(kept.values()), tuple(dict.fromkeys(said)))
+    # A warning can repeat what the model wrote, such as the name of a field, and another model reads it.
+    notes = [f"The stage {_label(stage)} left out a query: {disarmed(warning)}" for warning in warnings]
+    return QueriesMade(tuple(kept.values()), tuple(dict.fromkeys(notes)))
 
 
 def _is_query(text: str) -> bool:
     return bool(text.strip()) and len(text) <= MAX_QUERY_CHARS and not _HALF_CHARACTER.search(text)
 
 
-def _sense(query: SubQuery) -> Hashable:
-    """What is the same for queries that ask the same."""
+def _key(query: SubQuery) -> Hashable:
+    """Equal for queries that ask the same."""
     words = " ".join(query.text.casefold().split())
     return words, frozenset(query.collections), json.dumps(query.filter, sort_keys=True)
 
 
 def _checked(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery:
-    """The draft as it can be asked.
+    """The draft, checked and normalized.
 
     Raises:
-        InvalidRequestError: a weight, a collection or a filter that can't be.
+        InvalidRequestError: its weight is out of range, or it names an unknown collection, or its filter is
+            malformed.
     """
     fields = {one.name: one.fields for one in collections}
     unknown = next((name for name in draft.collections if name not in fields), None)

@@ -1,4 +1,4 @@
-"""The stage `rerank`: the first hits scored anew against the query, by a reranker or the chat model."""
+"""The stage `rerank`: rescores the first hits against the query with a reranker or the chat model."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 async def reranked(
     hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep, *, limit: int
 ) -> list[Hit]:
-    """The hits in the order of new scores, those without one last; what was not scored is left out.
+    """The hits by their new scores, those without one last. Hits that were not sent to the model are dropped.
 
-    Scored are the first `candidates` of the stage, or the first `limit` if that is more. If that fails, all
-    hits stay as they are, and a warning says so.
+    The first `candidates` of the stage are sent, or the first `limit` if that is more. If scoring fails, all
+    hits stay as they are, with a warning.
     """
     scored = hits[: max(stage.candidates, limit)]
     if not scored:
@@ -67,7 +67,7 @@ async def _scores(
 
 
 def _scored_text(hit: Hit) -> str:
-    """A passage under its headings, as it was embedded."""
+    """A passage under its heading path, as it was embedded."""
     section = " > ".join(hit.chunk.section) or hit.source.title
     return f"{section}\n\n{hit.text}"
 

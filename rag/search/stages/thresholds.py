@@ -1,4 +1,4 @@
-"""Which hits are near enough to the query to be shown, and whether they are evidence at all."""
+"""Similarity thresholds: which hits are near enough to the query, and whether they are evidence at all."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNGROUNDED = "No sufficiently grounded information found."
 
 
 def distance(similarity: float, metric: Distance) -> float:
-    """How far a passage is from the query, by its collection's metric; lower is nearer.
+    """The distance between a passage and the query in the metric of the passage's collection.
 
     Vectors have unit length, so all metrics order alike: cosine and dot are 1 - similarity, euclidean is
-    the length of the straight line, sqrt(2 - 2 * similarity).
+    sqrt(2 - 2 * similarity).
     """
     away = max(0.0, 1.0 - similarity)
     return sqrt(2 * away) if metric == "euclidean" else away
@@ -30,10 +30,10 @@ def distance(similarity: float, metric: Distance) -> float:
 def near_enough(
     hits: Sequence[Hit], thresholds: ThresholdSettings, metrics: Mapping[str, Distance]
 ) -> list[Hit]:
-    """The hits that no threshold leaves out, in their order. `metrics` tells each collection's.
+    """The hits that meet all thresholds, in their order. `metrics` maps collections to their metrics.
 
-    `percentage_distance` is relative to the nearest hit of a metric: 20 leaves what is at most a fifth
-    further away. Where `max_distance` says less, that counts.
+    `percentage_distance` is relative to the nearest hit of a metric: 20 keeps hits up to 20 % farther than
+    the nearest. If `max_distance` is stricter, it applies.
     """
     away = [distance(hit.similarity, metrics[hit.source.collection]) for hit in hits]
     furthest = _furthest(hits, away, thresholds, metrics)
@@ -63,6 +63,6 @@ def _furthest(
 
 
 def is_weak(hits: Sequence[Hit], thresholds: ThresholdSettings) -> bool:
-    """Whether the first hits are too unlike the query to answer from."""
+    """Whether the mean similarity of the first hits is too low to base an answer on them."""
     least = thresholds.min_evidence
     return least is not None and bool(hits) and fmean(hit.similarity for hit in hits[:EVIDENCE]) < least

@@ -12,7 +12,7 @@ from rag.config.profiles import CompressStage
 from rag.corpus import Principal
 from rag.search.recall import Query
 from rag.search.stages.compress import compressed
-from rag.search.stages.expand import with_neighbors
+from rag.search.stages.surroundings import with_neighbors
 from rag.search.view import View
 from rag.store.reader import Reader
 from rag.store.writer import ensure_collection

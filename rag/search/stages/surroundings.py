@@ -1,6 +1,6 @@
-"""More of the source around each hit: the chunks beside it, or the section that it stands in.
+"""The stages `neighbors` and `parent`: show the chunks around a hit, or the section that contains it.
 
-What is added passes the gate like the hit itself: it is cut from the text that was read together with the
+Added text passes the same access check as the hit: it comes from a text that was read together with the
 source's own record, in one version. Each excerpt is `source.text[start:end]`.
 """
 
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from rag.answers import Excerpt
 from rag.concurrency import concurrently
 from rag.errors import BusyError, ConfigurationError
-from rag.search.source import Span, between_words, centred
+from rag.search.source import between_words, centred
+from rag.text import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.reader import StoredSource
 
-LACKING = "{} passages have no heading above them and are shown without their section."
+NO_HEADING = "{} passages have no heading above them and are shown without their section."
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A source that may be read, all of it in one version."""
+class _OpenSource:
+    """A readable source: its record, outline and text, all of one version."""
 
     view: View
     stored: StoredSource
@@ -40,25 +41,26 @@ class _Opened:
     text: str
 
 
-_Around: TypeAlias = Callable[[_Opened, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, Span]"]]
-"""What is to be shown around chunks of a source; chunks that share it have the same. Not all need one."""
+_SpansAround: TypeAlias = Callable[[_OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, Span]"]]
+"""Returns what to show around chunks of a source. Chunks with joined surroundings share a span; some may have
+none."""
 
 
 async def with_neighbors(hits: Sequence[Hit], count: int, views: Mapping[str, View]) -> list[Hit]:
     """Each hit with `count` chunks before and after its own as one excerpt, which replaces earlier ones.
 
-    Hits of a source between whose stretches no chunk lies become one: the best of them, with all the text.
-    A hit whose source may not be read any more is dropped; where the source was replaced since it was
-    found, the hit stays as it is. `views` are by the names of the collections.
+    Hits of a source whose neighborhoods touch become one: the best of them, with all the text. A hit whose
+    source is no longer readable is dropped. A hit whose source was replaced since it was found stays as it
+    is. `views` are by collection name.
     """
 
-    async def stretches(source: _Opened, chunks: Sequence[Chunk]) -> Mapping[Chunk, Span]:
-        wanted = united(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
+    async def neighborhoods(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, Span]:
+        ranges = united(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
         between = partial(source.view.table.between, source.stored, where=source.view.where)
-        read = await concurrently([partial(between, seqs.start, seqs.end - 1) for seqs in wanted])
-        return {chunk: Span(there[0].start, there[-1].end) for there in read for chunk in there}
+        groups = await concurrently([partial(between, seqs.start, seqs.end - 1) for seqs in ranges])
+        return {chunk: Span(group[0].start, group[-1].end) for group in groups for chunk in group}
 
-    return await _expanded(hits, views, stretches)
+    return await _with_surroundings(hits, views, neighborhoods)
 
 
 async def in_sections(
@@ -66,57 +68,59 @@ async def in_sections(
 ) -> tuple[list[Hit], list[str]]:
     """Each hit with the section around its chunk as one excerpt, which replaces earlier ones; and warnings.
 
-    Of a section longer than `max_chars`, so much is shown, with the chunk in its middle. Hits of a source
-    whose excerpts overlap become one: the best of them, with all the text. A hit whose source may not be
-    read any more is dropped; a hit stays as it is where there is no heading before its chunk, or where the
-    source was replaced since it was found. `views` are by the names of the collections.
+    A section longer than `max_chars` is trimmed to a window centred on the chunk. Hits of a source whose
+    excerpts overlap become one: the best of them, with all the text. A hit whose source is no longer readable
+    is dropped. A hit without a heading before its chunk, or whose source was replaced since it was found,
+    stays as it is. `views` are by collection name.
 
     Raises:
         ConfigurationError: a chunk has no heading before it, and `missing` is "error".
     """
-    lacking: set[str] = set()
+    without_heading: set[str] = set()
 
-    async def sections(source: _Opened, chunks: Sequence[Chunk]) -> Mapping[Chunk, Span]:
+    async def sections(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, Span]:
         windows = {
-            chunk: _window(source.text, chunk, whole, stage.max_chars)
+            chunk: _window(source.text, chunk, section, stage.max_chars)
             for chunk in chunks
-            if (whole := section_around(chunk, source.outline, len(source.text)))
+            if (section := section_around(chunk, source.outline, len(source.text)))
         }
-        lacking.update(chunk.id for chunk in chunks if chunk not in windows)
+        without_heading.update(chunk.id for chunk in chunks if chunk not in windows)
         shown = united(windows.values())
         return {
             chunk: next(one for one in shown if one.start <= window.start < one.end)
             for chunk, window in windows.items()
         }
 
-    expanded = await _expanded(hits, views, sections)
-    if lacking and stage.missing == "error":
-        first = next(hit.chunk.id for hit in hits if hit.chunk.id in lacking)
+    expanded = await _with_surroundings(hits, views, sections)
+    if without_heading and stage.missing == "error":
+        first = next(hit.chunk.id for hit in hits if hit.chunk.id in without_heading)
         raise ConfigurationError(
             f"{first} has no heading above it, so it has no section to show. Add headings to its "
             'source, or set missing = "warn" or "ignore" in the stage parent.'
         )
-    return expanded, [LACKING.format(len(lacking))] if lacking and stage.missing == "warn" else []
+    return expanded, [
+        NO_HEADING.format(len(without_heading))
+    ] if without_heading and stage.missing == "warn" else []
 
 
 def united(spans: Iterable[Span]) -> list[Span]:
-    """The spans in their order, those that touch or overlap as one.
+    """The spans in order, with those that touch or overlap joined.
 
     Example: (8, 9), (0, 3), (2, 5), (5, 6) -> (0, 6), (8, 9).
     """
-    whole: list[Span] = []
+    joined: list[Span] = []
     for span in sorted(spans, key=lambda span: span.start):
-        if whole and span.start <= whole[-1].end:
-            whole[-1] = Span(whole[-1].start, max(whole[-1].end, span.end))
+        if joined and span.start <= joined[-1].end:
+            joined[-1] = Span(joined[-1].start, max(joined[-1].end, span.end))
         else:
-            whole.append(span)
-    return whole
+            joined.append(span)
+    return joined
 
 
 def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Span | None:
-    """From the last heading up to the chunk's start, to the next of its level or a higher behind the chunk.
+    """The section that a chunk begins in. It ends at the next heading of its level or higher after the chunk.
 
-    None where no heading stands before the chunk. `length` is the text's.
+    None if no heading precedes the chunk. `length` is the length of the text.
     Example: chunk (25, 30); headings of level 1 at 0, 2 at 20, 3 at 40, 2 at 60 -> (20, 60).
     """
     above = [heading for heading in outline if heading.start <= chunk.start]
@@ -127,39 +131,45 @@ def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Spa
 
 
 def _window(text: str, chunk: Chunk, section: Span, max_chars: int) -> Span:
-    """What is shown of a section: without the blanks at its end, and with the chunk in its middle."""
+    """What is shown of a section: a window centred on the chunk, without white space at the section's end."""
     whole = Span(section.start, chunk.end + len(text[chunk.end : section.end].rstrip()))
     return between_words(text, centred(whole, Span(chunk.start, chunk.end), max_chars), whole)
 
 
-async def _expanded(hits: Sequence[Hit], views: Mapping[str, View], around: _Around) -> list[Hit]:
-    """The hits with what is around them, in their order; each source is read once."""
+async def _with_surroundings(
+    hits: Sequence[Hit], views: Mapping[str, View], around: _SpansAround
+) -> list[Hit]:
+    """The hits with their surroundings, in their order. Each source is read once."""
     by_source: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
         by_source.setdefault((hit.source.collection, hit.source.id), []).append(hit)
     calls = [
-        partial(_expanded_of, views[collection], id_, theirs, around)
-        for (collection, id_), theirs in by_source.items()
+        partial(_source_with_surroundings, views[collection], id_, of_source, around)
+        for (collection, id_), of_source in by_source.items()
     ]
     kept = {hit.chunk.id: hit for group in await concurrently(calls) for hit in group}
     return [kept[hit.chunk.id] for hit in hits if hit.chunk.id in kept]
 
 
-async def _expanded_of(view: View, source_id: str, hits: Sequence[Hit], around: _Around) -> list[Hit]:
-    """The hits of one source; none if it may not be read now."""
-    found = await view.table.text(source_id)
-    if found is None or not view.admits(found[0]):
+async def _source_with_surroundings(
+    view: View, source_id: str, hits: Sequence[Hit], around: _SpansAround
+) -> list[Hit]:
+    """The hits of one source with their surroundings; none if it is not readable now."""
+    opened = await view.table.text(source_id)
+    if opened is None or not view.admits(opened[0]):
         return []
-    source = _Opened(view, *found)
+    source = _OpenSource(view, *opened)
+    # The source may have been replaced since the search. A chunk whose text is no longer at its position
+    # belongs to the former version, and gets no surroundings from this one.
     chunks = [hit.chunk for hit in hits if source.text[hit.chunk.start : hit.chunk.end] == hit.chunk.text]
     try:
         return _joined(hits, await around(source, chunks), source.text)
-    except BusyError:  # it was replaced meanwhile
+    except BusyError:  # it was replaced since its text was read
         return list(hits)
 
 
 def _joined(hits: Sequence[Hit], spans: Mapping[Chunk, Span], text: str) -> list[Hit]:
-    """Each hit with the span of its chunk as its excerpt; of those with the same span, the first."""
+    """Each hit with the span of its chunk as its excerpt; the first one only of those with the same span."""
     kept: list[Hit] = []
     shown: set[Span] = set()
     for hit in hits:

@@ -14,10 +14,10 @@ from rag.answers import Hit
 from rag.config.profiles import ParentStage
 from rag.corpus import Access, Chunk, Heading, Principal
 from rag.errors import ConfigurationError
-from rag.search.source import Span
-from rag.search.stages.expand import in_sections, section_around, united, with_neighbors
+from rag.search.stages.surroundings import in_sections, section_around, united, with_neighbors
 from rag.search.view import View
 from rag.store.reader import CollectionReader, Reader
+from rag.text import Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
