@@ -1,6 +1,6 @@
-"""What is asked and answered: a request, its hits, what made them. All frozen.
+"""The data of a search: requests, hits, answers and traces.
 
-All positions are characters of a source's text.
+All classes are frozen. All positions are characters of a source's text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A part of a source, word for word: `text` is `source.text[start:end]`."""
+    """A verbatim part of a source: `text` is `source.text[start:end]`."""
 
     start: int
     end: int
@@ -34,12 +34,11 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk as an answer. `score` is what the order is by, at most 1; higher is better.
+    """A chunk as an answer. Hits are ordered by `score`, which is at most 1; higher is better.
 
-    `similarity` is the cosine to the query, comparable between collections and modes. `vector` is the
-    chunk's embedding, from which its text can be guessed. `fields` are the source's declared ones.
-    `excerpts` are what is shown in the chunk's place, in their order in the source: more of the source
-    around it, or less of it.
+    `similarity` is the cosine to the query, comparable between collections and modes. `vector` is the chunk's
+    embedding; its text can be guessed from it. `fields` are the declared fields of the source. `excerpts` are
+    shown instead of the chunk, in the order of the source: more of the source around it, or only parts of it.
     """
 
     chunk: Chunk
@@ -52,13 +51,13 @@ class Hit:
 
     @property
     def text(self) -> str:
-        """What is shown of the hit; what lies between excerpts is three dots."""
+        """The text that is shown of the hit, with an ellipsis between excerpts."""
         return BETWEEN_EXCERPTS.join(one.text for one in self.excerpts) if self.excerpts else self.chunk.text
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One question to the desk. None means: as the profile, or else the settings say."""
+    """One search. None stands for the value of the profile, or else of the settings."""
 
     query: str
     profile: str | None = None
@@ -73,10 +72,10 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class SubQuery:
-    """One of the queries that a search asks. Its hits' scores are multiplied by `weight`, from 0 to 1.
+    """One of the queries of a search. The scores of its hits are multiplied by `weight`, from 0 to 1.
 
-    `collections` and `filter` narrow what the request allows; none of them means: all of that. `reason`
-    says what the query is for.
+    `collections` and `filter` narrow what the request covers; without them, the query covers all of it.
+    `reason` says what the query is for.
     """
 
     text: str
@@ -88,7 +87,7 @@ class SubQuery:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was asked of a model that counts: requests, tokens, and their cost by the settings' prices."""
+    """Usage of a model that counts tokens: requests, tokens, and their cost at the prices in the settings."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -106,7 +105,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The beginning of a hit, as it was after a stage."""
+    """The beginning of a hit, as it was after a step."""
 
     id: str
     score: float
@@ -115,10 +114,10 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A step of a search, the seconds that it took, and what it used of models that count.
+    """A step of a search: its duration, and its usage of models.
 
-    A `failed` one changed nothing; `warnings` say why, or what else a reader must know. The rest is there
-    only in a trace: how many queries or hits came in and went out, and the first hits that did.
+    A `failed` step changed nothing; `warnings` say why, or what else the reader must know. The other fields
+    are set only in a trace: the number of queries or hits before and after, and the first hits after it.
     """
 
     name: str
@@ -130,14 +129,14 @@ class Stage:
     after: int | None = None
     preview: tuple[Preview, ...] = ()
     left: tuple[str, ...] = field(default=(), repr=False)
-    """The ids of all chunks that were left, best first."""
+    """The ids of all chunks after the step, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Where a list had a chunk: `rank` from 1, `score` as a cosine (dense) or a share of the best (sparse).
+    """A chunk's rank in a list, from 1, and its score: a cosine (dense) or a share of the best (sparse).
 
-    `query` is the place of the query among the trace's.
+    `query` is the index of the query in the trace.
     """
 
     query: int
@@ -148,7 +147,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What happened to a search: its queries, and for each chunk of its lists, by id, where they had it."""
+    """How a search went: its queries, and the ranks of each chunk in its lists, by chunk id."""
 
     queries: tuple[SubQuery, ...]
     listings: Mapping[str, tuple[Listing, ...]]
@@ -156,10 +155,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Passages as one text, each under its citation, and what is missing.
+    """Passages as one text, each under its citation.
 
-    `chunk_ids` are the hits that are in it, in order; of the last one the end is missing if `cut`.
-    `left_out` counts the hits of which nothing is in it.
+    `chunk_ids` are the hits in it, in order. If `cut`, the last one is truncated. `left_out` counts the hits
+    that are not in it.
     """
 
     text: str
@@ -171,9 +170,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Hits, best first, what a reader must know to judge them, and what the search took.
+    """The hits of a search, best first, notes that their reader must know, and the steps of the search.
 
-    `context` has them as one text for a prompt, if that was asked for.
+    `context` is the hits as one text for a prompt, if the request asks for it.
     """
 
     hits: tuple[Hit, ...]
@@ -185,7 +184,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """A window on a source: `text` is `source.text[start:end]`, `chunks` those that touch it."""
+    """A window on a source: `text` is `source.text[start:end]`, and `chunks` are those that overlap it."""
 
     source: Source
     outline: tuple[Heading, ...]

@@ -91,7 +91,7 @@ async def test_hits_come_best_first_in_every_mode(client: Client, mode: str) -> 
 async def test_sparse_finds_only_passages_with_a_word_of_the_query(client: Client) -> None:
     found = await search(client, "xyzzyplugh", mode="sparse")
     assert found["results"] == []
-    assert any("use other words" in note for note in found["notes"])
+    assert any("Use other words" in note for note in found["notes"])
     assert (await search(client, "xyzzyplugh", mode="dense"))["results"]
 
 
@@ -136,7 +136,7 @@ async def test_sources_and_exclude_sources_part_the_hits(client: Client) -> None
 async def test_a_search_among_unknown_sources_says_why_it_finds_nothing(client: Client) -> None:
     found = await search(client, "second", sources=["nosuchsource"])
     assert found["results"] == []
-    assert any("search without that restriction" in note for note in found["notes"])
+    assert any("Search without sources and exclude_sources" in note for note in found["notes"])
 
 
 async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(client: Client) -> None:

@@ -1,1 +1,1 @@
-"""Citations in an answer: found, resolved, checked."""
+"""Finds and checks the citations and quotes of an answer."""

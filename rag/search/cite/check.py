@@ -1,4 +1,4 @@
-"""An answer held against the desk: what it cites that can be read, and what it quotes that stands there.
+"""Checks an answer against its documents: whether its citations are readable and its quotes verbatim.
 
 checked = await check_answer(desk, Principal("default"), 'It "swings" [mfzq2k7d/3].')
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from rag.search.desk import Desk
 
 Verdict: TypeAlias = Literal["verbatim", "elsewhere", "not found", "unchecked"]
-BETWEEN = "\0"  # passages that are apart; no text holds it
+BETWEEN = "\0"  # separates passages that don't follow each other; no text contains it
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCitation:
-    """A citation with the passage that it names, if the principal may read one of this id."""
+    """A citation, and the passage of this id if the principal can read it."""
 
     id: str
     source: Source | None = None
@@ -36,7 +36,7 @@ class CheckedCitation:
 
     @property
     def readable(self) -> bool:
-        """False for unknown, foreign, denied and deleted alike."""
+        """False for an id that is unknown, another tenant's, denied or deleted: they look the same."""
         return self.chunk is not None
 
 
@@ -44,8 +44,8 @@ class CheckedCitation:
 class CheckedQuote:
     """A quote: `verbatim` in the passages that it cites, taken together, or `elsewhere` in their sources.
 
-    `found` has, for the latter, the ids of the passages that hold it; of the source where they are many.
-    A quote that cites nothing is `unchecked`.
+    If it is elsewhere, `found` has the ids of the passages that contain it, or of the source if they are more
+    than two. A quote without a citation is `unchecked`.
     """
 
     text: str
@@ -56,7 +56,7 @@ class CheckedQuote:
 
 @dataclass(frozen=True, slots=True)
 class CheckedAnswer:
-    """What became of each citation and each quote, in the order of the answer."""
+    """The results for each citation and each quote, in the order of the answer."""
 
     citations: tuple[CheckedCitation, ...]
     quotes: tuple[CheckedQuote, ...]
@@ -70,12 +70,12 @@ class CheckedAnswer:
 
 
 async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAnswer:
-    """Check the citations and quotes of an answer as this principal would, who could look them up.
+    """Check the citations and quotes of an answer with the access rights of this principal.
 
-    `rag.search.cite.parse` says what is a citation and what a quote.
+    `rag.search.cite.parse` defines what is a citation and what is a quote.
 
     Raises:
-        BusyError: a source was replaced as often as it was read.
+        BusyError: a source was replaced during each attempt to read it.
         StoreError: the storage failed.
     """
     parsed = parse_answer(text)
@@ -92,7 +92,7 @@ def _source_id(id_: str) -> str:
 
 
 async def _opened(desk: Desk, principal: Principal, source_id: str) -> Extract | None:
-    """The whole source."""
+    """The whole source, None if it is not readable."""
     try:
         return await desk.extract(principal, parse_id(source_id), max_chars=sys.maxsize)
     except NotFoundError:
@@ -113,27 +113,27 @@ def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
         return CheckedQuote(quote.text, quote.cited, "verbatim")
     for extract in sources:
         if holds(extract.text, quote.text):
-            return CheckedQuote(quote.text, quote.cited, "elsewhere", _place(extract, quote.text))
+            return CheckedQuote(quote.text, quote.cited, "elsewhere", _where(extract, quote.text))
     return CheckedQuote(quote.text, quote.cited, "not found")
 
 
 def _passages(extract: Extract, cited: Sequence[str]) -> Iterator[str]:
-    """The cited passages of a source; those that follow each other as one."""
+    """The cited passages of a source. Passages that follow each other are one, as a quote may span them."""
     for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.id in cited):
         if is_cited:
-            yield _stretch(extract, list(chunks))
+            yield _text_of(extract, list(chunks))
 
 
-def _place(extract: Extract, quote: str) -> tuple[str, ...]:
-    """The first passage that holds the quote, or else the first two together, or else the source."""
+def _where(extract: Extract, quote: str) -> tuple[str, ...]:
+    """The ids of the first passage that contains the quote, else of the first two, else of the source."""
     for size in (1, 2):
         for first in range(len(extract.chunks) - size + 1):
             chunks = extract.chunks[first : first + size]
-            if holds(_stretch(extract, chunks), quote):
+            if holds(_text_of(extract, chunks), quote):
                 return tuple(chunk.id for chunk in chunks)
     return (extract.source.id,)
 
 
-def _stretch(extract: Extract, chunks: Sequence[Chunk]) -> str:
+def _text_of(extract: Extract, chunks: Sequence[Chunk]) -> str:
     """The text from the first chunk to the last."""
     return extract.text[chunks[0].start : chunks[-1].end]

@@ -1,13 +1,13 @@
-"""What an answer cites and what it quotes, read from its text.
+"""Finds the citations and quotes in the text of an answer.
 
 A citation is [source_id/seq], as assistants are told to write it. Several can share a pair of brackets,
-as in [a/1, a/2] and [a/1; b/2], and the URIs of passages count as well. Whatever reads so is a citation, even
-where no id looks like that: [notes.md/3] is one, and names nothing. Numbers alone, as [3/4], are none.
+as in [a/1, a/2] and [a/1; b/2], and URIs of passages are citations, too. So is anything of this form, even if
+no id looks like it: [notes.md/3] is a citation that names nothing. Numbers alone, as [3/4], are not.
 
-A quote stands in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or is a block quote of Markdown. It rests
-on the first citation behind its opening mark in the same paragraph, list item or row of a table, and on those
-that follow that one with nothing but punctuation between. A block quote without a citation of its own rests
-on the first of the next paragraph. Where there is none, a quote rests on nothing.
+A quote is in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or a block quote of Markdown. It cites the
+first citation after its opening mark in the same paragraph, list item or table row, and those that follow
+this one with only punctuation in between. A block quote without a citation of its own cites the first one of
+the next paragraph. If there is none, it cites nothing.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _BLOCK = re.compile(r"[ \t]*>")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•][ \t]|\d+[.)][ \t]|[#|])")
 _ELLIPSIS = re.compile(r"\[\s*(?:…|\.{3,})\s*\]|…|\.{3,}")
 _SPOILED = re.compile(r"(?<=<) (?=[A-Za-z/!?])|(?<=!)[ \\](?=\[)|(?<=\]) (?=:)")
-"""What `rag.search.reply.untrusted` puts into markup, or put there once: answers outlive versions."""
+"""What `rag.search.reply.untrusted` inserts into markup, now or in an earlier version: answers can be old."""
 _WORD = re.compile(r"\w")
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Words that an answer gives as a document's own, and the ids of the passages that they rest on."""
+    """Words that an answer presents as verbatim, and the ids of the passages that it cites for them."""
 
     text: str
     cited: tuple[str, ...]
@@ -48,7 +48,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """The ids that an answer cites, each once, and its quotes, both in the order of the text."""
+    """The ids that an answer cites, without repetitions, and its quotes, both in the order of the text."""
 
     citations: tuple[str, ...]
     quotes: tuple[Quote, ...]
@@ -56,25 +56,29 @@ class ParsedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Paragraph:
-    """A paragraph without its citations: these are in `cited`, row by row, with where each row stood."""
+    """A paragraph without its citations. `cited` has these in groups, each with its position in `text`.
+
+    A group is a run of citations with only punctuation in between.
+    """
 
     text: str
     is_block: bool
     cited: Sequence[tuple[int, Sequence[str]]]
 
-    def cited_behind(self, start: int) -> tuple[str, ...]:
-        row = bisect_right(self.cited, start, key=itemgetter(0))
-        return tuple(self.cited[row][1]) if row < len(self.cited) else ()
+    def cited_after(self, start: int) -> tuple[str, ...]:
+        """The first group of citations after a position."""
+        group = bisect_right(self.cited, start, key=itemgetter(0))
+        return tuple(self.cited[group][1]) if group < len(self.cited) else ()
 
     def quotes(self) -> list[tuple[int, str]]:
-        """The quotes, and where they begin."""
+        """The quotes, each with its position."""
         if self.is_block:
             lines = (line.lstrip("> \t") for line in self.text.split("\n"))
-            found = [(0, "\n".join(lines).strip(_MARKS))]
+            quotes = [(0, "\n".join(lines).strip(_MARKS))]
         else:
             matches = _MARKED.finditer(self.text)
-            found = [(match.start(), match[match.lastindex or 0].strip()) for match in matches]
-        return [(at, words) for at, words in found if _WORD.search(words)]
+            quotes = [(match.start(), match[match.lastindex or 0].strip()) for match in matches]
+        return [(at, words) for at, words in quotes if _WORD.search(words)]
 
 
 _NOTHING = _Paragraph("", is_block=False, cited=())
@@ -87,8 +91,8 @@ def parse_answer(text: str) -> ParsedAnswer:
     """
     paragraphs = [_paragraph(lines) for lines in _paragraph_lines(text)]
     quotes = [
-        Quote(words, one.cited_behind(at) or (after.cited_behind(-1) if one.is_block else ()))
-        for one, after in pairwise([*paragraphs, _NOTHING])
+        Quote(words, one.cited_after(at) or (following.cited_after(-1) if one.is_block else ()))
+        for one, following in pairwise([*paragraphs, _NOTHING])
         for at, words in one.quotes()
     ]
     cited = (id_ for one in paragraphs for _, ids in one.cited for id_ in ids)
@@ -96,9 +100,9 @@ def parse_answer(text: str) -> ParsedAnswer:
 
 
 def holds(passage: str, quote: str) -> bool:
-    r"""Whether the quote stands in the passage, to the letter but for white space and what nobody sees.
+    r"""Whether the passage contains the quote verbatim, except for white space and hidden characters.
 
-    An ellipsis stands for anything; markup may have blanks in it, as the tools show it.
+    An ellipsis stands for any text. Markup may contain the spaces that the tools insert.
     Example: "It swings,\nslowly, to and fro." holds "It swings, […] to and fro".
     """
     text, at = _plain(passage), 0
@@ -111,7 +115,7 @@ def holds(passage: str, quote: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """What can be seen, with a blank between two words, and markup as the document has it."""
+    """The visible text with single spaces, and markup as in the document."""
     return _SPOILED.sub("", " ".join(bare(text).replace("&lt;", "<").split()))
 
 
@@ -151,7 +155,7 @@ def _is_citation(word: str) -> bool:
 
 
 def _id(word: str) -> str:
-    """The id that a citation names; what can be none stays as it is."""
+    """The id that a citation names; text that can't be an id stays as it is."""
     try:
         return parse_id(word)
     except NotFoundError:
