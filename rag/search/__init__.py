@@ -1,4 +1,4 @@
-"""The read path: one search from the question to the answer. `Desk` and `tool_functions` are for programs."""
+"""The read path, from a question to its answer. Programs use `Desk` or `tool_functions`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["Desk", "tool_functions"]
 
 _HOMES = {"Desk": "rag.search.desk", "tool_functions": "rag.search.agents"}
-"""Imported when asked for: the server must not import the engine before its first answer."""
+"""Imported on first use, because the server must answer its first message before the engine is imported."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The desk: what servers and programs ask. Reads only.
+"""The object that servers and programs search with. It only reads.
 
 async with Desk.open(settings) as desk:
     answer = await desk.search(Principal("default"), "who invented the pendulum clock?")
@@ -54,9 +54,9 @@ NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
 class Desk:
-    """Answers questions from the documents that a principal may read. Safe to share between tasks.
+    """Searches and opens the documents that a principal may read. Safe to share between tasks.
 
-    `alarms` counts how often the gate kept back a source that the engine should not have let through.
+    `alarms` counts the sources that the gate withheld although the engine should have excluded them.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class Desk:
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings, environment: Mapping[str, str] = NO_KEYS) -> AsyncIterator[Desk]:
-        """A desk over the data folder and with the models that the settings name.
+        """Open the data folder and the models that the settings name.
 
-        `environment` is where keys of remote models are, under the names that the settings say.
+        `environment` holds the keys of remote models, under the names that the settings give.
 
         Raises:
-            ConfigurationError: a model can't be opened, a stage calls no function, or the settings contradict
-                themselves.
-            ProviderError: a remote embedder doesn't answer as it should.
+            ConfigurationError: a model or the function of a custom stage can't be loaded, or the settings
+                contradict each other.
+            ProviderError: a remote embedder failed.
         """
         check_consistent(settings)
         for stage in chain.from_iterable(stages_of(settings.search).values()):
             if isinstance(stage, CustomStage):
-                await to_thread.run_sync(loaded, stage)  # it imports what it likes
+                await to_thread.run_sync(loaded, stage)  # its import may block
         reader = Reader(
             settings.data,
             timeout_seconds=settings.search.timeout_seconds,
@@ -102,48 +102,50 @@ class Desk:
             yield cls(reader, embedder, settings.search, chat=chat, reranker=reranker)
 
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
-        """The collections in which the principal may read anything, by name."""
+        """The collections in which the principal may read anything, ordered by name."""
         return tuple(view.table.collection for view in await self._views(principal))
 
     async def names_groups(self, tenant: str) -> bool:
-        """Whether it matters to anybody's rights in the tenant which groups they are in.
+        """Whether any access record of the tenant names a group.
 
         Raises:
-            StoreError: that can't be read.
+            StoreError: the access records can't be read.
         """
         return await self._reader.names_groups(tenant)
 
     async def search(
         self, principal: Principal, request: SearchRequest | str, *, trace: bool = False
     ) -> Answer:
-        """The best hits, and notes on what a reader of them must know; with `trace`, what made them.
+        """The best hits, and notes that their reader must know; with `trace`, how the search went.
 
         Raises:
-            InvalidRequestError: a value of the request is out of its range, or its filter is none.
-            NotFoundError: a collection named in the request can't be read.
+            InvalidRequestError: a value of the request is out of range, or its filter is malformed.
+            NotFoundError: the principal can't read a collection that the request names.
             NotReadyError: a collection lacks the index that the mode needs.
             ConfigurationError: a collection was made with another embedder, or a stage lacks what it needs.
             ProviderError, StoreError: the embedder or the storage failed.
         """
-        asked = SearchRequest(request) if isinstance(request, str) else request
-        return (await self._run(principal, asked, trace=trace))[0]
+        if isinstance(request, str):
+            request = SearchRequest(request)
+        answer, _ = await self._run(principal, request, trace=trace)
+        return answer
 
     async def why_not(self, principal: Principal, request: SearchRequest, id_: str) -> tuple[Answer, Fate]:
-        """A search with its trace, and what became in it of a source, which is named by its id or a chunk's.
+        """A search with its trace, and what happened in it to a source. `id_` is the source's or a chunk's.
 
         Raises:
             NotFoundError: nothing readable has this id.
             RefdeskError: as `search`.
         """
         source_id = id_.partition("/")[0]
-        stored, _ = await self._home(principal, source_id)
+        stored, _ = await self._located(principal, source_id)
         answer, run = await self._run(principal, request, trace=True)
         return answer, await fate(stored, answer, run)
 
     def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
-        """The hits as one string for a prompt, each passage under its citation, within so many tokens.
+        """The hits as one text for a prompt, each passage under its citation, within a token budget.
 
-        `tokens` are the embedder's; None is what the settings say.
+        `tokens` are counted by the embedder's tokenizer. None means `search.context_tokens` of the settings.
         """
         spans = self._models.embedder.token_spans
         budget = self._settings.context_tokens if tokens is None else tokens
@@ -168,24 +170,24 @@ class Desk:
     ) -> Extract:
         """A window on a source, up to `max_chars` long.
 
-        `id_` names a source or one of its chunks. The window begins at `start`; without one,
-        at the beginning of the source, or for a chunk so that the chunk is in its middle.
-        `around` takes, for a chunk, just so many chunks before and after it.
+        `id_` names a source or one of its chunks. The window begins at `start`. Without `start`, it begins at
+        the beginning of a source, or is centred on a chunk. `around` limits it to so many chunks before and
+        after a chunk.
 
         Raises:
             NotFoundError: nothing readable has this id.
-            InvalidRequestError: `start` lies behind the end, or `around` comes without a chunk.
-            BusyError: the source was replaced as often as it was read.
+            InvalidRequestError: `start` is beyond the end, or `around` is given without a chunk.
+            BusyError: the source was replaced during each of `READS` attempts to read it.
         """
         source_id, _, seq = id_.partition("/")
-        _, view = await self._home(principal, source_id)
+        _, view = await self._located(principal, source_id)
         for _ in range(READS - 1):
             with suppress(BusyError):
                 return await extract(view, source_id, seq, start=start, max_chars=max_chars, around=around)
         return await extract(view, source_id, seq, start=start, max_chars=max_chars, around=around)
 
     async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
-        """Up to `limit` readable sources that follow (collection, source id), in that order."""
+        """Up to `limit` readable sources after (collection, source id), ordered by the two."""
         page: list[Source] = []
         for view in await self._all_views(principal):
             name = view.table.collection.name
@@ -199,11 +201,11 @@ class Desk:
         """Up to `limit` readable sources of a collection; fewer only if there are no more."""
         page: list[Source] = []
         while wanted := limit - len(page):
-            found = await view.table.page(after, wanted, view.by_labels)
-            page += [listed.stored.source for listed in found if self._passes(view, listed)]
-            if len(found) < wanted:
+            rows = await view.table.page(after, wanted, view.by_labels)
+            page += [listed.stored.source for listed in rows if self._passes(view, listed)]
+            if len(rows) < wanted:
                 break
-            after = found[-1].stored.source.id  # the gate kept some back: go on behind them
+            after = rows[-1].stored.source.id  # the gate may have withheld some: continue after them
         return page
 
     def _alarm(self, sources: int) -> None:
@@ -213,13 +215,14 @@ class Desk:
         )
 
     def _passes(self, view: View, listed: Listed) -> bool:
+        """Whether a listed source passes the gate, as `rag.search.gate` has it for chunks."""
         admitted = view.admits(listed.stored)
         if not admitted and is_fault(listed.stored, listed.generation, listed.revision):
             self._alarm(1)
         return admitted
 
     async def _all_views(self, principal: Principal) -> list[View]:
-        """The collections of the principal's tenant, by name, whether it may read anything there or not."""
+        """The collections of the principal's tenant, ordered by name, even if it can read nothing there."""
         collections = await self._reader.collections(principal.tenant)
         tables = [await self._reader.open(one) for one in collections]
         await self._reader.refresh(principal.tenant)
@@ -227,13 +230,13 @@ class Desk:
         return [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]
 
     async def _views(self, principal: Principal) -> list[View]:
-        """Those in which the principal may read anything."""
+        """The collections in which the principal may read anything."""
         views = await self._all_views(principal)
-        some = await concurrently([partial(view.table.has_any, view.by_labels) for view in views])
-        return [view for view, any_ in zip(views, some, strict=True) if any_]
+        readable = await concurrently([partial(view.table.has_any, view.by_labels) for view in views])
+        return [view for view, any_ in zip(views, readable, strict=True) if any_]
 
     async def _chosen(self, principal: Principal, plan: Plan) -> list[View]:
-        """The readable collections that the plan names, or all that are readable."""
+        """The collections that the plan names, or all readable ones if it names none."""
         readable = {view.table.collection.name: view for view in await self._views(principal)}
         if not readable.keys() >= set(plan.collections):
             raise NotFoundError(
@@ -242,8 +245,8 @@ class Desk:
             )
         return [readable[name] for name in dict.fromkeys(plan.collections or sorted(readable))]
 
-    async def _home(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
-        """A source and the collection that holds it, if the principal may read the source."""
+    async def _located(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
+        """A readable source, and the view of its collection."""
         for view in await self._all_views(principal):
             stored = (await view.table.sources([source_id])).get(source_id)
             if stored and view.admits(stored):

@@ -1,4 +1,10 @@
-"""The last check before anything leaves: each row against what the source's own record says now."""
+"""The access check that every result passes last, against the current record of its source.
+
+The engine has filtered before, but by copies: each chunk's row repeats its source's access record and fields
+as they were when the row was written. The copies are stale after a change of rights and during the
+replacement of a source, and the filter is SQL that could have a bug. So nothing leaves unless the source's
+own record admits it, by the same rule evaluated in Python.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +27,36 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.reader import StoredChunk, StoredSource
 
-SLACK = 4  # candidates checked beyond the limit, so that a stale one doesn't cost a second look
-WIDER = 4  # times as many are checked when these were not enough
-READS = 3  # of a source that is replaced each time
+SLACK = 4  # candidates checked beyond the limit, so that one stale candidate doesn't cost a second round
+WIDER = 4  # how many times as many candidates the next round checks
+READS = 3  # attempts to read a source that is replaced each time
 
 Alarm: TypeAlias = "Callable[[int], None]"
-"""Told how many sources the gate keeps back that the lists should have left out (see `is_fault`)."""
+"""Called with the number of sources that the gate withheld because of a fault (see `is_fault`)."""
 
 
-def is_fault(kept_back: StoredSource, generation: str, revision: int) -> bool:
-    """Whether a row of a source that the gate keeps back should not have been found.
+def is_fault(withheld: StoredSource, generation: str, revision: int) -> bool:
+    """Whether the engine should not have found a row whose source the gate withholds.
 
-    A row of an earlier writing of the source, or by an earlier revision of its access record, was found
-    rightly: the source, or who may see it, has changed since. Anything else is a bug.
+    `generation` and `revision` are the row's. If either differs from the source's, this is a race: the source
+    was replaced, or its access record changed, after the row was written, so the row was found rightly. If
+    both are current, the engine and the gate have judged the same record and disagree. That is a bug.
     """
-    record = kept_back.access
-    return (generation, revision) == (kept_back.generation, record.revision if record else 0)
+    record = withheld.access
+    return (generation, revision) == (withheld.generation, record.revision if record else 0)
 
 
 async def admit(
     candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], limit: int, alarm: Alarm
 ) -> list[Hit]:
     """The first `limit` candidates that are readable now, as hits, newer first among equals."""
-    taken = limit + SLACK
-    hits = await _readable(candidates[:taken], vector, alarm)
-    while len(hits) < limit and taken < len(candidates):
-        taken *= WIDER  # all of them anew: reads of different moments can show a source in two versions
-        hits = await _readable(candidates[:taken], vector, alarm)
+    checked = limit + SLACK
+    hits = await _readable(candidates[:checked], vector, alarm)
+    while len(hits) < limit and checked < len(candidates):
+        # Each round reads all candidates again, not only the new ones. If a source is replaced between two
+        # rounds, adding up their hits would show it in two versions at once.
+        checked *= WIDER
+        hits = await _readable(candidates[:checked], vector, alarm)
     return newer_first(hits)[:limit]
 
 
@@ -57,8 +66,8 @@ async def _readable(
     by_view: dict[int, tuple[View, list[Candidate]]] = {}
     for candidate in candidates:
         by_view.setdefault(id(candidate.view), (candidate.view, []))[1].append(candidate)
-    found = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.values()])
-    visible = {id_: pair for group in found for id_, pair in group.items()}
+    groups = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.values()])
+    visible = {id_: pair for group in groups for id_, pair in group.items()}
     return [
         _hit(candidate, *visible[candidate.id], vector) for candidate in candidates if candidate.id in visible
     ]
@@ -67,41 +76,45 @@ async def _readable(
 async def _visible(
     view: View, candidates: Sequence[Candidate], alarm: Alarm
 ) -> dict[str, tuple[StoredChunk, StoredSource]]:
-    """The candidates that count now and may leave, by id; read again where their source was replaced."""
+    """The candidates that may leave, by id, each in the version that its source has now."""
     versions = {candidate.id: candidate.versions for candidate in candidates}
     for _ in range(READS):
-        there = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
-        sources = {id_: source for id_, source in there.items() if view.admits(source)}
-        if faults := _faults({id_: there[id_] for id_ in there.keys() - sources.keys()}, versions):
+        sources = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
+        admitted = {id_: source for id_, source in sources.items() if view.admits(source)}
+        if faults := _faults({id_: sources[id_] for id_ in sources.keys() - admitted.keys()}, versions):
             alarm(len(faults))
+        # A source that is being replaced has chunks of two generations, under the same ids. Only those of the
+        # generation that its record names belong to the text, the fields and the rights of that record.
         visible = {
-            id_: (one, source)
-            for id_, stored in versions.items()
-            if (source := sources.get(split_chunk_id(id_)[0]))
-            for one in stored
-            if source.generation == one.generation
+            id_: (chunk, source)
+            for id_, chunks in versions.items()
+            if (source := admitted.get(split_chunk_id(id_)[0]))
+            for chunk in chunks
+            if source.generation == chunk.generation
         }
-        stale = [id_ for id_ in versions if id_ not in visible and _has_source(id_, sources)]
+        stale = [id_ for id_ in versions if id_ not in visible and _has_chunk(id_, admitted)]
         if not stale:
             break
-        fresh = {one.id: (one,) for one in await view.table.chunks(stale, view.where)}
+        # The source was replaced after the lists were made: read the new chunks, then check again.
+        fresh = {chunk.id: (chunk,) for chunk in await view.table.chunks(stale, view.where)}
         versions |= {id_: fresh.get(id_, ()) for id_ in stale}
     return visible
 
 
-def _faults(kept_back: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]) -> set[str]:
-    """The sources kept back of which chunks should not have been found."""
-    if not kept_back:
+def _faults(withheld: Mapping[str, StoredSource], versions: Mapping[str, Sequence[StoredChunk]]) -> set[str]:
+    """The withheld sources of which the engine should not have found a chunk."""
+    if not withheld:
         return set()
-    found = ((split_chunk_id(id_)[0], one) for id_, stored in versions.items() for one in stored)
+    rows = ((split_chunk_id(id_)[0], chunk) for id_, chunks in versions.items() for chunk in chunks)
     return {
         id_
-        for id_, one in found
-        if id_ in kept_back and is_fault(kept_back[id_], one.generation, one.revision)
+        for id_, chunk in rows
+        if id_ in withheld and is_fault(withheld[id_], chunk.generation, chunk.revision)
     }
 
 
-def _has_source(id_: str, sources: Mapping[str, StoredSource]) -> bool:
+def _has_chunk(id_: str, sources: Mapping[str, StoredSource]) -> bool:
+    """Whether one of the sources has a chunk of this id now: a shorter version may not."""
     source_id, seq = split_chunk_id(id_)
     return source_id in sources and seq < sources[source_id].source.chunk_count
 

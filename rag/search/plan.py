@@ -1,4 +1,4 @@
-"""What a request asks for, checked and completed from the settings before anything runs."""
+"""The plan of a search: a request that was checked, and completed from its profile and the settings."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A search with nothing left open.
+    """Everything that a search needs to know, with no value missing.
 
-    `candidates` is how many chunks each list brings. `strict` is whether scores and order depend on no row
-    that the principal may not read. `relax` is whether conditions of a filter that leaves
-    nothing may be dropped. `context_tokens` is the budget of a context, 0 for none.
+    Each list returns up to `candidates` chunks. If `strict`, scores and order don't depend on rows that the
+    principal may not read. If `relax`, conditions of a filter without results may be dropped.
+    `context_tokens` is the token budget of a context, 0 for none.
     """
 
     query: str
@@ -51,10 +51,11 @@ class Plan:
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> Plan:
-    """Check `request` and complete it from what holds for its tenant, from its profile, then from `settings`.
+    """Check `request`, and complete it from its tenant's settings, then its profile, then `settings`.
 
     Raises:
-        InvalidRequestError: a value is out of its range or fixed; the message names what is allowed.
+        InvalidRequestError: a value is out of range, or fixed by the operator. The message says what is
+            allowed.
     """
     settings = _of_tenant(_with_profile(settings, _profile(request, settings)), tenant)
     limit = settings.limit if request.limit is None else request.limit
@@ -69,7 +70,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> 
             "collections and sources must each name at least one; leave them out to search all."
         )
     for id_ in (*(request.sources or ()), *request.exclude_sources):
-        _check_whole("A source's id", id_)
+        _check_encodable("A source's id", id_)
     return Plan(
         query=_checked_query(request.query),
         mode=mode,
@@ -96,7 +97,7 @@ def _check_overrides(settings: SearchSettings, wanted: Mapping[Overridable, obje
 
 
 def _profile(request: SearchRequest, settings: SearchSettings) -> str:
-    """The profile that the request names, or that of all the collections which it searches by name."""
+    """The profile that the request names, or else the one that all collections that it names share."""
     if request.profile is not None:
         return request.profile
     names = request.collections or settings.collections
@@ -131,12 +132,12 @@ def _checked_query(query: str) -> str:
         raise InvalidRequestError(
             f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Shorten it."
         )
-    _check_whole("query", query)
+    _check_encodable("query", query)
     return query
 
 
-def _check_whole(what: str, text: str) -> None:
+def _check_encodable(name: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequestError(f"{what} contains a lone surrogate, which is half a character.") from error
+        raise InvalidRequestError(f"{name} contains a lone surrogate, which is half a character.") from error

@@ -1,4 +1,4 @@
-"""The lists that a search begins with, from every table at once, and their fusion."""
+"""Recall: the dense and the sparse list of every table, and their fusion into one ranking."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that a list found, not yet known to be readable.
+    """A chunk that a list found, before the gate has checked that it is readable.
 
-    `versions` is how the lists saw it; two can differ while its source is being replaced.
+    `versions` are its rows in the lists. They can differ: while a source is being replaced, its table holds
+    the old and the new chunk under the same id, and the lists are read at different moments.
     """
 
     id: str
@@ -46,9 +47,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for: a text, its vector, the share of it that the model has words for, and where.
+    """A text to search for in `views`, and its vector.
 
-    `weight` is what the scores of its hits are multiplied by.
+    `known` is the share of the text that the embedding model has words for. The scores of the query's hits
+    are multiplied by `weight`.
     """
 
     text: str
@@ -65,10 +67,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What the lists found for a query, for each of its views; nothing of a list that is not in the mode.
+    """The rankings of a query, one per view; empty if the mode has no such list.
 
-    Each is one ranking over all tables, whose scores compare: cosines, and BM25 in units of the rarest word
-    of its table.
+    Each collection has tables of its own, with its own indexes, so the engine searches one table at a time.
+    The scores compare across tables: cosines, and BM25 in units of the rarest word of the table.
     """
 
     dense: tuple[Ranking, ...] = ()
@@ -76,7 +78,7 @@ class Lists:
 
     @property
     def stored(self) -> Iterator[StoredChunk]:
-        """All that was found, of every list."""
+        """Every chunk of every list."""
         return (one.stored for ranking in (*self.dense, *self.sparse) for one in ranking)
 
     @property
@@ -91,7 +93,7 @@ class Lists:
 
 
 async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
-    """What the mode's lists find for each query, from every table at once."""
+    """The lists of the plan's mode for each query, from all tables concurrently."""
     readers = await _readers([view for query in queries for view in query.views], plan)
     calls: list[Callable[[], Awaitable[Ranking]]] = []
     for query in queries:
@@ -113,7 +115,7 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
 async def _readers(
     views: Sequence[View], plan: Plan
 ) -> Mapping[CollectionReader, CollectionReader | StrictReader]:
-    """What makes the lists of each table: the table itself, or what knows of readable rows alone."""
+    """The reader of each table: the table itself or, in a strict plan, one that knows readable rows only."""
     by_table = {view.table: view for view in views}
     if not plan.strict:
         return {table: table for table in by_table}
@@ -121,40 +123,42 @@ async def _readers(
     return dict(zip(by_table, strict, strict=True))
 
 
-def fuse(queries: Sequence[Query], found: Sequence[Lists], plan: Plan) -> list[Candidate]:
-    """One ranking of all that was found, best first. A chunk is as good as the query it is best for says."""
-    seen: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
-    for query, lists in zip(queries, found, strict=True):
-        for rankings in (lists.dense, lists.sparse):
+def fuse(queries: Sequence[Query], lists: Sequence[Lists], plan: Plan) -> list[Candidate]:
+    """One ranking of the chunks of all lists, best first. A chunk has its best score among the queries."""
+    chunks: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
+    for query, of_query in zip(queries, lists, strict=True):
+        for rankings in (of_query.dense, of_query.sparse):
             for view, ranking in zip(query.views, rankings, strict=False):
                 for stored in (one.stored for one in ranking):
-                    _, versions = seen.get(stored.id, (view, ()))
-                    seen[stored.id] = view, (*versions, stored)
-    fused = [_scores(plan, query, lists) for query, lists in zip(queries, found, strict=True)]
+                    _, versions = chunks.get(stored.id, (view, ()))
+                    chunks[stored.id] = view, (*versions, stored)
+    fused = [_scores(plan, query, of_query) for query, of_query in zip(queries, lists, strict=True)]
     scores = fused[0] if len(queries) == 1 else _best_of(queries, fused)
-    return [Candidate(id_, score, *seen[id_]) for id_, score in scores.items()]
+    return [Candidate(id_, score, *chunks[id_]) for id_, score in scores.items()]
 
 
 def _best_of(queries: Sequence[Query], fused: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """One ranking of what several queries found; a score below 0 would only rise by its weight."""
+    """One ranking of the chunks of several queries, by weighted score."""
     pairs = zip(queries, fused, strict=True)
     return best_scores(
-        (id_, score * query.weight if score > 0 else score)
+        (id_, score * query.weight if score > 0 else score)  # weights would raise negative scores
         for query, scores in pairs
         for id_, score in scores.items()
     )
 
 
 def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
-    """The lists of a mode as one ranking of ids with scores, best first; higher is better.
+    """The ids and scores of a query's chunks, best first.
 
-    The score is the cosine in mode dense, the share of the best BM25 score in mode sparse (the BM25 score
-    itself tells of documents that one may not see), and what the fusion makes of both in mode hybrid.
+    The score is the cosine in mode dense, the share of the best BM25 score in mode sparse, and the fused
+    score in mode hybrid.
     """
     if plan.mode == "dense":
         return lists.dense_scores
     sparse = lists.sparse_scores
     if plan.mode == "sparse":
+        # A BM25 score depends on how many rows of the table contain each word. Shown as it is, it would
+        # tell how common a word is in documents that the principal may not read.
         return shares_of_best(sparse)
     fusion = plan.fusion
     match fusion.method:
@@ -173,18 +177,18 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
 
 
 def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores as shares of the best one."""
+    """Scores divided by the best one: {"a": 4.0, "b": 1.0} -> {"a": 1.0, "b": 0.25}."""
     best = max(scores.values(), default=1.0)
     return {item: score / best for item, score in scores.items()}
 
 
 def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
-    """What tables found, as one list; a chunk is twice in a table while its source is being replaced."""
+    """The rankings of all tables as one list, each chunk once, at its best (see `Candidate.versions`)."""
     return best_scores((one.stored.id, one.score) for ranking in rankings for one in ranking)
 
 
 def _cosines(query: Query, lists: Lists, baseline: float) -> Mapping[str, float]:
-    """The cosine of each candidate, whichever list found it; on a scale whose 0 is the baseline."""
+    """The cosine of every chunk, whichever list found it, on a scale whose 0 is the baseline."""
     stored = list(lists.stored)
     if not stored:
         return {}

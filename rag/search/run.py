@@ -1,6 +1,6 @@
-"""One search while it runs, and its trace: what each step took, used and left.
+"""The state of one search, and its trace: for each step the time, the model usage and the remaining hits.
 
-Each step is an OpenTelemetry span as well. Spans hold names of steps, nothing of queries or documents.
+Each step is also an OpenTelemetry span. A span holds the step's name, nothing of queries or documents.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _tracer = get_tracer("refdesk")
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The models that a search may call. A profile's stages name only models that are there."""
+    """The models that a search may call. A stage that needs a missing one is a configuration error."""
 
     embedder: Embedder
     chat: Chat | None = None
@@ -44,10 +44,10 @@ class Models:
 
 @dataclass(slots=True)
 class Run:
-    """One search while it runs. `views` are the collections that it looks at, as its principal sees them.
+    """One search while it runs. `views` are the collections that it covers, as its principal sees them.
 
-    Steps add to `notes`, which the reader of the answer must know. `queries` and `listings` are for the
-    trace; `listings` hold only chunks that the gate admitted.
+    Steps add to `notes`, which are for the reader of the answer. `queries` and `listings` are for the trace;
+    `listings` hold only chunks that the gate admitted.
     """
 
     plan: Plan
@@ -64,7 +64,7 @@ class Run:
         self.notes.extend(notes)
 
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Not more hits than the limit. In a trace the cut is a step of its own."""
+        """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
         limit, before = self.plan.limit, self.steps.last_left
         if before > limit:
             with self.steps.step("limit") as step:
@@ -79,7 +79,7 @@ class Run:
 
 @dataclass(slots=True)
 class OpenStep:
-    """A step while it runs. `record` is what the trace will hold of it."""
+    """A step while it runs. `record` is its entry in the trace."""
 
     record: Stage
     detailed: bool
@@ -90,16 +90,16 @@ class OpenStep:
         self.record = replace(self.record, status=status, warnings=(*self.record.warnings, *warnings))
 
     def uses(self, usage: Usage) -> None:
-        """Add what a model was asked."""
+        """Add the usage of a model."""
         self.record = replace(self.record, usage=(self.record.usage or Usage()) + usage)
 
     def made(self, count: int, *, of: int | None = None) -> None:
-        """Record how many queries or candidates there are now, and from how many queries."""
+        """Record how many queries or candidates there are after the step, and `of` how many before."""
         if self.detailed:
             self.record = replace(self.record, before=of, after=count)
 
     def left(self, hits: Sequence[Hit], *, of: int | None = None, beyond: Sequence[str] = ()) -> None:
-        """Record which of how many hits are left. `beyond` are the ids of those ranked below them."""
+        """Record the hits after the step, and `of` how many before. `beyond` are ids ranked below `hits`."""
         if self.detailed:
             ids = (*(hit.chunk.id for hit in hits), *beyond)
             preview = tuple(
@@ -109,7 +109,7 @@ class OpenStep:
 
 
 class Steps:
-    """The steps of one search, in the order in which they ended; `detailed` for a trace."""
+    """The steps of one search, in the order in which they ended. `detailed` ones record hits, for a trace."""
 
     def __init__(self, *, detailed: bool = False) -> None:
         self.detailed = detailed
@@ -117,7 +117,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str) -> Iterator[OpenStep]:
-        """A step that ends with the block. Its span holds its name, and nothing of query or documents."""
+        """A step that lasts as long as the block."""
         step, began = OpenStep(Stage(name, 0.0), self.detailed), time.perf_counter()
         with _tracer.start_as_current_span(
             f"refdesk.{name}", record_exception=False, set_status_on_exception=False
@@ -128,23 +128,25 @@ class Steps:
 
     @property
     def last_left(self) -> int:
-        """How many hits the last step left that recorded it; 0 without details."""
+        """How many hits there were after the last step that recorded hits; 0 without details."""
         recorded = (step.record for step in reversed(self._steps) if step.record.after is not None)
         return next((len(stage.left) for stage in recorded), 0)
 
     def ended(self) -> tuple[Stage, ...]:
-        """The steps that have ended."""
+        """The records of the steps that have ended."""
         return tuple(step.record for step in self._steps)
 
 
-def listings(found: Sequence[Lists], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:
+def listings(lists: Sequence[Lists], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:
     """The rank and score of these chunks in each query's lists, as if the lists held no others."""
-    had: dict[str, tuple[Listing, ...]] = dict.fromkeys(ids, ())
-    for query, lists in enumerate(found):
-        dense = {id_: score for id_, score in lists.dense_scores.items() if id_ in had}
-        sparse = {id_: score for id_, score in lists.sparse_scores.items() if id_ in had}
+    by_id: dict[str, tuple[Listing, ...]] = dict.fromkeys(ids, ())
+    for query, of_query in enumerate(lists):
+        # Chunks that were withheld are removed before ranks are counted and scores divided by the best one: a
+        # gap in the ranks, or a best score below 1, would reveal them.
+        dense = {id_: score for id_, score in of_query.dense_scores.items() if id_ in by_id}
+        sparse = {id_: score for id_, score in of_query.sparse_scores.items() if id_ in by_id}
         for rank, (id_, score) in enumerate(dense.items(), 1):
-            had[id_] = (*had[id_], Listing(query, "dense", rank, score))
+            by_id[id_] = (*by_id[id_], Listing(query, "dense", rank, score))
         for rank, (id_, score) in enumerate(shares_of_best(sparse).items(), 1):
-            had[id_] = (*had[id_], Listing(query, "sparse", rank, score))
-    return had
+            by_id[id_] = (*by_id[id_], Listing(query, "sparse", rank, score))
+    return by_id

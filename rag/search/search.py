@@ -1,10 +1,10 @@
-"""One search on one page: read `search` from top to bottom. Each step of the trace has its line here.
+"""One search, on one page: read `search` from top to bottom. Each step of the trace is a line here.
 
-    plan -> queries (the question, what query stages add) -> vectors -> lists -> one ranking -> what the
-    principal may read -> what is near enough -> hit stages -> answer
+    plan -> queries (the question and those that query stages add) -> vectors -> lists -> one ranking
+    -> what the principal may read -> what is near enough -> hit stages -> answer
 
-The query changes form twice: a request is completed to a `Plan`, and each text that is searched for becomes
-a `Query` with its vector. What a step does is told where it is imported from.
+The query changes form twice: a profile completes the request to a `Plan`, and each text to search for becomes
+a `Query` with its vector. Each step is explained in the module that it is imported from.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined 
 
 
 async def search(run: Run) -> Answer:
-    """Answer the plan of a run from its views; its notes say what a reader of the answer must know."""
+    """Answer the plan of a run from its views. The answer's notes say what its reader must know."""
     plan = run.plan
     run.queries = [SubQuery(plan.query)]
     if not run.views or not plan.limit:
@@ -69,7 +69,7 @@ async def search(run: Run) -> Answer:
 
 
 async def add_queries(run: Run) -> None:
-    """Let the plan's query stages add to the question, which stays first and as it is."""
+    """Run the plan's query stages. They add queries; the question stays first and unchanged."""
     for stage in run.plan.query_stages:
         with run.steps.step(stage.stage) as step:
             made = await more_queries(
@@ -87,7 +87,7 @@ async def add_queries(run: Run) -> None:
 
 
 async def embed(run: Run) -> list[Query]:
-    """The queries with their vectors, made in one batch, each with the views that it searches, if any."""
+    """The queries with their vectors, made in one batch, each with the views that it searches."""
     with run.steps.step("embed") as step:
         embedder = run.models.embedder
         vectors = await embedder.embed([query.text for query in run.queries], "query")
@@ -106,10 +106,9 @@ async def embed(run: Run) -> list[Query]:
 
 
 async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
-    """The hits of these queries, best first; the first query is the one that the caller asked.
+    """The hits of these queries, best first. The first query is the caller's; similarities are to it.
 
-    At least as many as the limit, if there are so many. All of them where thresholds or hit stages choose
-    among them.
+    Up to the plan's limit, or all hits if thresholds or hit stages select among them.
     """
     plan = run.plan
     with run.steps.step("recall") as recalled:
@@ -131,7 +130,10 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
 
 
 async def _finds_any(query: Query, run: Run, *, with_thresholds: bool = True) -> bool:
-    """Whether a query finds anything. Not a part of the trace: it runs inside of the step that asks."""
+    """Whether a query finds anything. Runs inside the step `explain`, so it has no steps of its own."""
+    # One hit answers the question, and these searches run only after a search found nothing, several at once.
+    # So one candidate per list is enough. In mode hybrid the dense list alone is: it has a chunk if any chunk
+    # satisfies the filter, and if its best chunk fails the thresholds, the sparse list has no nearer one.
     plan = replace(run.plan, limit=1, candidates=1, mode="sparse" if run.plan.mode == "sparse" else "dense")
     plan = plan if with_thresholds else replace(plan, thresholds=ThresholdSettings())
     return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[])))
@@ -145,12 +147,11 @@ async def _record(
     asked: Query,
     run: Run,
 ) -> None:
-    """Tell the trace what the lists, the fusion and the gate left, as if the caller's were the only rows.
-
-    The gate runs once more, over all candidates: a trace must not tell even the number of those that it
-    keeps back.
-    """
+    """Record for the trace what recall, fusion and gate left, counting readable chunks only."""
     recalled, fused, gate = steps
+    # The gate above stopped as soon as it had enough hits. A trace counts and ranks all candidates, and must
+    # not reveal even the number of those that are withheld. So the gate checks all of them here, without an
+    # alarm, which would count a fault twice.
     admitted = await admit(candidates, asked.vector, len(candidates), lambda _sources: None)
     ranked = sorted(admitted, key=lambda hit: -hit.score)
     shown = {hit.chunk.id for hit in hits}
@@ -161,7 +162,7 @@ async def _record(
 
 
 def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
-    """The views that a query searches, narrowed by its own filter on top of the request's."""
+    """The views that a query searches, narrowed by its own filter in addition to the request's."""
     names = query.collections
     chosen = [view for view in run.views if not names or view.table.collection.name in names]
     if query.filter is None:
@@ -175,7 +176,7 @@ def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
 
 
 def _truncations(run: Run) -> list[str]:
-    """Notes where only the beginning of the question is searched for."""
+    """Notes on a question that is too long: only its beginning is searched for."""
     plan, embedder = run.plan, run.models.embedder
     notes = []
     words = index_terms if plan.strict else query_terms
@@ -188,7 +189,7 @@ def _truncations(run: Run) -> list[str]:
 
 
 def _context(hits: Sequence[Hit], run: Run) -> Context:
-    """The hits as one text for a prompt, within the plan's budget."""
+    """The hits as one text for a prompt, within the plan's token budget."""
     with run.steps.step("context") as step:
         spans = run.models.embedder.token_spans
         context = assemble(hits, budget=run.plan.context_tokens, token_spans=spans)

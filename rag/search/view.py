@@ -1,4 +1,4 @@
-"""What a principal may find in one collection with one request: as a predicate and as a check."""
+"""What a principal may find in a collection with one request, as SQL and as a check in Python."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 class View:
     """A collection as one request sees it.
 
-    Every read of its chunks goes by `where`; every row that leaves has passed `admits`, which asks
-    the source's own record. `changed` are records that the chunks' labels are behind: they count instead.
+    Every read of chunks is filtered by `where`, and every row that leaves has passed `admits`, which checks
+    the source's own record. `changed` are access records whose copies on the chunks are not updated yet; for
+    these sources the record counts, not the copies.
     """
 
     table: CollectionReader
@@ -41,7 +42,7 @@ class View:
 
     @property
     def where(self) -> str:
-        """The whole of it in the engine's SQL: access AND filter AND sources."""
+        """All conditions in the engine's SQL: access AND filter AND sources."""
         conditions = [self._readable]
         if self.filter is not None:
             conditions.append(predicate(self.filter, self.table.collection.fields, field_column))
@@ -53,11 +54,12 @@ class View:
 
     @property
     def by_labels(self) -> str:
-        """Who may see a source, in the engine's SQL, by labels that are up to date."""
+        """The access rule in the engine's SQL, for rows whose copy of the access record is current."""
         return access.predicate(self.principal, self.letter_case)
 
     @property
     def _readable(self) -> str:
+        """The access rule for chunks. The sources in `changed` are judged here, by their records."""
         if not self.changed:
             return self.by_labels
         seen = [one.id for one in self.changed if self._sees(one.access)]
@@ -68,12 +70,12 @@ class View:
         return access.visible(self.principal, record, self.letter_case)
 
     async def strict(self) -> StrictReader:
-        """The collection as if it held only what the principal may read, whatever the request says."""
+        """A reader for which the collection holds only what the principal may read, whatever the request."""
         readable = replace(self, filter=None, sources=None, exclude_sources=())
         return await readable_only(self.table, readable.where, readable.admits)
 
     def admits(self, source: StoredSource) -> bool:
-        """Whether chunks of this source may leave."""
+        """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
         id_ = source.source.id
         return (
             self._sees(source.access)
@@ -84,13 +86,13 @@ class View:
 
 
 def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
-    """The views with what the plan restricts them to.
+    """The views, restricted to the plan's sources and filter.
 
-    A field of the filter that only some of the collections declare is one that the sources of the
-    others lack.
+    If only some of the collections declare a field of the filter, the sources of the others count as having
+    no value for it.
 
     Raises:
-        InvalidRequestError: the filter is none for these collections.
+        InvalidRequestError: the filter is malformed, or doesn't suit the fields of these collections.
     """
     narrower = [replace(view, sources=plan.sources, exclude_sources=plan.exclude_sources) for view in views]
     if plan.filter is None:

@@ -1,1 +1,1 @@
-"""Why a search found nothing, or not what somebody expected."""
+"""Explains an empty result, or why an expected source is not among the hits."""

@@ -1,4 +1,4 @@
-"""What became of a source in a search, for who wonders why it is not among the hits."""
+"""Explains why a source is not among the hits of a search: the step that dropped it, and the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.reader import StoredSource
 
-STEPS = {
+REASONS = {
     "thresholds": "It is less similar to the query than the thresholds require.",
     "rerank": "It was not among the passages that were reranked, or not among those that the stage keeps.",
     "dedupe": "It nearly repeats a better passage.",
@@ -53,67 +53,67 @@ async def fate(stored: StoredSource, answer: Answer, run: Run) -> Fate:
         return Fate(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
     listed = answer.trace.listings if answer.trace else {}
     if any(_of(source, id_) for id_ in listed):
-        return _through(source, answer, plan)
+        return _followed(source, answer, plan)
     if not view.admits(stored):
-        return Fate(source, *_not_asked_for(source, plan))
+        return Fate(source, *_excluded(source, plan))
     if not plan.limit:
         return Fate(source, "limit", "The limit is 0.")
-    return Fate(source, "recall", await _unlisted(source, view, run))
+    return Fate(source, "recall", await _why_unlisted(source, view, run))
 
 
 def _of(source: Source, chunk_id: str) -> bool:
     return chunk_id.partition("/")[0] == source.id
 
 
-def _not_asked_for(source: Source, plan: Plan) -> tuple[str, str]:
+def _excluded(source: Source, plan: Plan) -> tuple[str, str]:
     if source.id in plan.exclude_sources or (plan.sources is not None and source.id not in plan.sources):
         return "sources", "The request excludes this source."
     return "filter", "Its fields don't match the filter."
 
 
-async def _unlisted(source: Source, view: View, run: Run) -> str:
-    """How far the lists are from the source's best passage."""
+async def _why_unlisted(source: Source, view: View, run: Run) -> str:
+    """How near the source's best passages are to the query, found by a search of this source alone."""
     alone = replace(view, sources=(source.id,))
     question = [SubQuery(run.plan.query)]
     (query,) = await embed(replace(run, views=[alone], queries=question, steps=Steps(), notes=[]))
     one_hit = replace(run.plan, candidates=1)
-    (found,) = await recall([query], one_hit)
-    told = [
+    (lists,) = await recall([query], one_hit)
+    sentences = [
         f"By meaning, its best passage is {id_}, with a similarity of {cosine:.2f}."
-        for id_, cosine in found.dense_scores.items()
+        for id_, cosine in lists.dense_scores.items()
     ]
     if run.plan.mode != "dense":
-        told += [f"By words, it is {id_}." for id_ in found.sparse_scores] or [
+        sentences += [f"By words, it is {id_}." for id_ in lists.sparse_scores] or [
             "It contains no word of the query."
         ]
     count = run.plan.candidates
-    return " ".join([f"None of its passages is among the first {count} of a list.", *told])
+    return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
 
 
-def _through(source: Source, answer: Answer, plan: Plan) -> Fate:
-    """Where the stages had the source's passages."""
+def _followed(source: Source, answer: Answer, plan: Plan) -> Fate:
+    """A source that a list has, followed through the steps."""
     stages = [stage for stage in answer.stages if stage.left]
     last = next((stage for stage in reversed(stages) if _best(source, stage)), stages[0])
     chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
     ranks = tuple((stage.name, _rank(chunk_id, stage)) for stage in stages)
     if any(hit.chunk.id == chunk_id for hit in answer.hits):
         return Fate(source, None, "It is among the hits.", chunk_id, ranks)
-    return Fate(source, *_fall(chunk_id, last, answer.stages, plan), chunk_id, ranks)
+    return Fate(source, *_drop(chunk_id, last, answer.stages, plan), chunk_id, ranks)
 
 
-def _fall(chunk_id: str, last: Stage, stages: Sequence[Stage], plan: Plan) -> tuple[str, str]:
-    """The stage after the last one that had the passage, and why it fell out there."""
+def _drop(chunk_id: str, last: Stage, stages: Sequence[Stage], plan: Plan) -> tuple[str, str]:
+    """The step after the last one that had the passage, and why the passage dropped out there."""
     following = [stage for stage in stages[stages.index(last) + 1 :] if stage.name != "context"]
     if not following:
         return "evidence", UNGROUNDED
     name = following[0].name
     if name == "limit":
         return name, f"Its best passage has rank {_rank(chunk_id, last)}, and the limit is {plan.limit}."
-    return name, STEPS.get(name, "This stage dropped it.")
+    return name, REASONS.get(name, "This stage dropped it.")
 
 
 def _best(source: Source, stage: Stage) -> str:
-    """The first of the source's passages that a stage left, or nothing."""
+    """The best of the source's passages after a step, or nothing."""
     return next((id_ for id_ in stage.left if _of(source, id_)), "")
 
 

@@ -1,6 +1,6 @@
-"""A search that found nothing: which conditions of its filter are to blame, and what to do without them.
+"""Explains an empty result: which conditions of the filter cause it, and how to relax the filter.
 
-Only the filter is relaxed. Who asks, and what they may see, stays as it is in every view.
+Only the filter is relaxed. The principal, and what it may see, stay the same in every view.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class FindsAny(Protocol):
-    """Whether a query finds anything, with a run's plan."""
+    """Whether a query finds anything with the plan of a run."""
 
     async def __call__(self, query: Query, run: Run, *, with_thresholds: bool = True) -> bool:
-        """True as soon as one hit passes the gate, and the thresholds if they are to count."""
+        """True if at least one hit passes the gate and, `with_thresholds`, the thresholds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What a filter's conditions do, by their positions.
+    """What the conditions of a filter do, by position.
 
-    Each of `alone` leaves results if it is the only condition. Without those of `dropped` the filter does.
+    Each condition in `alone` has results as the only condition. Without those in `dropped`, the filter has.
     """
 
     alone: frozenset[int]
@@ -44,7 +44,7 @@ class Impact:
 async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query | None:
     """Retry with a relaxed filter if the plan allows it; otherwise note why nothing was found.
 
-    Returns the query without the conditions that leave nothing, None where no other query is to be asked.
+    Returns the query with the relaxed filter, None if there is nothing to retry.
     """
     plan, views = run.plan, query.views
     if plan.thresholds.of_hits and await finds_any(query, run, with_thresholds=False):
@@ -62,28 +62,31 @@ async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query 
 
 
 async def _impact(query: Query, run: Run, finds_any: FindsAny) -> Impact | None:
-    """Which conditions leave nothing, and which to drop; None if nothing is found without any filter.
+    """Which conditions cause the empty result, and which to drop; None if it is empty without a filter, too.
 
-    Conditions that leave nothing alone are dropped in any case. Of the others as few as possible are: the
-    last written first, and those on dates last.
+    A condition that has no results alone is dropped in any case. Of the others as few as possible are
+    dropped: the last in the filter first, conditions on dates last.
     """
     parts = _conditions(query.views)
     if not await finds_any(_relaxed(query, range(len(parts))), run):
         return None
     single = [partial(finds_any, _keeping(query, {at}), run) for at in range(len(parts))]
-    found = await concurrently(single) if len(parts) > 1 else []
-    alone = [at for at, any_ in enumerate(found) if any_]
+    some = await concurrently(single) if len(parts) > 1 else []
+    alone = [at for at, any_ in enumerate(some) if any_]
     order = sorted(alone, key=lambda at: (not is_on_date(parts[at]), at))
-    low, high = min(1, len(order)), len(order)  # bisect: a search under many conditions is slow
+    # Find how many conditions of `order` can be kept. Each one that is added only narrows the filter, so if
+    # n conditions have no results, n + 1 have none: bisecting is exact. It needs log2(n) searches instead of
+    # n, and searches with many conditions are slow. One condition always works: it has results alone.
+    low, high = min(1, len(order)), len(order)
     while low < high:
         middle = (low + high + 1) // 2
-        enough = await finds_any(_keeping(query, order[:middle]), run)
-        low, high = (middle, high) if enough else (low, middle - 1)
+        works = await finds_any(_keeping(query, order[:middle]), run)
+        low, high = (middle, high) if works else (low, middle - 1)
     return Impact(frozenset(alone), frozenset(range(len(parts))) - set(order[:low]))
 
 
 def _relaxed(query: Query, dropped: Collection[int]) -> Query:
-    """The query with a filter that lacks the conditions of these positions."""
+    """The query with the conditions at these positions removed from its filter."""
     views = (replace(view, filter=view.filter and without(view.filter, dropped)) for view in query.views)
     return replace(query, views=tuple(views))
 
@@ -93,7 +96,7 @@ def _keeping(query: Query, kept: Collection[int]) -> Query:
 
 
 def _advice(views: Sequence[View], impact: Impact) -> str:
-    """Which conditions to leave out, and which leave results alone."""
+    """A note on which conditions to leave out, and which ones have results alone."""
     advice = f"The filter excludes all results; without {_called(views, impact.dropped)} there are results."
     if len(_conditions(views)) == 1:
         return advice
@@ -103,7 +106,7 @@ def _advice(views: Sequence[View], impact: Impact) -> str:
 
 
 def _without_filter(views: Sequence[View], plan: Plan) -> str:
-    """Why nothing was found where no filter is to blame."""
+    """A note on why nothing was found if that is not because of the filter."""
     if plan.sources is not None or plan.exclude_sources:
         return (
             "Nothing was found in the sources that the request allows. "
@@ -123,5 +126,5 @@ def _called(views: Sequence[View], positions: Collection[int]) -> str:
 
 
 def _conditions(views: Sequence[View]) -> tuple[Filter, ...]:
-    """The filter's conditions; all views have the same, each with its own collection's types."""
+    """The filter's conditions. All views have the same ones, each with its collection's field types."""
     return conditions(views[0].filter) if views[0].filter else ()

@@ -1,4 +1,4 @@
-"""A search's trace as the record that the tool's `explain` and `--json` print: complete, compact, bounded."""
+"""Renders the trace of a search as JSON, for the tool's `explain` and for `--explain --json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_ROOM_CHARS = len(f'"{NO_ROOM}",')
 
 
 class QueryRecord(Reply):
-    """One of the queries that were asked; `filter` is JSON, cut like any label."""
+    """One of the queries of a search. `filter` is JSON as a string, truncated like a title."""
 
     text: str
     weight: float
@@ -28,7 +28,7 @@ class QueryRecord(Reply):
 
 
 class UsageRecord(Reply):
-    """What was asked of models that count."""
+    """Calls of models that count tokens."""
 
     requests: int
     input_tokens: int
@@ -37,7 +37,7 @@ class UsageRecord(Reply):
 
 
 class PreviewRecord(Reply):
-    """The beginning of a hit, as it was after a stage."""
+    """The beginning of a hit, as it was after a step."""
 
     id: str
     score: float
@@ -45,7 +45,7 @@ class PreviewRecord(Reply):
 
 
 class StageRecord(Reply):
-    """A step of the search; `before` and `after` count queries or hits, `preview` has the first of these."""
+    """A step of the search. `before` and `after` count queries or hits; `preview` has the first hits."""
 
     name: str
     ms: float
@@ -58,7 +58,7 @@ class StageRecord(Reply):
 
 
 class ListingRecord(Reply):
-    """Where a list had a hit; `query` is the place among the queries, from 0, where there are several."""
+    """The rank and score of a hit in one list. `query` is the query's index, if there are several."""
 
     query: int | None = None
     list: Literal["dense", "sparse"]
@@ -67,7 +67,7 @@ class ListingRecord(Reply):
 
 
 class TraceRecord(Reply):
-    """What happened to a search. `listings` tells of each hit, by its id, which lists had it."""
+    """How a search went. `listings` maps the id of each hit to the lists that had it."""
 
     queries: list[QueryRecord]
     stages: list[StageRecord]
@@ -76,9 +76,9 @@ class TraceRecord(Reply):
 
 
 def trace_record(answer: Answer) -> TraceRecord:
-    """What an answer's stages and trace tell, without the lists of all that each stage left.
+    """The steps and the trace of an answer, without the ids of all chunks that each step left.
 
-    Scores are as coarse as the hits'. An answer without a trace has its stages only.
+    Scores are rounded like those of hits. An answer without a trace has its steps only.
     """
     queries = answer.trace.queries if answer.trace else ()
     listings = answer.trace.listings if answer.trace else {}
@@ -95,9 +95,10 @@ def trace_record(answer: Answer) -> TraceRecord:
 
 
 def with_trace(reply: SearchReply, answer: Answer, max_chars: int | None) -> SearchReply:
-    """A reply with its answer's trace, as far as `max_chars` of JSON reach; what is missing is said.
+    """A reply with the trace of its answer, within `max_chars` of JSON.
 
-    For that the reply itself must leave `NO_ROOM_CHARS`.
+    A trace that doesn't fit loses its previews. If it still doesn't fit, a note replaces it, for which the
+    reply must leave `NO_ROOM_CHARS`.
     """
     whole = trace_record(answer)
     brief = whole.model_copy(

@@ -1,6 +1,7 @@
-"""Document text made safe to hand to a model: still data, but nothing hidden, and nothing that is fetched.
+"""Makes document text safe to show: no hidden characters, and no markup that makes a client fetch something.
 
-Parsers leave out what is hidden; a desk can hold texts from before they did, so here it is left out again.
+Ingestion removes hidden characters, too. They are removed again here, because a data folder can hold texts
+that an earlier version ingested.
 """
 
 from __future__ import annotations
@@ -9,40 +10,43 @@ import re
 
 from rag.hidden import JOINERS, with_line_ends, without_hidden
 
-MAX_LABEL_CHARS = 200  # of a title, heading or metadata value
+MAX_LABEL_CHARS = 200  # of a title, a heading, or a metadata key or value
 ALTERED = (
     "Not verbatim: spaces were inserted where markup could load something (< img, ! [, ] :), and hidden "
     "characters were removed. Quotes of this text still pass a citation check."
 )
 
+# "<" begins markup only before a letter (a tag), "/", "!" (a comment) or "?". "a < b" stays as it is.
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_REFERENCE = re.compile(  # [name]: at the start of a line, whose name some renderers let have brackets
+# "[name]: address" at the start of a line, also in a quote or list, is where "![text][name]" is loaded from.
+# Some renderers accept brackets in the name, or line ends.
+_REFERENCE = re.compile(
     r"^(?:[ \t>*+-]|\d+[.)])*\[(?:[^\n]*|(?:[^\[\]\\]|\\.)*)\]:", re.MULTILINE | re.DOTALL
 )
 
 
 def disarmed(text: str) -> str:
-    """`text` without anything hidden, and with a blank in all markup that could make a renderer fetch.
+    """`text` without hidden characters, and with a space in markup that could make a client fetch something.
 
-    A hostile document can put what a model read into the address of an image, a frame or a style, and a
-    renderer asks for it. So no < begins a tag or a comment, no ! an image, and no line says what a reference
-    means, in this text or in another one beside it. Code is treated like the rest, as nobody can tell where
-    a fence begins in a part of a document; most of it means the same with a blank there.
-    `rag.search.cite.parse` takes the blanks out again.
+    A hostile document can tell the model to put what it has read into the address of an image, frame or
+    style; the client that renders it then sends this to the address. So no "<" begins a tag, no "!" an image,
+    and no line defines a reference, which could serve an image elsewhere in the reply. Code is treated like
+    text: a passage may begin inside a code block, so nothing here can tell where code is. Most code means the
+    same with the space. `rag.search.cite.parse` removes the spaces again.
     Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
     text = without_hidden(with_line_ends(text))
     text = _TAG.sub("< ", text.replace("![", "! ["))
-    return _REFERENCE.sub(_without_meaning, text) if "]:" in text else text
+    return _REFERENCE.sub(_disarmed_reference, text) if "]:" in text else text
 
 
 def label(text: str) -> str:
-    """A title or the like on one line, shown safely, cut to `MAX_LABEL_CHARS`."""
-    seen = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))
-    line = " ".join("".join(c if c.isprintable() or c in JOINERS else " " for c in seen).split())
+    """A title, heading or metadata value on one line, disarmed and truncated to `MAX_LABEL_CHARS`."""
+    visible = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))  # it may be as long as a document
+    line = " ".join("".join(c if c.isprintable() or c in JOINERS else " " for c in visible).split())
     line = disarmed(line)
     return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
 
 
-def _without_meaning(line: re.Match[str]) -> str:
+def _disarmed_reference(line: re.Match[str]) -> str:
     return line[0].replace("]:", "] :")
