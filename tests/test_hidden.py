@@ -1,4 +1,4 @@
-"""What nobody sees is left out, and what changes what is seen stays."""
+"""Invisible characters are removed; those that change what a reader sees are kept."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_line_ends_are_one_character_for_one(text: str) -> None:
 
 
 @given(TEXTS)
-def test_a_terminal_is_told_nothing_but_text(text: str) -> None:
+def test_a_terminal_gets_nothing_but_text(text: str) -> None:
     shown = for_people(text)
     assert not set(shown) & ({*map(chr, range(32)), *map(chr, range(127, 160)), *BIDI} - {"\n", "\t"})
     assert not [one for one in shown if "\ud800" <= one <= "\udfff" or "\U000e0000" <= one <= "\U000e00ff"]

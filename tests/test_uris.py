@@ -1,4 +1,4 @@
-"""How sources and chunks are named to the outside."""
+"""Public URIs of sources and chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys: whose a token is, and which file is trusted."""
+"""API keys: who holds a token, and which key files are trusted."""
 
 from __future__ import annotations
 

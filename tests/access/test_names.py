@@ -50,7 +50,7 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", [*BAD_NAMES, "٣", "x" * (NAME_LENGTH + 1)])
-def test_other_names_are_refused_everywhere_and_told_what_a_name_looks_like(name: str) -> None:
+def test_other_names_are_refused_everywhere_and_the_message_says_what_is_valid(name: str) -> None:
     with pytest.raises(ConfigurationError, match="lower-case letters and digits, separated by single - or _"):
         valid_name(name)
     with pytest.raises(ValidationError):
@@ -92,7 +92,7 @@ def test_a_bare_name_is_taken_as_it_is(name: str) -> None:
         ("group", "x" * 251, "up to 250 printable characters"),
     ],
 )
-def test_an_entry_where_a_name_is_wanted_is_refused_with_the_right_form(
+def test_an_access_list_entry_in_place_of_a_bare_name_is_refused_with_the_bare_name(
     kind: Literal["user", "group"], name: str, words: str
 ) -> None:
     with pytest.raises(ConfigurationError) as error:

@@ -1,4 +1,4 @@
-"""Who may see a source: the rule by table, and the engine held to the same rule."""
+"""Who may see a source: examples of the rule, and the SQL predicate compared with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose documents a door is about: the tenant that is named, or the only one."""
+"""Which tenant the settings select: the one that they name, or the only one."""
 
 from __future__ import annotations
 

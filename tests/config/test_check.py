@@ -1,4 +1,4 @@
-"""What settings say that can't be true together. How mistakes in a file are told: tests/test_settings.py."""
+"""Contradictions between settings. tests/config/test_settings.py covers how they are reported from a file."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_settings_that_go_together_are_taken(settings: Settings) -> None:
     check_consistent(settings)
 
 
-@pytest.mark.parametrize(("settings", "told"), BAD.values(), ids=BAD.keys())
-def test_settings_that_do_not_go_together_are_refused_with_the_key(settings: Settings, told: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), BAD.values(), ids=BAD.keys())
+def test_settings_that_do_not_go_together_are_refused_with_the_key(settings: Settings, message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         check_consistent(settings)
-    assert str(error.value) == told
+    assert str(error.value) == message
 
 
 def test_every_contradiction_is_found_in_the_order_of_the_file() -> None:

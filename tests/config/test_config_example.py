@@ -1,4 +1,4 @@
-"""config.example.toml says what the settings are."""
+"""config.example.toml lists and explains every setting."""
 
 from __future__ import annotations
 

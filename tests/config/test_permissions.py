@@ -1,4 +1,4 @@
-"""Settings that others can change and data that others can read are told, with what mends it."""
+"""Warnings about files that other users can change or read, and the commands that fix them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _mended(told: str) -> None:
         ("it's data", 0o704, "Other users can access the data folder"),
     ],
 )
-def test_what_others_may_do_is_told_and_the_command_mends_it(
+def test_loose_permissions_are_reported_with_the_command_that_fixes_them(
     place: Path, path: str, mode: int, words: str
 ) -> None:
     assert _told(place) == []
@@ -71,7 +71,7 @@ def test_what_others_may_do_is_told_and_the_command_mends_it(
     ("path", "mode"),
     [("settings/config.toml", 0o600), ("settings", 0o1777), (".", 0o1777), ("it's data", 0o500)],
 )
-def test_what_harms_nobody_is_not_told(place: Path, path: str, mode: int) -> None:
+def test_harmless_permissions_are_not_reported(place: Path, path: str, mode: int) -> None:
     (place / path).chmod(mode)
     assert _told(place) == []
 
@@ -88,7 +88,7 @@ def test_what_is_not_there_is_fine(place: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_settings_of_somebody_else_are_told_and_the_roots_are_fine(place: Path) -> None:
+def test_settings_of_another_user_are_reported_and_those_of_root_are_fine(place: Path) -> None:
     file = place / "settings" / "config.toml"
     os.chown(file, SOMEBODY, SOMEBODY)
     (told,) = _told(place)

@@ -1,4 +1,4 @@
-"""What an operator can set, where, and what is said of a mistake."""
+"""Where settings come from, and how mistakes in them are reported."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         ("[embedder]\nprovider = 'openai'\n", 'line 1: embedder: provider = "openai" needs model'),
     ],
 )
-def test_a_mistake_in_the_file_is_told_with_its_line_and_what_would_be_right(
+def test_a_mistake_in_the_file_is_reported_with_its_line_and_the_remedy(
     write: Write, text: str, told: str
 ) -> None:
     config = write(text)
@@ -361,7 +361,7 @@ OF_PYDANTIC = re.compile(r"Input|[Ss]hould|[Pp]ydantic|Value error|String|\btag\
 
 
 @pytest.mark.parametrize("keys", setting_keys(), ids=".".join)
-def test_no_wrong_value_is_told_in_the_words_of_the_library_that_found_it(
+def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
     write: Write, keys: tuple[str, ...]
 ) -> None:
     complaints = []
@@ -414,9 +414,7 @@ def test_no_wrong_value_is_told_in_the_words_of_the_library_that_found_it(
         ),
     ],
 )
-def test_mistakes_in_tables_and_lists_are_told_with_the_table_or_list(
-    write: Write, text: str, told: str
-) -> None:
+def test_mistakes_in_tables_and_lists_name_the_table_or_list(write: Write, text: str, told: str) -> None:
     config = write(text)
     assert _complaint(config).startswith(f"{config}, {told}")
 
@@ -431,7 +429,7 @@ def test_text_that_is_not_in_utf_8_is_refused(write: Write) -> None:
     )
 
 
-def test_every_mistake_is_told_at_once(write: Write) -> None:
+def test_all_mistakes_are_reported_at_once(write: Write) -> None:
     complaint = _complaint(write("datta = 'x'\n[search]\nlimit = -1\nmode = 3\n"))
     lines = [line.split(", ")[1].split(":")[0] for line in complaint.splitlines()]
     assert sorted(lines) == ["line 1", "line 3", "line 4"]
@@ -464,7 +462,7 @@ def test_every_mistake_is_told_at_once(write: Write) -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_environment_is_told_with_its_name_and_not_with_a_line_of_the_file(
+def test_a_mistake_in_the_environment_names_the_variable_and_no_line_of_the_file(
     write: Write, name: str, raw: str, told: str
 ) -> None:
     config = write("data = '/x'\n[search]\nlimit = 3\nmode = 'dense'\n")

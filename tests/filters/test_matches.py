@@ -1,4 +1,4 @@
-"""What a filter means: logic with two values, in which a missing field is like no value."""
+"""The meaning of filters: two-valued logic, in which a missing field has no value."""
 
 from __future__ import annotations
 

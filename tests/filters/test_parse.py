@@ -1,4 +1,4 @@
-"""The grammar of filters: what it means, and what it refuses in which words."""
+"""The grammar of filters: what it accepts, and the messages for everything else."""
 
 from __future__ import annotations
 

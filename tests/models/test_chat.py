@@ -1,4 +1,4 @@
-"""Against a real HTTP server on loopback that does as it is told."""
+"""The chat client, against a real HTTP server on loopback."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("choice", "words"), WRONG.values(), ids=WRONG.keys())
-async def test_a_reply_that_is_no_good_is_an_error_that_quotes_nothing_and_counts(
+async def test_an_invalid_reply_is_an_error_that_quotes_nothing_and_counts(
     chat_server: Endpoint, chats: ModuleType, chat: Chat, choice: object, words: str
 ) -> None:
     chat_server.script = [chats.replying(choice, tokens=(7, 3))]
@@ -239,7 +239,7 @@ async def test_without_a_model_there_is_no_chat() -> None:
         assert chat is None
 
 
-async def test_openai_itself_wants_a_key() -> None:
+async def test_openai_itself_needs_a_key() -> None:
     with pytest.raises(ConfigurationError, match="environment variable CHAT_KEY"):
         async with open_chat(
             ChatSettings(model="gpt", api_key_env="CHAT_KEY"), {"OPENAI_API_KEY": "another"}

@@ -1,4 +1,4 @@
-"""Texts that say the same as a better one."""
+"""Near-duplicates of better texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences that answer, word for word."""
+"""The sentences of a passage that are relevant to a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rankings into one ranking, and what decides between equals."""
+"""Fusion of rankings, and the tie-break by date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Newer documents before older ones."""
+"""Scores decay with the age of documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models as people export them, made tiny: a token's vector is a row of a table that one can read."""
+"""Tiny ONNX models as people export them: a token's vector is a row of a readable table."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_a_window_that_the_model_cannot_take_is_found_out_at_once(tmp_path
         assert embedder.window == POSITIONS - 2
 
 
-async def test_a_model_that_wants_more_than_text_is_refused(tmp_path: Path) -> None:
+async def test_a_model_that_needs_other_inputs_than_text_is_refused(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "tiny", [*BERT, "pixel_values"])
     with pytest.raises(
         ConfigurationError,

@@ -1,4 +1,4 @@
-"""Against a real HTTP server on loopback that does as it is told."""
+"""The remote embedder, against a real HTTP server on loopback."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ async def test_a_model_that_does_not_heed_dimensions_is_a_wrong_setting(provider
             pass
 
 
-async def test_openai_itself_wants_a_key_before_anything_is_sent() -> None:
+async def test_openai_itself_needs_a_key_before_anything_is_sent() -> None:
     settings = EmbedderSettings(provider="openai", model="text-embedding-3-small", api_key_env="MY_KEY")
     with pytest.raises(ConfigurationError, match="environment variable MY_KEY"):
         async with remote_embedder(settings, {"OPENAI_API_KEY": "other"}):

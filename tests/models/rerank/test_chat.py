@@ -95,7 +95,7 @@ async def test_a_score_that_is_no_whole_number_is_no_answer(
         await chat_scores(chat, "clocks?", ["a"], unheard)
 
 
-def test_the_scores_similarities_and_places_count_by_their_weights() -> None:
+def test_scores_similarities_and_ranks_are_weighted() -> None:
     weights = RerankWeights(semantic=0.5, vector=0.3, position=0.2)
     assert weighted([1.0, None, 0.4], [0.5, 0.9, -0.5], weights) == [
         pytest.approx(0.5 + 0.15 + 0.2),

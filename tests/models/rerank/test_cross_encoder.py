@@ -1,4 +1,4 @@
-"""Models as people export them, made tiny: they count the word clock, and so can be read."""
+"""Tiny ONNX models as people export them: they count the word clock, so scores can be checked by hand."""
 
 from __future__ import annotations
 

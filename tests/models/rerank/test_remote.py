@@ -1,4 +1,4 @@
-"""Against a real HTTP server on loopback that does as it is told."""
+"""The remote reranker, against a real HTTP server on loopback."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ async def test_what_the_environment_tells_of_an_account_at_openai_goes_to_no_oth
     assert accounts == [(None, None)]
 
 
-async def test_openai_itself_wants_a_key() -> None:
+async def test_openai_itself_needs_a_key() -> None:
     given = RerankerSettings(
         provider="cohere", model="tiny", base_url="https://api.openai.com/v1", api_key_env="MY_KEY"
     )
