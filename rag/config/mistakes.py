@@ -79,7 +79,7 @@ def _shown(value: object) -> str:
         case bool():
             return str(value).lower()
         case str():
-            return f"'{value[:SHOWN_CHARS]}'"
+            return repr(value[:SHOWN_CHARS])
     return str(value)[:SHOWN_CHARS]
 
 
