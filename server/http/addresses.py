@@ -49,7 +49,7 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
     for name, address in (("issuer", oauth.issuer), ("jwks_url", oauth.jwks_url)):
         if not _is_safe(address):
             raise ConfigurationError(
-                f"oauth.{name} = {address!r} must begin with https://: otherwise anybody on the network path "
+                f"oauth.{name} = {address!r} must be an https:// URL: otherwise anybody on the network path "
                 "could sign tokens. Only an issuer on this machine may use http://127.0.0.1."
             )
 

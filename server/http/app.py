@@ -215,7 +215,7 @@ def http_app(
             Middleware(AuthContextMiddleware),
         ],
     )
-    app.router.redirect_slashes = False  # behind a proxy it would redirect to http://
+    app.router.redirect_slashes = False  # behind a proxy to http://, and tokens are for one address
     return app
 
 
