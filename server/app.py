@@ -224,7 +224,7 @@ class App:
         if ours and params.argument.name == "collection":
             desk = await self._lazy_desk.desk()
             readable = await desk.collections(self._principal_of(context))
-            values = [one.name for one in readable if one.name.startswith(params.argument.value)]
+            values = [found.name for found in readable if found.name.startswith(params.argument.value)]
         shown = values[:MAX_COMPLETIONS]
         return types.CompleteResult(
             completion=types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))

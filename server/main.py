@@ -104,13 +104,13 @@ def _flags() -> argparse.ArgumentParser:
         "MCP hosts start this program over stdio. Ingest documents with refdesk-admin ingest.",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration file (default: REFDESK_CONFIG)"
+        "--config", type=Path, metavar="FILE", help="configuration file; or set REFDESK_CONFIG"
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder (default: REFDESK_DATA)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="data folder; or set REFDESK_DATA")
     parser.add_argument(
-        "--tenant", metavar="NAME", help="tenant whose documents to serve (default: tenant in [principal])"
+        "--tenant", metavar="NAME", help="tenant whose documents to serve, instead of [principal]"
     )
-    parser.add_argument("--user", metavar="NAME", help="user to serve as (default: user in [principal])")
+    parser.add_argument("--user", metavar="NAME", help="user to serve as, instead of [principal]")
     parser.add_argument(
         "--group", metavar="NAME", action="append", default=[], help="group of that user; repeatable"
     )

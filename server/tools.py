@@ -166,7 +166,9 @@ def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection
 
 def _fields(collections: Sequence[Collection]) -> str:
     """The declared fields with their types: once if all collections share them, otherwise by collection."""
-    declared = {one.name: _listed(one.fields) for one in collections if one.fields}
+    declared = {
+        collection.name: _listed(collection.fields) for collection in collections if collection.fields
+    }
     if len(declared) == len(collections) and len(set(declared.values())) == 1:
         return _shortened(declared.popitem()[1])
     return _shortened("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
@@ -195,11 +197,11 @@ def _tool(
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     """A model's compact JSON Schema, as a copy that the caller may change."""
-    return deepcopy(_made_schema(model))
+    return deepcopy(_cached_schema(model))
 
 
 @cache
-def _made_schema(model: type[BaseModel]) -> dict[str, Any]:
+def _cached_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Cached: generating a schema takes longer than the rest of `tools/list`."""
     schema: dict[str, Any] = _compact(model.model_json_schema())
     return schema

@@ -157,7 +157,7 @@ class SlowClientProtocol(H11Protocol):
         self._update_limit()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers and free the place."""
+        """Stop the timers and make room for another connection."""
         for timer in (self._header_timer, self._write_timer):
             if timer:
                 timer.cancel()
