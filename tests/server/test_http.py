@@ -378,8 +378,8 @@ def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: W
     [
         ({"HTTP_HOST": "0.0.0.0", "HTTP_AUTHENTICATION": ""}, "anybody could search"),  # noqa: S104 it is refused
         ({"HTTP_AUTHENTICATION": "", "HTTP_PUBLIC_URL": "https://desk.example.com"}, "anybody could search"),
-        ({"HTTP_AUTHENTICATION": "", "HTTP_ALLOWED_HOSTS": "desk.example.com"}, "leave allowed_hosts out"),
-        ({"HTTP_AUTHENTICATION": "", "HTTP_TRUSTED_PROXIES": "127.0.0.1"}, "leave trusted_proxies out"),
+        ({"HTTP_AUTHENTICATION": "", "HTTP_ALLOWED_HOSTS": "desk.example.com"}, "remove allowed_hosts"),
+        ({"HTTP_AUTHENTICATION": "", "HTTP_TRUSTED_PROXIES": "127.0.0.1"}, "remove trusted_proxies"),
         ({"HTTP_TRUSTED_PROXIES": "proxy.example.com"}, "write an address (192.0.2.1)"),
         ({"HTTP_PATH": "mcp"}, "http.path"),
         ({"HTTP_PUBLIC_URL": "desk.example.com"}, "http.public_url"),

@@ -231,7 +231,7 @@ def test_an_embedder_that_cant_be_opened_is_told_to_every_call_and_costs_no_more
         assert "NO_SUCH_KEY" in wire.error("resources/list")["message"]
         assert wire.result("tools/list")["tools"]
     assert wire.leave() == 0
-    assert "The desk can't be opened: OpenAI needs an API key" in wire.stderr()
+    assert "Cannot open the desk: OpenAI needs an API key" in wire.stderr()
 
 
 def test_settings_that_are_wrong_end_the_start_with_a_word_on_standard_error(
