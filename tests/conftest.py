@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.forks import Forks
 
 
-# Longer runs of the properties: pytest tests/filters --hypothesis-profile=thorough, or =million (of scans).
+# More: pytest tests/filters --hypothesis-profile=default (100 examples each), =thorough or =million (of scans).
 settings.register_profile("quick", max_examples=25)
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)
@@ -36,14 +36,9 @@ settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
 
 LONGEST = (
     *("tests/ingest/test_histories.py", "tests/server/test_duel.py", "tests/attacks/", "tests/clients/"),
-    *(
-        "tests/bench/",
-        "tests/evaluate/test_quality.py",
-        "tests/server/",
-        "tests/admin/",
-        "tests/test_package.py",
-    ),
-    *("tests/search/test_strict.py", "tests/filters/test_engine.py", "tests/store/test_processes.py"),
+    *("tests/bench/", "tests/evaluate/test_quality.py", "tests/server/", "tests/admin/"),
+    *("tests/test_package.py", "tests/search/test_strict.py", "tests/filters/test_engine.py"),
+    *("tests/store/test_processes.py", "tests/ingest/sandbox/", "tests/ingest/test_discover.py"),
     "tests/test_readme.py",
 )
 """What drives processes or takes seconds a test: marked as slow and begun first, the longest at the front."""
