@@ -16,7 +16,8 @@ from rag.access.tenants import declares_fields
 from rag.answers import MAX_REPLY_CHARS, SearchRequest
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import opened
-from rag.search.reply.records import fetch_reply, search_reply, source_reply
+from rag.search.reply.search import search_reply
+from rag.search.reply.source import fetch_reply, source_reply
 from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
 from rag.uris import NOT_FOUND, parse_id, resource_uri
 from server import resources, tools
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import Settings
     from rag.corpus import Collection, Principal
-    from rag.search.reply.records import Reply
+    from rag.search.reply.fields import Reply
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
 

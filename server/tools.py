@@ -18,7 +18,8 @@ from rag.config.profiles import Overridable
 from rag.errors import InvalidRequestError
 from rag.search.agents import LIMIT, QUERY, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, START
 from rag.search.plan import make_plan
-from rag.search.reply.records import FetchReply, SearchReply, SourceReply
+from rag.search.reply.search import SearchReply
+from rag.search.reply.source import FetchReply, SourceReply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

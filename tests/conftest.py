@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.forks import Forks
 
 
-# More: pytest tests/filters --hypothesis-profile=default (100 examples each), =thorough or =million (of scans).
+# More: pytest tests/filters --hypothesis-profile=default (100 examples each), =thorough or =million.
 settings.register_profile("quick", max_examples=25)
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)

@@ -271,7 +271,7 @@ def test_the_project_asks_for_none_either(wheel: ZipFile) -> None:
         "rag.corpus",
         "rag.errors",
         "rag.config.settings",
-        "rag.search.reply.records",
+        "rag.search.reply.search",
         "server.main",
     ],
 )

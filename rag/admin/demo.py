@@ -20,7 +20,7 @@ from rag.admin.sources import open_collections
 from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA
 from rag.errors import ConfigurationError, RefdeskError
 from rag.hidden import escape_hidden
-from rag.search.reply.records import SearchReply
+from rag.search.reply.search import SearchReply
 from rag.store.writer import open_writer
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rag.admin.search_report import search_report
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.errors import ConfigurationError
 from rag.search.desk import Desk
-from rag.search.reply.records import search_reply
+from rag.search.reply.search import search_reply
 from rag.search.reply.trace import with_trace
 from rag.uris import parse_id
 

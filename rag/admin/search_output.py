@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rag.admin.search_trace import Step
     from rag.answers import Answer, Hit, Stage, SubQuery, Usage
     from rag.search.explain.why_not import Fate
-    from rag.search.reply.records import HitRecord, SearchReply
+    from rag.search.reply.search import HitRecord, SearchReply
 
 WIDTH = 100  # of lines
 NUMBERS = frozenset({"MS"})  # columns that align right

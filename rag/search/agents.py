@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rag.answers import SearchRequest
 from rag.errors import NotFoundError
-from rag.search.reply.records import TEXT_SHARE, search_reply, source_reply
+from rag.search.reply.search import search_reply
+from rag.search.reply.source import TEXT_SHARE, source_reply
 from rag.uris import NOT_FOUND, parse_id, resource_uri
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ def test_the_version_is_that_of_the_distribution(scripts: Scripts) -> None:
         (["search", " "], "query must not be empty"),
         (["ingest", "x.md", "--collection", "My Notes"], "'My Notes' is not a valid name: use up to 48"),
         (["remove"], "Name the sources to remove, or use --all."),
-        (["demo", "notes"], "Say what to ask about these files"),
+        (["demo", "notes"], "Give a question about these files"),
         (["status", "--config", "nowhere.toml"], "There is no settings file nowhere.toml"),
     ],
 )

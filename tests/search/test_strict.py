@@ -21,7 +21,7 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import RefdeskError
 from rag.search.desk import Desk
-from rag.search.reply.records import search_reply
+from rag.search.reply.search import search_reply
 from rag.search.reply.trace import with_trace
 from rag.store import maintenance, schema
 from rag.store.connection import connect

@@ -1,1 +1,1 @@
-"""What leaves a search: JSON replies, contexts for prompts, traces; safe to show to a model."""
+"""Renders answers and sources: as JSON, as a context for a prompt, and safe to show."""

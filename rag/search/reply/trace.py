@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
-from rag.search.reply.records import SCORE_DIGITS, Reply
+from rag.search.reply.fields import SCORE_DIGITS, Reply
 from rag.search.reply.untrusted import disarmed, label
 
 if TYPE_CHECKING:
     from rag.answers import Answer, Listing, Preview, Stage, SubQuery, Usage
-    from rag.search.reply.records import SearchReply
+    from rag.search.reply.search import SearchReply
 
 COST_DIGITS = 6
 NO_ROOM = "The trace did not fit; raise max_chars or lower limit."

@@ -1,4 +1,4 @@
-"""Answers as records: complete, compact, and within their budget."""
+"""Replies are complete, compact, and within their budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rag.answers import MIN_REPLY_CHARS, Answer, Extract, Hit
 from rag.corpus import Chunk, Heading, Source
 from rag.search.reply.context import assemble
-from rag.search.reply.records import MAX_OUTLINE, fetch_reply, search_reply, source_reply
+from rag.search.reply.search import search_reply
+from rag.search.reply.source import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import ALTERED, disarmed
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

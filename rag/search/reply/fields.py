@@ -1,0 +1,58 @@
+"""What several replies have in common: their JSON form, and a source's URL, metadata and dates as shown."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict
+
+from rag.search.reply.untrusted import label
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rag.corpus import Source
+
+MAX_METADATA_CHARS = 500  # of a source; a document can have any amount, and every hit repeats it
+MAX_URL_CHARS = 500
+SCORE_DIGITS = 2  # more would reveal how common words are in passages that the reader may not see
+_NOT_IN_URLS = re.compile(r"[^\w!#-;=?@\[\]~]|!(?=\[)", re.ASCII)
+
+
+class Reply(BaseModel):
+    """A reply as JSON, or a part of one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def compact(self) -> str:
+        """The JSON without white space and without absent fields."""
+        return self.model_dump_json(exclude_none=True)
+
+
+def shown_url(source: Source) -> str | None:
+    """The URL, with hidden characters and markup percent-encoded; None if it is too long."""
+    shown = _NOT_IN_URLS.sub(lambda match: quote(match[0], safe="", errors="replace"), source.url or "")
+    return shown if 0 < len(shown) <= MAX_URL_CHARS else None
+
+
+def shown_metadata(source: Source) -> dict[str, str]:
+    """The entries that fit in `MAX_METADATA_CHARS`, in their order."""
+    shown: dict[str, str] = {}
+    room = MAX_METADATA_CHARS
+    for key, value in ((label(key), label(value)) for key, value in source.metadata.items()):
+        if len(key) + len(value) <= room:
+            room -= len(key) + len(value)
+            shown[key] = value
+    return shown
+
+
+def shown_date(source: Source) -> str | None:
+    """The document's own date, if it has one."""
+    return timestamp(source.date) if source.date else None
+
+
+def timestamp(moment: datetime) -> str:
+    """ISO 8601, to the second."""
+    return moment.isoformat(timespec="seconds")

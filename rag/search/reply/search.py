@@ -1,0 +1,165 @@
+"""Renders the answer of a search as JSON within a budget, for the tool `search` and for `--json`.
+
+Fitting a reply into its budget takes loops, because the size of its JSON is not known in advance: a character
+takes up to six in JSON, and dropping a hit or truncating a text changes the notes. So each loop renders the
+reply, measures it, and takes something away until it fits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
+
+from rag.search.reply.context import assemble
+from rag.search.reply.fields import SCORE_DIGITS, Reply, shown_date, shown_metadata, shown_url, timestamp
+from rag.search.reply.untrusted import ALTERED, disarmed, label
+from rag.uris import resource_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.answers import Answer, Context, Hit
+    from rag.corpus import Chunk, Source
+
+
+class HitRecord(Reply):
+    """A passage that answers, and how to cite it."""
+
+    id: str
+    uri: str
+    source_id: str
+    title: str
+    url: str | None = None
+    collection: str
+    section: str | None = None
+    page: int | None = None
+    date: str | None = None
+    indexed_at: str
+    text: str | None = None
+    excerpts: list[list[int]] | None = None
+    score: float
+    similarity: float
+    metadata: dict[str, str]
+    citation: str
+    vector: list[float] | None = None
+
+
+class SearchReply(Reply):
+    """The reply of `search`. Its texts are document text, not instructions."""
+
+    results: list[HitRecord]
+    notes: list[str]
+    context: str | None = None
+    trace: SerializeAsAny[Reply] | None = None
+    trust: Literal["untrusted"] = "untrusted"
+
+
+def search_reply(
+    answer: Answer, max_chars: int | None, *, vectors: bool = False, urls: bool = False
+) -> SearchReply:
+    """The answer within `max_chars` of JSON (None for no limit): as many whole hits as fit.
+
+    If even the first hit doesn't fit alone, it is truncated. Notes say how many hits are missing, and that
+    one is truncated. If the answer has a context, the reply has the hits that are in it, without their texts.
+    With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's.
+    """
+    hits = [hit_record(hit, vectors=vectors) for hit in answer.hits]
+    if urls:
+        hits = [hit if hit.url else hit.model_copy(update={"url": hit.uri}) for hit in hits]
+    if answer.context:
+        return _context_reply(answer, answer.context, hits, max_chars)
+    shown = len(hits)
+    reply = _first_hits(shown, answer, hits)
+    if max_chars is None:
+        return reply
+    while shown > 1 and len(reply.compact()) > max_chars:
+        shown -= 1
+        reply = _first_hits(shown, answer, hits)
+    return reply if len(reply.compact()) <= max_chars else _truncated(reply, max_chars)
+
+
+def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
+    more = len(hits) - count
+    left_out = [f"{more} more hits were left out; raise max_chars or narrow the query."] if more else []
+    results = list(hits[:count])
+    return SearchReply(results=results, notes=[*answer.notes, *_altered_note(answer, results), *left_out])
+
+
+def _altered_note(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
+    """A note if the text of a hit that is shown is not verbatim."""
+    texts = {hit.chunk.id: hit.text for hit in answer.hits}
+    return [ALTERED] if any(one.text != texts[one.id] for one in shown) else []
+
+
+def _context_reply(
+    answer: Answer, context: Context, hits: Sequence[HitRecord], max_chars: int | None
+) -> SearchReply:
+    """A context, and the hits that are in it. A context that is too long is assembled again, shorter."""
+    while True:
+        shown = [hit for hit in hits if hit.id in context.chunk_ids]
+        notes = [*answer.notes, *_altered_note(answer, shown), *_context_notes(context)]
+        results = [hit.model_copy(update={"text": None}) for hit in shown]
+        reply = SearchReply(results=results, notes=notes, context=context.text)
+        size = len(reply.compact())
+        if max_chars is None or size <= max_chars or not context.text:
+            return reply
+        # In proportion, and by at least one character, so that this ends. Characters differ in their size as
+        # JSON and the hits take room, too, so one round may not be enough.
+        room = min(len(context.text) - 1, len(context.text) * max_chars // size)
+        context = assemble(answer.hits, budget=room, token_spans=_characters)
+
+
+def _characters(text: str) -> list[tuple[int, int]]:
+    """Each character as a token, as the budget of a reply is in characters."""
+    return [(at, at + 1) for at in range(len(text))]
+
+
+def _context_notes(context: Context) -> list[str]:
+    notes = []
+    if context.left_out:
+        notes.append(f"{context.left_out} more passages did not fit into the context.")
+    if context.cut:
+        notes.append("The last passage of the context is truncated; get_source returns all of it.")
+    return notes
+
+
+def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
+    notes = [*reply.notes, "The passage is truncated; get_source returns all of it."]
+    reply = reply.model_copy(update={"notes": notes})
+    for hit in reply.results:
+        text = hit.text or ""
+        # A character of text takes at least one in JSON, so removing the excess is enough.
+        kept = max(0, len(text) - (len(reply.compact()) - max_chars))
+        reply = reply.model_copy(update={"results": [hit.model_copy(update={"text": text[:kept]})]})
+    return reply
+
+
+def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
+    """A hit as JSON, with its vector or without."""
+    chunk, source = hit.chunk, hit.source
+    return HitRecord(
+        id=chunk.id,
+        uri=resource_uri(source.collection, chunk.id),
+        source_id=source.id,
+        title=label(source.title),
+        url=shown_url(source),
+        collection=source.collection,
+        section=_section(chunk, source),
+        page=chunk.page,
+        date=shown_date(source),
+        indexed_at=timestamp(source.ingested_at),
+        text=disarmed(hit.text),
+        excerpts=[[one.start, one.end] for one in hit.excerpts] or None,
+        score=round(hit.score, SCORE_DIGITS),
+        similarity=round(hit.similarity, 4),
+        metadata=shown_metadata(source),
+        citation=f"[{chunk.id}]",
+        vector=[round(float(part), 6) for part in hit.vector] if vectors and hit.vector is not None else None,
+    )
+
+
+def _section(chunk: Chunk, source: Source) -> str | None:
+    """The heading path below the title."""
+    path = chunk.section[1:] if chunk.section[:1] == (source.title,) else chunk.section
+    return label(" > ".join(path)) or None
