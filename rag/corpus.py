@@ -83,7 +83,7 @@ class AccessRecord:
     """The stored access of a document, or of future documents in a folder. It outlives the source.
 
     So a document that is removed and ingested again has its former access. `content` is a digest of the
-    document's bytes. `word` is the access that the document last requested in its own metadata, as JSON;
+    document's bytes. `requested` is the access that the document last requested in its own metadata, as JSON;
     empty if its metadata was never consulted. `present` tells whether the source exists now. `copied` tells
     whether the chunks already have the labels of this revision; until then, searches use this record.
     `former` are earlier digests and URIs of the document, latest first. A folder has neither content nor a
@@ -95,7 +95,7 @@ class AccessRecord:
     uri: str
     access: Access | None
     content: str = ""
-    word: str = ""
+    requested: str = ""
     present: bool = True
     copied: bool = True
     former: tuple[str, ...] = ()

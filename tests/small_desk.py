@@ -28,8 +28,9 @@ from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed.vectors import unit_rows
 from rag.store.access_writer import access_table
-from rag.store.schema import Claim, NewSource
-from rag.store.writer import ensure_collection, open_writer
+from rag.store.collections import ensure_collection, open_writer
+from rag.store.schema import NewSource
+from rag.store.settle import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -35,9 +35,9 @@ from rag.filters.tree import OneOf
 from rag.search.desk import Desk
 from rag.search.view import View
 from rag.store import schema
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.connection import connect, database_folder
 from rag.store.reader import CollectionReader, Reader
-from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ PIECES = [
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text(max_size=200)
 
 
-def _said(text: str) -> list[str]:
+def _texts(text: str) -> list[str]:
     return [text[start:end] for start, end in sentences(text)]
 
 
@@ -37,7 +37,7 @@ def _said(text: str) -> list[str]:
     ],
 )
 def test_a_sentence_ends_after_its_mark_and_what_closes_with_it(text: str, expected: list[str]) -> None:
-    assert _said(text) == expected
+    assert _texts(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,40 @@ def test_a_sentence_ends_after_its_mark_and_what_closes_with_it(text: str, expec
     ],
 )
 def test_an_abbreviation_ends_no_sentence(text: str) -> None:
-    assert _said(text) == [text]
+    assert _texts(text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It costs 5. The next is 7.", ["It costs 5.", "The next is 7."]),
+        ("See Fig. 3. It shows No. 12. Then", ["See Fig. 3.", "It shows No. 12.", "Then"]),
+        ("Seite 5. Der Rest kostet 3.5. Gut.", ["Seite 5.", "Der Rest kostet 3.5.", "Gut."]),
+        ("In 1999. He left at 7. Then", ["In 1999.", "He left at 7.", "Then"]),
+    ],
+)
+def test_a_number_can_end_a_sentence(text: str, expected: list[str]) -> None:
+    assert _texts(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5. Item",
+        "  12. Item",
+        "1.2. Title",
+        "# 3. Heading",
+        "> 4. Quoted item",
+        "Der 2. Weltkrieg und das 19. Jahrhundert",
+        "Von Montag, 3. Oktober, bis zum 2. Advent",
+    ],
+)
+def test_the_number_of_an_item_and_a_german_ordinal_end_no_sentence(text: str) -> None:
+    assert _texts(text) == [text.strip()]
 
 
 def test_a_word_that_ends_like_an_abbreviation_ends_a_sentence() -> None:
-    assert _said("In 263 BC. Then xapprox. Now IxDr. So") == [
+    assert _texts("In 263 BC. Then xapprox. Now IxDr. So") == [
         "In 263 BC.",
         "Then xapprox.",
         "Now IxDr.",
@@ -65,7 +94,7 @@ def test_a_word_that_ends_like_an_abbreviation_ends_a_sentence() -> None:
 
 
 def test_chinese_and_japanese_sentences_end_without_a_blank() -> None:
-    assert _said("時計。「止まった。」と言う！？はい｡終") == [
+    assert _texts("時計。「止まった。」と言う！？はい｡終") == [
         "時計。",
         "「止まった。」",
         "と言う！？",
@@ -78,7 +107,7 @@ def test_paragraphs_headings_items_and_rows_are_sentences() -> None:
     text = (
         "# Title\nFirst\nline\n \nSecond\n- one\n  - two\n1. three\n| a | b |\n|---|---|\n| 1 | 2 |\n## Next"
     )
-    assert _said(text) == [
+    assert _texts(text) == [
         *("# Title", "First\nline", "Second", "- one", "- two", "1. three"),
         *("| a | b |", "|---|---|", "| 1 | 2 |", "## Next"),
     ]
@@ -90,7 +119,7 @@ def test_sentences_are_in_order_and_leave_out_nothing_but_white_space(text: str)
     assert all(text[start:end] == text[start:end].strip() != "" for start, end in spans)
     gaps = pairwise([0, *(border for span in spans for border in span), len(text)])
     assert all(start <= end for start, end in gaps)
-    assert "".join("".join(_said(text)).split()) == "".join(text.split())
+    assert "".join("".join(_texts(text)).split()) == "".join(text.split())
 
 
 def test_words_have_no_case_and_no_punctuation() -> None:

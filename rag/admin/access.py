@@ -17,10 +17,10 @@ from rag.admin.sources import meant, open_collections, open_reader
 from rag.corpus import Access, Principal, Visibility
 from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line
-from rag.ingest.recorded import called
-from rag.ingest.rights import Said
+from rag.ingest.recorded import document_name
+from rag.ingest.rights import RequestedAccess
 from rag.store.access_writer import change_access
-from rag.store.writer import copy_labels
+from rag.store.collections import copy_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,14 +56,16 @@ def access_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda made, option: option(made), _OPTIONS, function)
 
 
-def from_options(visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]) -> Said | None:
+def from_options(
+    visibility: Visibility | None, allow: tuple[str, ...], deny: tuple[str, ...]
+) -> RequestedAccess | None:
     """The access that the options set; None if all are left out.
 
     Raises:
         ConfigurationError: an entry is neither user:NAME nor group:NAME, or they contradict each other.
     """
     check_access(visibility, allow, deny)
-    return Said(visibility, allow, deny) if visibility or allow or deny else None
+    return RequestedAccess(visibility, allow, deny) if visibility or allow or deny else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ async def _found(settings: Settings, names: tuple[str, ...]) -> list[_Held]:
         NotFoundError: a name matches none.
     """
     gone = await open_reader(settings).gone(tenant_of(settings))
-    held = {one.id: _Held(one.id, one.uri, called(one), one.access, None) for one in gone.values()}
+    held = {one.id: _Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
     for table in await open_collections(settings, None):
         stored = [(one.source, one.access) for one in await table.stored()]
         held |= {one.id: _Held(one.id, one.uri, one.title, access, table) for one, access in stored}

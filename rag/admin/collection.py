@@ -19,8 +19,8 @@ from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
+from rag.store.collections import drop_collection, ensure_collection
 from rag.store.folder import prepare, spending_reserve
-from rag.store.writer import drop_collection, ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

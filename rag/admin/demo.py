@@ -21,7 +21,7 @@ from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA
 from rag.errors import ConfigurationError, RefdeskError
 from rag.hidden import escape_hidden
 from rag.search.reply.search import SearchReply
-from rag.store.writer import open_writer
+from rag.store.collections import open_writer
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings

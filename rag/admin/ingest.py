@@ -19,10 +19,10 @@ from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json
 from rag.admin.progress import shown_progress
 from rag.config.settings import DEFAULT_COLLECTION
-from rag.ingest.rights import Rights, Said
+from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
-from rag.store.writer import ensure_collection, open_writer
+from rag.store.collections import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -148,7 +148,9 @@ def first_visibility(settings: Settings) -> Visibility:
     return "restricted" if several else "tenant"
 
 
-def rights_of(settings: Settings, asked: Said | None = None, *, set_access: bool = False) -> Rights:
+def rights_of(
+    settings: Settings, asked: RequestedAccess | None = None, *, set_access: bool = False
+) -> Rights:
     """The access of ingested sources, by the options and the settings."""
     access = settings.access
     return Rights(

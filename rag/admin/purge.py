@@ -12,7 +12,7 @@ from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import open_collections
 from rag.admin.status import folder_bytes
 from rag.report.tables import counted
-from rag.store.writer import open_writer
+from rag.store.collections import open_writer
 
 if TYPE_CHECKING:
     from rag.admin.acts import State

@@ -13,8 +13,8 @@ from rag.admin.sources import meant, open_collections
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.report.tables import counted
+from rag.store.collections import open_writer
 from rag.store.folder import spending_reserve
-from rag.store.writer import open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

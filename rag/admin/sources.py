@@ -14,7 +14,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table
 from rag.errors import NotFoundError
 from rag.hidden import in_one_line
-from rag.ingest.recorded import local_path
+from rag.ingest.paths import local_path
 from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, parse_id
 

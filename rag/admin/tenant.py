@@ -13,9 +13,9 @@ from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
 from rag.report.tables import counted
+from rag.store.collections import create_tenant, drop_tenant
 from rag.store.folder import prepare, spending_reserve
 from rag.store.reader import Reader
-from rag.store.writer import create_tenant, drop_tenant
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings

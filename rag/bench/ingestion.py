@@ -22,8 +22,8 @@ from rag.ingest.chunk import passages
 from rag.ingest.discover import discover, read
 from rag.ingest.parse import parse
 from rag.ingest.run import WAVE_CHUNKS
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import body
-from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

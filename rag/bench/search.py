@@ -19,8 +19,8 @@ from rag.bench.timing import BLOCK, interleaved, rate, rotated, spent
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
-from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -13,8 +13,9 @@ from rag.bench.engine import TENANT
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import Access, Passage, Source
 from rag.models.embed.vectors import unit_rows
-from rag.store.schema import Claim, NewSource
-from rag.store.writer import ensure_collection, open_writer
+from rag.store.collections import ensure_collection, open_writer
+from rag.store.schema import NewSource
+from rag.store.settle import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from rag.config.settings import DEFAULT_COLLECTION, IngestSettings
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
-from rag.store.writer import ensure_collection, open_writer
+from rag.store.collections import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Files in, chunks out: discover, parse, chunk, embed, write."""
+"""Files in, chunks out: discover, parse, chunk, embed, write. See README.md in this folder."""

@@ -1,4 +1,4 @@
-"""Documents to passages: cut at their structure, never over the limit, and nothing lost."""
+"""Cuts documents into passages: at their structure, within the token limit, without losing text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Passage
-from rag.ingest.split import Measure, Span, pieces
+from rag.ingest.split import Measure, pieces
+from rag.text import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
     from rag.corpus import Block, Document
     from rag.ingest.split import TokenSpans
 
-SMALL = 32  # tokens: a chunk below this says too little alone, and joins a neighbor
-CONTEXT_SHARE = 4  # the context takes at most one in so many tokens of the limit
+SMALL = 32  # tokens: a smaller chunk says too little alone, and is joined to a neighbor
+CONTEXT_SHARE = 4  # the context takes at most 1/4 of the limit
 
 
 def passages(document: Document, *, token_spans: TokenSpans, limit: int) -> list[Passage]:
     """The document as passages in order, with nothing but white space between them.
 
-    `limit` bounds the tokens of what is embedded: `context`, a blank line, the text. Blocks
-    under one heading share passages, and stay whole where they fit; a heading goes with what
-    follows it. The characters are bounded too, by `CHARACTERS_PER_TOKEN` times the limit.
+    `limit` is the maximum number of tokens that are embedded: those of `context`, a blank line and the text.
+    Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
+    passages, and stay whole if they fit. A heading stays with the text after it.
 
-    No token of `token_spans` may reach over white space.
+    No token of `token_spans` may contain white space.
     """
     cutter = _Cutter(Measure(document.text, token_spans), document.title, limit)
     chunks = (chunk for section in _sections(document.blocks) for chunk in cutter.chunks(section))
@@ -45,20 +46,20 @@ def passages(document: Document, *, token_spans: TokenSpans, limit: int) -> list
 
 
 class _Section(NamedTuple):
-    """Headings in a row, and the blocks up to the next heading. `path` is in force over these."""
+    """Consecutive headings, and the blocks up to the next heading. `path` holds the headings above them."""
 
     headings: tuple[Block, ...]
     body: tuple[Block, ...]
     path: tuple[Block, ...]
 
     def above(self) -> tuple[Block, ...]:
-        """The part of the path that is not in the section itself."""
+        """The headings of the path that are not in the section itself."""
         own = self.headings[:1]
         return tuple(heading for heading in self.path if not own or heading.start < own[0].start)
 
 
 class _Frame(NamedTuple):
-    """What is put before a text, and how many tokens that leaves for it."""
+    """The context line of a passage, and the tokens that it leaves for the text."""
 
     context: str
     room: int
@@ -70,7 +71,7 @@ class _Chunk(NamedTuple):
     section: tuple[str, ...]
     frame: _Frame
     depth: int
-    """How many headings are in force around it."""
+    """The number of headings above it."""
 
 
 def _sections(blocks: Sequence[Block]) -> Iterator[_Section]:
@@ -91,14 +92,14 @@ def _sections(blocks: Sequence[Block]) -> Iterator[_Section]:
 
 @dataclass(frozen=True, slots=True)
 class _Cutter:
-    """What cutting takes, for one document."""
+    """Cuts one document."""
 
     measure: Measure
     title: str
     limit: int
 
     def chunks(self, section: _Section) -> Iterator[_Chunk]:
-        """The chunks of a section: its headings are in the first one, and in the others' context."""
+        """The chunks of a section: its headings are text of the first, and context of the others."""
         above = section.above()
         outer, inner = self._frame(above), self._frame(section.path)
         names = tuple(heading.title for heading in section.path if heading.title)
@@ -110,7 +111,7 @@ class _Cutter:
                 yield _Chunk(span, tokens, names, inner, len(section.path))
 
     def without_small(self, chunks: Iterable[_Chunk]) -> list[_Chunk]:
-        """The chunks, the small ones joined to a neighbor under the same heading, or under one of its own."""
+        """The chunks, with small ones joined to a neighbor in the same section or in a subsection."""
         kept: list[_Chunk] = []
         for chunk in chunks:
             if kept and self._belong_together(kept[-1], chunk):
@@ -126,7 +127,7 @@ class _Cutter:
         return small and near and self.measure.fits(one.span.start, other.span.end, one.frame.room)
 
     def _filled(self, section: _Section, first_room: int, room: int) -> list[Span]:
-        """The pieces of a section, joined while there is room."""
+        """The pieces of a section, joined while they fit."""
         filled: list[Span] = []
         for piece in self._pieces(section, min(first_room, room)):
             start = filled[-1].start if filled else piece.start
@@ -137,7 +138,7 @@ class _Cutter:
         return filled
 
     def _pieces(self, section: _Section, room: int) -> Iterator[Span]:
-        """What a section is made of. The headings are one piece with the beginning of the body."""
+        """The pieces of a section. Its headings and the beginning of its body are one piece."""
         blocks = section.headings + section.body
         if section.headings and section.body:
             start, body = blocks[0].start, section.body[0]
@@ -150,7 +151,7 @@ class _Cutter:
             yield from pieces(self.measure, block, room)
 
     def _frame(self, headings: Sequence[Block]) -> _Frame:
-        """The title and the headings, without the outer headings, then without all, if that is too long."""
+        """The title and the headings; if they are too long, without outer headings, at last without all."""
         names = [self.title, *(heading.title for heading in headings if heading.title)]
         if len(names) > 1 and names[0].casefold() == names[1].casefold():
             del names[1]

@@ -1,4 +1,4 @@
-"""What counts for who may see each document of a run, and what people must be told of it."""
+"""The access claim of each document of a run, and what the report says about it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words, is_narrowed, narrower, same
-from rag.ingest.recorded import local_path, path_of, renamed_folders
-from rag.store.schema import Claim
-from rag.store.writer import HIDDEN
+from rag.ingest.moves import renamed_folders
+from rag.ingest.paths import local_path, path_of
+from rag.store.settle import Claim
+from rag.store.source_ids import PURGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,40 +22,40 @@ if TYPE_CHECKING:
 
 
 class Claims:
-    """The claims of a run's documents, by what the run was told and by what is recorded.
+    """The claims of a run's documents: by the rights of the run and by the tenant's records.
 
-    `why` says, by URI, for what reason a document may get narrower rights than it was to have.
+    `_reasons` tells, by URI, why a document may get a narrower access than it would have as a new one.
     """
 
     def __init__(self, rights: Rights, recorded: Recorded) -> None:
         self.rights = rights
         self._recorded = recorded
-        self._why: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         self._kept: list[tuple[Access | None, Access]] = []
         self._narrowed_folders: dict[str, Access] = {}
 
     def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
-        """What to record of these folders, by URI: what they are ingested with now, as far as it is new.
+        """The changes to record of folders, by URI, now that these are ingested by this command.
 
-        Without `set_access` it can only become narrower than what they, or else the deepest folder that they
-        are in, were ingested with before; and what folders in them were ingested with becomes so narrow, too.
+        Without `set_access` the access of a folder can only become narrower than it was, or than that of the
+        nearest recorded folder above it. The folders inside it are narrowed, too.
         """
         remembered = dict(self._recorded.folders)
-        if asked := self.rights.asked:
-            wanted = asked.record(self.rights.usual)
+        if command := self.rights.command:
+            wanted = command.record(self.rights.usual)
             for folder in folders:
                 uri, *above = (one.as_uri() for one in (folder, *folder.parents))
                 before = next((remembered[one] for one in (uri, *above) if one in remembered), wanted)
-                below = {one: of_it for one, of_it in remembered.items() if one.startswith(f"{uri}/")}
-                for one, of_it in (below | {uri: before}).items():
-                    remembered[one] = wanted if self.rights.set_access else narrower(of_it, wanted) or wanted
+                below = {one: access for one, access in remembered.items() if one.startswith(f"{uri}/")}
+                for one, access in (below | {uri: before}).items():
+                    remembered[one] = wanted if self.rights.set_access else narrower(access, wanted) or wanted
                 if not same(remembered[uri], wanted):
                     self._narrowed_folders[uri] = remembered[uri]
         self.rights = replace(self.rights, folders=remembered)
         return {uri: one for uri, one in remembered.items() if one != self._recorded.folders.get(uri)}
 
     def follow(self, moved: Iterable[tuple[str, str]]) -> dict[str, Access]:
-        """What to record of folders that were renamed: what they were ingested with goes along."""
+        """The changes to record of folders, by URI, whose files moved: a renamed folder keeps its access."""
         folders = dict(self.rights.folders)
         for old, new in renamed_folders(moved, folders).items():
             here = folders.get(new, folders[old])
@@ -67,10 +68,10 @@ class Claims:
     def of_document(
         self, path: Path, metadata: Mapping[str, str], content: str, id_: str, source: KnownSource | None
     ) -> Claim:
-        """That of a document that was read; `source` is the one that it is a new version of, or moved from.
+        """The claim of a parsed document. `source` is the stored source that it updates or moved from.
 
         Raises:
-            ParseError: what it says of who may see it can't be understood.
+            ParseError: the access that it requests is invalid.
         """
         claim = self.rights.claim(path, metadata, content)
         if claim.set_access:
@@ -80,111 +81,103 @@ class Claims:
         if source:
             self.note_kept(source, path)
         own = self._recorded.by_id.get(id_)
-        if own and own.content == content:  # it was gone, and it is clear which record is its own
-            return replace(claim, moved_rules=self._said_anew(path))
+        if own and own.content == content:  # removed earlier, and back unchanged: the record is its own
+            return replace(claim, narrow_to_access=self._rights_changed(path))
         uri = path.as_uri()
         narrowing = self._recorded.same_content(id_, content, claim.access)
-        known = bool(narrowing.ids)
+        is_known = bool(narrowing.ids)
         narrowing |= self._recorded.same_uri(id_, uri, claim.access)
         came_from = [self._recorded.by_id[one].uri for one in narrowing.ids]
         replaced = source is not None and self._recorded.is_elsewhere(source.record)
-        if not known and (source is None or replaced):
+        if not is_known and (source is None or replaced):
             narrowing |= self._recorded.could_be(uri, claim.access)
-        self._why[uri] = narrowing.why
-        if replaced:  # another document may stand in its place: then what is said of new ones counts as well
-            anew = self.rights.of_place(path) is not None
+        self._reasons[uri] = narrowing.reason
+        if replaced:  # another document may stand here now: the rights of new documents count as well
+            changed = self.rights.of_path(path) is not None
         else:
-            anew = own is not None and source is None and self._said_anew(path)
-        other_rules = any(self._other_rules(uri, path) for uri in came_from)
-        return replace(claim, narrowed_by=narrowing.ids, moved_rules=anew or other_rules)
+            changed = own is not None and source is None and self._rights_changed(path)
+        moved = any(self._rights_differ(one, path) for one in came_from)
+        return replace(claim, narrowed_by=narrowing.ids, narrow_to_access=changed or moved)
 
     def of_moved(self, source: KnownSource, path: Path) -> Claim:
-        """That of a document that moved and need not be read: it takes its rights along."""
-        place, record = self.rights.of_place(path), source.record
-        return self._moved(Claim(place, content=record.content, word=record.word), source, path)
+        """The claim of a source that moved and whose text stays: it keeps its record."""
+        access, record = self.rights.of_path(path), source.record
+        return self._moved(Claim(access, content=record.content, requested=record.requested), source, path)
 
     def _moved(self, claim: Claim, source: KnownSource, path: Path) -> Claim:
-        """That of a known document, which stays or moved.
+        """The claim of a stored source with the same content, here or moved here.
 
-        One that moved could be any of those of its content, so it is kept from whom one of them is kept; and
-        where other rights were given to its new place than to its old one, also from whom these keep out.
+        If several sources have this content, it is uncertain which one moved, so the narrowest of their
+        records counts. If its new path gives other rights than its old one did, they narrow it, too: moving a
+        file into a confidential folder hides it, but moving it into an open folder doesn't expose it.
         """
-        claim = replace(claim, moved_rules=self._moved_rules(source, path))
+        differ = self._rights_differ(source.uri, path)
+        if not differ:
+            self.note_kept(source, path)
+        claim = replace(claim, narrow_to_access=differ)
         if source.uri == path.as_uri():
             return claim
         narrowing = self._recorded.same_content(source.id, source.record.content, source.record.access)
-        self._why[path.as_uri()] = narrowing.why
+        self._reasons[path.as_uri()] = narrowing.reason
         return replace(claim, narrowed_by=narrowing.ids)
 
-    def _moved_rules(self, source: KnownSource, path: Path) -> bool:
-        """Whether a source moved to a place of which something else was said than of its old one.
-
-        One that keeps its rights though something else is said of it now is noted.
-        """
-        if self._other_rules(source.uri, path):
-            return True
-        self.note_kept(source, path)
-        return False
-
-    def _other_rules(self, uri: str, path: Path) -> bool:
-        """Whether what came from a place is now at one of which something else was said."""
-        if uri == path.as_uri():
+    def _rights_differ(self, before: str, path: Path) -> bool:
+        """Whether a path gives other rights than the URI where a document was before."""
+        if before == path.as_uri():
             return False
-        place = self.rights.of_place(path)
-        if uri.startswith(HIDDEN):
-            return place is not None
-        before = self.rights.of_place(Path(local_path(uri)), asked=False)
-        return place is not None and not same(before, place)
+        access = self.rights.of_path(path)
+        if before.startswith(PURGED):  # nobody knows any more what its path gave
+            return access is not None
+        earlier = self.rights.of_path(Path(local_path(before)), by_command=False)
+        return access is not None and not same(earlier, access)
 
-    def _said_anew(self, path: Path) -> bool:
-        """Whether this run says something else of a place than was said of it before."""
-        before = replace(self.rights, folders=self._recorded.folders).of_place(path, asked=False)
-        place = self.rights.of_place(path)
-        return place is not None and not same(before, place)
+    def _rights_changed(self, path: Path) -> bool:
+        """Whether this run gives a path other rights than the path had before."""
+        before = replace(self.rights, folders=self._recorded.folders).of_path(path, by_command=False)
+        access = self.rights.of_path(path)
+        return access is not None and not same(before, access)
 
     def note_kept(self, source: KnownSource, path: Path) -> None:
-        """Remember a source of which something else is said than its rights are, and that keeps them."""
-        place, access = self.rights.of_place(path), source.record.access
-        if place and ((self.rights.asked and not same(access, place)) or is_narrowed(place, access)):
-            self._kept.append((access, place))
+        """Note a source that keeps its record although the run or the rules give its path other rights."""
+        given, access = self.rights.of_path(path), source.record.access
+        if given and ((self.rights.command and not same(access, given)) or is_narrowed(given, access)):
+            self._kept.append((access, given))
 
     def remarks(self, uri: str, claim: Claim, record: AccessRecord) -> Iterator[str]:
-        """What is not as one would expect of the rights that a source has got."""
+        """What the report must say about the access that a source got."""
         before, access = self._recorded.by_id.get(record.id), record.access
         kept = before and same(before.access, access)
         if before and not before.present:
-            yield "it is back, with the rights that it had" if kept else "it is back"
+            yield "it is back, with its earlier rights" if kept else "it is back"
         if before and not kept:
-            why = self._why.get(uri)
-            yield f"now {in_words(access)}" + (f": {why}" if why else "")
+            reason = self._reasons.get(uri)
+            yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
         elif (before is None and not same(claim.access, access)) or self._narrows(claim, access):
-            yield f"{in_words(access)}: {self._why.get(uri) or 'others have narrower rights'}"
-        if claim.asked and not same(claim.asked, access) and (before is None or before.word != claim.word):
-            yield f"it asks to be {in_words(claim.asked)}, which would let in more; it is {in_words(access)}"
+            yield f"{in_words(access)}: {self._reasons.get(uri) or 'others have narrower rights'}"
+        requested = claim.requested_access
+        new_request = before is None or before.requested != claim.requested
+        if requested and not same(requested, access) and new_request:
+            yield f"it requests to be {in_words(requested)}, which is wider; it is {in_words(access)}"
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:
-        """Whether a document that this one may be lets somebody see who doesn't now."""
+        """Whether the access is narrower than that of a document that this one may be."""
         others = [self._recorded.by_id[one].access for one in claim.narrowed_by]
         return not claim.set_access and any(is_narrowed(access, other) for other in others)
 
     def notes(self, paths: Iterable[Path]) -> Iterator[str]:
-        """What must be known of the rights of the run as a whole."""
+        """What the report must say about the rights of the run as a whole."""
         for uri, access in self._narrowed_folders.items():
             yield (
-                f"New files in {path_of(uri)} are {in_words(access)}: it, or one around it, was ingested "
-                "so before. --set-access changes that."
+                f"New files in {path_of(uri)} are {in_words(access)}, because it or a folder above it was "
+                "ingested that way before. Add --set-access to change that."
             )
         for pattern in self.rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."
         if self._kept:
-            wider = sum(1 for access, place in self._kept if is_narrowed(place, access))
+            wider = sum(1 for access, given in self._kept if is_narrowed(given, access))
             number = len(self._kept)
-            kept = (
-                "1 source that was there keeps its"
-                if number == 1
-                else f"{number} sources that were there keep their"
-            )
+            kept = "1 source keeps its" if number == 1 else f"{number} sources keep their"
             yield (
-                f"{kept} rights, though this run or the rules say otherwise; {wider} of them let in more. "
-                "--set-access changes them."
+                f"{kept} earlier rights, although the command or the rules give others; {wider} of them are "
+                "more widely visible. Add --set-access to change them."
             )

@@ -1,4 +1,4 @@
-"""Which files the given paths mean, and what is refused before it is read."""
+"""Finds the files to ingest, and rejects those that must not be read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
-from rag.hidden import without_hidden
 from rag.ingest.parse import is_supported
+from rag.ingest.paths import printable
 from rag.ingest.report import Outcome
 from rag.ingest.unlinked import open_file, scanned
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 SIDECAR_SUFFIX = ".meta.toml"
-"""`report.pdf.meta.toml` describes `report.pdf`, and is read with it (`rag.ingest.metadata`)."""
+"""`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.metadata`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file to read. `name` is how people know it: its path below the folder that was given."""
+    """A file to read. `name` is its path below the ingested folder."""
 
     path: Path
     name: str
 
     @property
     def uri(self) -> str:
-        """Where the source comes from."""
+        """The URI of the source."""
         return self.path.as_uri()
 
 
 @dataclass(slots=True)
 class Discovery:
-    """The files to read, those that are not, and the folders that were walked."""
+    """The files to read by URI, the outcomes of rejected ones, and the folders that were walked."""
 
     found: dict[str, Found] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Discovery:
 
 
 def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path | None = None) -> Discovery:
-    """Walk `paths` (files and folders), each file once, in the order of names; not the folder `without`."""
+    """Walk files and folders in the order of names, each file once, but not the folder `without`."""
     discovery = Discovery()
     left_out = os.path.realpath(without) if without else None
     for given in paths:
@@ -58,7 +58,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             discovery.folders.append(path)
             _walk(path, settings, discovery, left_out)
         elif not path or not os.path.lexists(path):
-            discovery.outcomes.append(Outcome(printable(given), "skipped", "there is no such file or folder"))
+            discovery.outcomes.append(Outcome(printable(given), "skipped", "no such file or folder"))
         elif not is_supported(path.name) or _is_sidecar(path.name):
             discovery.outcomes.append(Outcome(printable(given), "skipped", _unsupported(path)))
         else:
@@ -70,7 +70,7 @@ def read(found: Found, max_bytes: int) -> bytes:
     """The bytes of a regular file.
 
     Raises:
-        ParseError: it can't be read, is no regular file, or is larger than `max_bytes`.
+        ParseError: it can't be read, is not a regular file, or is larger than `max_bytes`.
     """
     data = read_if_there(found.path, max_bytes)
     if data is None:
@@ -79,10 +79,10 @@ def read(found: Found, max_bytes: int) -> bytes:
 
 
 def read_if_there(path: Path, max_bytes: int) -> bytes | None:
-    """The bytes of a regular file, None if its folder doesn't hold it; not through a link in any part.
+    """The bytes of a regular file, None if its folder doesn't contain it. No part of the path may be a link.
 
     Raises:
-        ParseError: as in `read`, and where the folder itself is gone.
+        ParseError: as in `read`, and if the folder itself is gone.
     """
     try:
         descriptor = open_file(path)
@@ -96,16 +96,10 @@ def read_if_there(path: Path, max_bytes: int) -> bytes | None:
         raise ParseError(f"it can't be read: {error.strerror}") from error
 
 
-def printable(path: Path | str) -> str:
-    """A path as valid text on one line, whatever bytes its name holds."""
-    text = os.fsencode(path).decode("utf-8", "replace")
-    return without_hidden("".join(character if character.isprintable() else "�" for character in text))
-
-
 def _content(descriptor: int, max_bytes: int) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise ParseError("no regular file")
+        raise ParseError("not a regular file")
     if status.st_size > max_bytes:
         raise ParseError(
             f"{status.st_size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB "
@@ -143,7 +137,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(folder: Path, discovery: Discovery) -> list[_Entry]:
-    """What is in a folder, the last name first; nothing where it can't be read, and that is said."""
+    """The entries of a folder, the last name first. An unreadable folder is reported, and has none."""
     try:
         with scanned(folder) as entries:
             return [
@@ -159,12 +153,12 @@ def _entries(folder: Path, discovery: Discovery) -> list[_Entry]:
 def _link(link: Path, root: Path) -> Outcome:
     target = _resolved(link)
     if target and target.is_relative_to(root):
-        return Outcome(printable(link), "ignored", "a link to another place in the folder")
-    return Outcome(printable(link), "skipped", "a link that leads out of the folder")
+        return Outcome(printable(link), "ignored", "a link to another path in the folder")
+    return Outcome(printable(link), "skipped", "a link that points outside the folder")
 
 
 def _resolved(path: Path) -> Path | None:
-    """Where a path leads, None if it can't be told, as where it changes meanwhile."""
+    """The path without links, None if that can't be resolved, for example because it is being changed."""
     try:
         return Path(os.path.realpath(path))
     except OSError:
@@ -180,7 +174,7 @@ def _hidden(name: str) -> bool:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern fits the whole path or its last part; * crosses folders."""
+    """Whether a pattern matches the whole path or its last part; * matches across folders."""
     last = name.rpartition("/")[2]
     return any(fnmatchcase(name, pattern) or fnmatchcase(last, pattern) for pattern in patterns)
 
@@ -191,5 +185,5 @@ def _is_sidecar(name: str) -> bool:
 
 def _unsupported(path: Path) -> str:
     if _is_sidecar(path.name):
-        return f"read with {printable(path.name.removesuffix(SIDECAR_SUFFIX))}, which it describes"
-    return f"no kind of document that refdesk reads ({path.suffix or 'no suffix'})"
+        return f"metadata of {printable(path.name.removesuffix(SIDECAR_SUFFIX))}, read with it"
+    return f"unsupported file type ({path.suffix or 'no suffix'})"

@@ -1,8 +1,7 @@
-"""A document's metadata as the fields that its collection declares.
+"""A document's metadata: from a sidecar file, and as the fields that its collection declares.
 
-A file beside a document that says what the document itself can't: `report.pdf.meta.toml`.
-
-Its keys are metadata, as in the front matter of Markdown, and go before what the document says.
+The sidecar `report.pdf.meta.toml` describes `report.pdf`, which can't hold metadata like the front matter of
+Markdown. Its keys go before those of the document.
 """
 
 from __future__ import annotations
@@ -27,15 +26,23 @@ if TYPE_CHECKING:
     from rag.ingest.discover import Found
 
 
+_EXPECTED: dict[FieldType, str] = {
+    "string": f"a string of at most {MAX_CHARS} characters",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "a boolean",
+    "datetime": "a date",
+    "string list": f"a list of strings of at most {MAX_CHARS} characters",
+}
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
 def declared_fields(
     metadata: Mapping[str, str], declared: Mapping[str, FieldType]
 ) -> tuple[dict[str, Value], list[str]]:
-    """The declared fields that the metadata holds, and what is wrong with those that it holds wrongly.
+    """The declared fields in the metadata, and complaints about values that don't have the declared type.
 
-    Example: {"year": "2024", "pages": "many"}, declared integer -> {"year": 2024}, ["pages is no integer"].
+    Example: {"year": "2024", "pages": "a"}, both integer -> {"year": 2024}, ["pages is not an integer"].
     """
     fields: dict[str, Value] = {}
     complaints = []
@@ -45,7 +52,7 @@ def declared_fields(
             continue
         value = _CONVERSIONS[kind](written)
         if value is None:
-            complaints.append(f"{name} is no {kind}")
+            complaints.append(f"{name} is not {_EXPECTED[kind]}")
         else:
             fields[name] = value
     return fields, complaints
@@ -96,10 +103,10 @@ MAX_BYTES = 64_000
 
 
 def read_sidecar(found: Found) -> bytes:
-    """What is in the file beside it, empty where there is none.
+    """The content of a document's sidecar, empty if it has none.
 
     Raises:
-        ParseError: there is one that can't be read; it may have meant to hide the document.
+        ParseError: it has one that can't be read. It may restrict the document, so the document is skipped.
     """
     path = Path(f"{found.path}{discover.SIDECAR_SUFFIX}")
     try:
@@ -109,40 +116,40 @@ def read_sidecar(found: Found) -> bytes:
 
 
 def described(document: Document, sidecar: bytes) -> Document:
-    """The document with what its sidecar says of it.
+    """The document with the metadata of its sidecar.
 
     Raises:
-        ParseError: the sidecar can't be understood.
+        ParseError: the sidecar is not valid.
     """
     if not sidecar:
         return document
-    said = _entries(sidecar)
-    day = blocks.date(said.get("date", ""))
+    entries = _entries(sidecar)
+    day = blocks.date(entries.get("date", ""))
     known = {"title", "date"} if day else {"title"}
-    # Who may see it is said in one place: the two are not mixed.
-    replaced = ACCESS_KEYS if not ACCESS_KEYS.isdisjoint(map(str.casefold, said)) else frozenset[str]()
+    # The access comes from one of both as a whole: two halves of it could add up to more than either.
+    replaced = ACCESS_KEYS if not ACCESS_KEYS.isdisjoint(map(str.casefold, entries)) else frozenset[str]()
     before = {key: value for key, value in document.metadata.items() if key.casefold() not in replaced}
     return replace(
         document,
-        title=blocks.one_line(said.get("title", "")) or document.title,
+        title=blocks.title_line(entries.get("title", "")) or document.title,
         date=day or document.date,
-        metadata=before | {key: value for key, value in said.items() if key not in known},
+        metadata=before | {key: value for key, value in entries.items() if key not in known},
     )
 
 
 def _entries(sidecar: bytes) -> Mapping[str, str]:
     try:
-        said = tomllib.loads(sidecar.decode())
+        parsed = tomllib.loads(sidecar.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ParseError(f"its {discover.SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
-    entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in said.items()}
-    if len(entries) < len(said):
+    entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in parsed.items()}
+    if len(entries) < len(parsed):
         raise ParseError(f"its {discover.SIDECAR_SUFFIX} file: two of its keys look the same")
     return entries
 
 
 def _written(key: str, value: object) -> str:
-    """A value as front matter would have it."""
+    """A value as front matter writes it."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -155,5 +162,5 @@ def _written(key: str, value: object) -> str:
         case list() if not any(isinstance(one, list | dict) or "," in str(one) for one in value):
             return ", ".join(_written(key, one) for one in value)
     raise ParseError(
-        f"its {discover.SIDECAR_SUFFIX} file: {key} is no plain value, nor a list without commas"
+        f"its {discover.SIDECAR_SUFFIX} file: {key} must be a plain value, or a list of values without commas"
     )

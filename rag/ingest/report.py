@@ -1,4 +1,4 @@
-"""What became of every file of a run."""
+"""The report of an ingestion run: the outcome of every file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "mis
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one file.
+    """The outcome of one file.
 
-    `skipped` failed, for `reason`; `ignored` was met in a folder and is no kind of document; `missing` is
-    gone, and so is so much else that nothing was removed. `access` is who may see the source, where the run
-    had a say in it.
+    `skipped` means that it failed, for `reason`; `ignored`, that it is in a walked folder and not a supported
+    document; `missing`, that it is gone, but so are so many others that nothing was removed. `access` is who
+    may see the source, if the run decided that.
     """
 
     path: str
@@ -33,20 +33,20 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of every file of a run, in the order in which it was known, and what else must be known."""
+    """The outcomes of a run, in the order in which files were finished, and notes on the run as a whole."""
 
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[OutcomeKind, int]:
-        """How many files had each outcome; every outcome is named."""
+        """The number of files with each outcome, zeros included."""
         counted = Counter(one.outcome for one in self.outcomes)
         return {kind: counted[kind] for kind in get_args(OutcomeKind)}
 
     @property
     def visibility(self) -> str:
-        """Who may see what came in: "3 added: 2 restricted to group:hr, 1 open to the tenant"; else empty."""
+        """Who may see the added sources: "3 added: 2 restricted to group:hr, 1 open to the tenant", or ""."""
         added = [one.access for one in self.outcomes if one.outcome == "added"]
         counted = Counter(map(in_words, added)).most_common()
         listed = ", ".join(f"{number} {words}" for words, number in counted)
@@ -54,16 +54,16 @@ class Report:
 
     @property
     def for_nobody(self) -> int:
-        """How many of the sources that came in nobody may see."""
+        """The number of added sources that nobody may see."""
         return sum(1 for one in self.outcomes if one.outcome == "added" and visible_to_nobody(one.access))
 
     @property
     def complete(self) -> bool:
-        """Whether no file failed, and nothing that should have been removed stays."""
+        """Whether no file failed, and none was kept although it is missing."""
         return not (self.counts["skipped"] or self.counts["missing"])
 
     @property
     def fruitless(self) -> bool:
-        """Whether files failed and nothing else came of the run."""
+        """Whether files failed and no other file had a result."""
         done = ("added", "replaced", "moved", "unchanged", "removed", "missing")
         return not self.complete and not any(one.outcome in done for one in self.outcomes)

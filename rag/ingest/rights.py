@@ -1,6 +1,6 @@
-"""Who may see a document that comes in: what was said about it, its place and itself.
+"""Who may see a new document: by the command, by the folders above it, by the rules, and by itself.
 
-What counts for a document that has an access record already is `rag.store.writer.settle`'s.
+A document that has an access record already keeps it; `rag.store.settle` decides that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rag.access.rule import narrower
 from rag.corpus import Access
 from rag.errors import ConfigurationError, ParseError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
-from rag.store.schema import Claim
+from rag.store.settle import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What was said of who may see a source; `visibility` None if only the lists were."""
+class RequestedAccess:
+    """The access that a command, a rule or a document requests. `visibility` None: only lists were given."""
 
     visibility: Visibility | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
     def record(self, usual: Visibility) -> Access:
-        """A first record; without a word on the visibility, whom it allows restricts it, else it is as usual.
+        """It as a first record. Without a visibility, an allow list means restricted, no allow list `usual`.
 
         Raises:
-            ConfigurationError: everybody may see it and only some may, or an entry can't stand in a list.
+            ConfigurationError: it contradicts itself, or an entry is malformed.
         """
         check_access(self.visibility, self.allow, self.deny)
         visibility = self.visibility or ("restricted" if self.allow else usual)
@@ -47,16 +47,17 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a run was told of who may see what comes in.
+    """What decides the access of new documents in a run.
 
-    `asked` is what the command says, of everything below the paths that it names. `folders` are what folders
-    were ingested with before, by URI; the deepest counts. Then `rules`, the first that matches. Where none
-    of these says anything, it is the document's own word, and else `usual`, the collection's. Where several
-    do, the narrower counts; but a command goes before rules, and with `set_access` before everything.
+    `command` is what the command line requests for everything below its paths. `folders` is what folders, by
+    URI, were ingested with before; the deepest one counts. `rules` are those of the settings; the first match
+    counts. What documents request themselves counts if `of_documents`. If several of these apply, the
+    narrowest access results, except that the command goes before rules, and with `set_access` before
+    everything. If none applies, it is `usual`, the visibility of the collection.
     """
 
     usual: Visibility
-    asked: Said | None = None
+    command: RequestedAccess | None = None
     rules: tuple[AccessRule, ...] = ()
     of_documents: bool = False
     set_access: bool = False
@@ -64,37 +65,37 @@ class Rights:
     folders: Mapping[str, Access] = field(default_factory=dict)
 
     def claim(self, path: Path, metadata: Mapping[str, str], content: str = "") -> Claim:
-        """What counts for a document at an absolute path, that says this of itself.
+        """The claim for a document at an absolute path, with this metadata and content digest.
 
         Raises:
-            ConfigurationError: what the command says is no access record.
-            ParseError: what the document says is none.
+            ConfigurationError: the command's request is invalid.
+            ParseError: the document's own request is invalid.
         """
-        place = self.of_place(path)
-        if self.set_access and self.asked:
-            return Claim(place, set_access=True, content=content)
-        written = self._written(metadata)
-        said = _said(written) if written else None
-        asked = said.record("tenant") if said else None
-        if said:
-            place = narrower(place, asked) if place else said.record(self.usual)
-        access = place or Access(self.usual, revision=1)
-        word = json.dumps(written, sort_keys=True) if self.of_documents else ""
-        return Claim(access, self.set_access, content, word, asked)
+        access = self.of_path(path)
+        if self.set_access and self.command:
+            return Claim(access, set_access=True, content=content)
+        written = self._access_entries(metadata)
+        own = _parsed(written) if written else None
+        requested_access = own.record("tenant") if own else None
+        if own:
+            access = narrower(access, requested_access) if access else own.record(self.usual)
+        requested = json.dumps(written, sort_keys=True) if self.of_documents else ""
+        usual = Access(self.usual, revision=1)
+        return Claim(access or usual, self.set_access, content, requested, requested_access)
 
-    def of_place(self, path: Path, *, asked: bool = True) -> Access | None:
-        """What was said of a document at this path, whatever it says itself; None if nothing was.
+    def of_path(self, path: Path, *, by_command: bool = True) -> Access | None:
+        """What command, folders and rules give a document at this path; None if they give nothing.
 
-        `asked` is whether the command is about this path at all.
+        `by_command` is whether the command applies to this path at all.
         """
-        command = self.asked.record(self.usual) if self.asked and asked else None
+        command = self.command.record(self.usual) if self.command and by_command else None
         if command and self.set_access:
             return command
         remembered = next((self.folders[uri] for uri in _above(path) if uri in self.folders), None)
         rule = self.rule(path)
-        by_rule = Said(rule.visibility, rule.allow, rule.deny).record(self.usual) if rule else None
-        said = [one for one in (command or by_rule, remembered) if one]
-        return narrower(*said) if said else None
+        by_rule = RequestedAccess(rule.visibility, rule.allow, rule.deny).record(self.usual) if rule else None
+        applying = [one for one in (command or by_rule, remembered) if one]
+        return narrower(*applying) if applying else None
 
     def rule(self, path: Path) -> AccessRule | None:
         """The first rule whose pattern matches."""
@@ -104,39 +105,39 @@ class Rights:
         return next((rule for rule in self.rules if _matches(path, rule.path, ignore=ignore)), None)
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
-        """The patterns of rules that count for none of these files."""
+        """The patterns of the rules that apply to none of these files."""
         matched = {rule.path for path in paths if (rule := self.rule(path))} if self.rules else set[str]()
         return [rule.path for rule in self.rules if rule.path not in matched]
 
     def shown(self, metadata: Mapping[str, str]) -> dict[str, str]:
-        """The metadata without what it says of who may see the source."""
+        """The metadata that readers may see: without the access that the document requests."""
         hidden = ACCESS_KEYS if self.of_documents else ()
         return {key: value for key, value in metadata.items() if value and key.casefold() not in hidden}
 
-    def unheard(self, word: str) -> bool:
-        """Whether documents may say who sees them now, and the one with this recorded word never could."""
-        return self.of_documents and not word
+    def never_asked(self, requested: str) -> bool:
+        """Whether documents may request access now, but the one with this stored request was never asked."""
+        return self.of_documents and not requested
 
-    def _written(self, metadata: Mapping[str, str]) -> dict[str, str]:
-        """What the document says of who may see it, where documents may."""
-        heard = ACCESS_KEYS if self.of_documents else ()
-        return {key.casefold(): value for key, value in metadata.items() if key.casefold() in heard}
+    def _access_entries(self, metadata: Mapping[str, str]) -> dict[str, str]:
+        """The metadata in which the document requests access, if documents may."""
+        keys = ACCESS_KEYS if self.of_documents else ()
+        return {key.casefold(): value for key, value in metadata.items() if key.casefold() in keys}
 
 
 def _above(path: Path) -> list[str]:
-    """The URIs of the folders that a path is in, the deepest first."""
+    """The URIs of the folders above a path, the deepest first."""
     return [folder.as_uri() for folder in path.parents]
 
 
 def _matches(path: Path, pattern: str, *, ignore: bool) -> bool:
-    """Whether a pattern fits the path, or its end from any folder on; * crosses folders."""
+    """Whether a pattern matches the path, or its end from any folder on; * matches across folders."""
     whole = unicodedata.normalize("NFC", path.as_posix())
     pattern = unicodedata.normalize("NFC", pattern if pattern.startswith("/") else f"*/{pattern}")
     return fnmatchcase(whole.casefold(), pattern.casefold()) if ignore else fnmatchcase(whole, pattern)
 
 
 def _ignores_case(path: Path) -> bool:
-    """Whether the file system finds the file under a name in other letters, too."""
+    """Whether the file system ignores letter case in the name of this file."""
     other = path.with_name(path.name.swapcase())
     try:
         return other.name != path.name and other.samefile(path)
@@ -144,20 +145,22 @@ def _ignores_case(path: Path) -> bool:
         return False
 
 
-def _said(written: Mapping[str, str]) -> Said:
-    """What a document says. What can't be read refuses the document: it may have meant to be hidden."""
-    for key, value in written.items():
+def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
+    """The access that a document requests. An unreadable request rejects it: it may have meant to hide it."""
+    for key, value in entries.items():
         if not value:
-            raise ParseError(f"its {key} can't be read; write it on one line, with commas")
-    match written.get("visibility"):
+            raise ParseError(f"its {key} can't be read; write it on one line, separated by commas")
+    match entries.get("visibility"):
         case None | "tenant" | "restricted" as visibility:
             pass
         case _:
-            raise ParseError("its visibility is neither tenant nor restricted")
-    lists = (written.get(name, "").split(",") for name in ("allow", "deny"))
-    said = Said(visibility, *(tuple(one.strip() for one in entries if one.strip()) for entries in lists))
+            raise ParseError("its visibility must be tenant or restricted")
+    lists = (entries.get(name, "").split(",") for name in ("allow", "deny"))
+    requested = RequestedAccess(
+        visibility, *(tuple(one.strip() for one in names if one.strip()) for names in lists)
+    )
     try:
-        check_access(said.visibility, said.allow, said.deny)
+        check_access(requested.visibility, requested.allow, requested.deny)
     except ConfigurationError as error:
         raise ParseError(str(error)) from error
-    return said
+    return requested

@@ -1,14 +1,12 @@
-"""One ingestion run: discover, read, parse, chunk, embed, write, each step while the next is busy.
+"""One ingestion run: discover, read, parse, chunk, embed and write, each step while the next one is busy.
 
-files -> moves, which keep their text -> prepare -> waves of Prepared -> embed -> waves of NewSource -> write
+files -> move unchanged ones -> prepare -> waves of Prepared -> embed -> waves of NewSource -> write
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,16 +14,20 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
-from rag.corpus import Heading, Source
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.claims import Claims
-from rag.ingest.discover import discover, printable, read
-from rag.ingest.metadata import declared_fields, described, read_sidecar
-from rag.ingest.recorded import Recorded, content_digest, is_gone, local_path, moves, name_of, path_of
+from rag.ingest.content import read_content
+from rag.ingest.discover import discover
+from rag.ingest.metadata import declared_fields, described
+from rag.ingest.moves import keeps_title, moved_sources
+from rag.ingest.paths import path_of, printable
+from rag.ingest.prepared import Prepared
+from rag.ingest.recorded import Recorded
+from rag.ingest.removal import lost, remove_vanished
 from rag.ingest.report import Outcome, Report
 from rag.ingest.sandbox.pool import parse_safely
-from rag.store.schema import NewSource, body
+from rag.store.schema import NewSource
 from rag.store.writer import Moved
 
 if TYPE_CHECKING:
@@ -35,62 +37,37 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from rag.config.settings import IngestSettings
-    from rag.corpus import AccessRecord, Document, Passage, Value, Vectors
+    from rag.corpus import AccessRecord, Document, Source, Value, Vectors
+    from rag.ingest.content import FileContent
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.report import OutcomeKind
     from rag.ingest.rights import Rights
     from rag.models.embed import Embedder
-    from rag.store.schema import Claim
+    from rag.store.settle import Claim
     from rag.store.writer import CollectionWriter, KnownSource
 
-RECIPE = 2
-"""Part of every digest: raise it when parsers or the chunker change, and sources are made anew."""
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
-EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that progress shows on large files
+EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
 
 
 class Progress(Protocol):
-    """Somebody who watches a run."""
+    """Follows a run."""
 
     def started(self, files: int) -> None:
-        """So many files will be finished, not counting those that turn out to be removed."""
+        """The number of files that will be finished; removed ones come on top."""
 
     def embedded(self, chunks: int) -> None:
-        """So many more chunks have their vectors."""
+        """That many more chunks were embedded."""
 
     def finished(self, outcome: Outcome) -> None:
-        """A file is done with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A file that was read: its bytes, its sidecar's, and what both are known by."""
-
-    found: Found
-    data: bytes
-    sidecar: bytes
-    content: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A file read, parsed and chunked, to be stored under this id."""
-
-    found: Found
-    id: str
-    digest: str
-    document: Document
-    passages: Sequence[Passage]
-    claim: Claim
-    fields: Mapping[str, Value]
+        """A file is finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """How a run goes: which files, how long a chunk may be, and who may see what is new.
+    """Which files to read, how large chunks may be, and who may see new documents.
 
-    `removes` is whether sources are removed however many of their files are gone.
+    `removes` turns off the guard against an unmounted folder: see `rag.ingest.removal`.
     """
 
     files: IngestSettings
@@ -133,7 +110,7 @@ async def ingest(
 
 
 class _Run:
-    """What the steps of one run share."""
+    """The state that the steps of one run share."""
 
     def __init__(
         self,
@@ -150,7 +127,7 @@ class _Run:
         self._settings = instructions.files
         self._limit = min(instructions.max_tokens, embedder.window)
         self._progress = progress
-        self._recorded = Recorded(records, writer.hidden)
+        self._recorded = Recorded(records, writer.ids.purged)
         self._claims = Claims(instructions.rights, self._recorded)
         self._known: dict[str, KnownSource] = {}
         self._moved: dict[str, KnownSource] = {}
@@ -159,7 +136,7 @@ class _Run:
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
 
     async def begin(self, discovery: Discovery) -> None:
-        """Look at what is stored, and account for what needs no reading."""
+        """Look up what is stored, and report the files that need no reading."""
         self._known = await self._writer.known(self._recorded.by_id)
         self._progress.started(len(discovery.found) + len(discovery.outcomes))
         self.finish(discovery.outcomes)
@@ -167,56 +144,62 @@ class _Run:
             await self._writer.remember(folders)
 
     def finish(self, outcomes: Iterable[Outcome]) -> None:
-        """Account for files that are done with."""
+        """Report files that are finished."""
         for outcome in outcomes:
             self.outcomes.append(outcome)
             self._progress.finished(outcome)
 
     async def move(self, discovery: Discovery) -> None:
-        """Find the files that are known ones under other names; move those whose text stays as it is."""
+        """Find stored sources under new URIs, and move those whose text stays the same.
+
+        This comes before anything is stored. A file that moved and changed takes its id along, and what is
+        now at its old path must not inherit that id.
+        """
         new = [found for uri, found in discovery.found.items() if uri not in self._known]
         if not new or not self._known:
             return
-        reads = {one.found.uri: one for found in new if (one := await self._tried(found))}
-        contents = {uri: one.content for uri, one in reads.items()}
+        read = {found.uri: one for found in new if (one := await self._read_if_possible(found))}
+        contents = {uri: one.content for uri, one in read.items()}
         self._recorded.note_new(contents.values())
-        matched = await to_thread.run_sync(moves, contents, self._known, discovery.found)
+        matched = await to_thread.run_sync(moved_sources, contents, self._known, discovery.found)
         if folders := self._claims.follow((source.uri, uri) for uri, source in matched.items()):
             await self._writer.remember(folders)
-        light: dict[str, Moved] = {}
-        rights = self._claims.rights
+        unchanged: dict[str, Moved] = {}
         for uri, source in matched.items():
-            one = reads[uri]
             del self._known[source.uri]
             self._remarks[uri].append(f"it was {path_of(source.uri)}")
             self._moved[uri] = source
-            self._recorded.moved(source.record, uri)
-            parsed = rights.set_access or rights.unheard(source.record.word)  # for what the document says
-            if source.digest == one.digest and _keeps_title(source, one.found) and not parsed:
-                metadata = {**source.metadata, "path": printable(one.found.name)}
-                light[source.id] = Moved(uri, metadata, self._claims.of_moved(source, one.found.path))
-        left = [found.uri for found in new if found.uri not in matched]
-        self._recorded.note_missing(await to_thread.run_sync(_lost, self._known, discovery, left))
-        await self._finish_moved(light)
+            self._recorded.note_moved(source.record, uri)
+            if self._text_stays(source, read[uri]):
+                found = read[uri].found
+                metadata = {**source.metadata, "path": printable(found.name)}
+                unchanged[source.id] = Moved(uri, metadata, self._claims.of_moved(source, found.path))
+        others = [found.uri for found in new if found.uri not in matched]
+        self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, others))
+        await self._finish_moved(unchanged)
 
-    async def _finish_moved(self, light: Mapping[str, Moved]) -> None:
-        records = await self._writer.move(light) if light else {}
-        for id_, one in light.items():
+    def _text_stays(self, source: KnownSource, one: FileContent) -> bool:
+        """Whether a moved source needs no parsing, neither for its text nor for the access it requests."""
+        rights = self._claims.rights
+        parsed = rights.set_access or rights.never_asked(source.record.requested)
+        return source.digest == one.digest and keeps_title(source, one.found) and not parsed
+
+    async def _finish_moved(self, unchanged: Mapping[str, Moved]) -> None:
+        records = await self._writer.move(unchanged) if unchanged else {}
+        for id_, one in unchanged.items():
             source = replace(self._moved.pop(one.uri), uri=one.uri)
             self._known[one.uri] = source
             self._finish_stored("moved", source, one.claim, records[id_])
 
-    async def _tried(self, found: Found) -> Read | None:
-        """What a file is known by; one that can't be read is told of when it is its turn."""
+    async def _read_if_possible(self, found: Found) -> FileContent | None:
+        """A file's digests, without its bytes. An unreadable file is reported later, by `prepare`."""
         try:
             return replace(await self._read(found), data=b"", sidecar=b"")
         except ParseError:
             return None
 
-    async def _read(self, found: Found) -> Read:
-        data = await to_thread.run_sync(read, found, self._settings.max_file_bytes)
-        sidecar = await to_thread.run_sync(read_sidecar, found)
-        return Read(found, data, sidecar, content_digest(data), _digest(data + sidecar, self._limit))
+    async def _read(self, found: Found) -> FileContent:
+        return await read_content(found, max_bytes=self._settings.max_file_bytes, max_tokens=self._limit)
 
     async def prepare(self, discovery: Discovery, waves: MemoryObjectSendStream[list[Prepared]]) -> None:
         """Read, parse and chunk the files that are new or changed, in waves worth a commit."""
@@ -252,19 +235,20 @@ class _Run:
         source = known or self._moved.get(found.uri)
         id_ = source.id if source else self._writer.source_id(found.uri)
         claim = self._claims.of_document(found.path, document.metadata, one.content, id_, source)
-        return Prepared(found, id_, one.digest, document, chunks, claim, self._fields(found, document))
+        fields, shown = self._fields(found, document), self._claims.rights.shown(document.metadata)
+        return Prepared(found, id_, one.digest, document, chunks, claim, fields, shown)
 
-    async def _parsed(self, one: Read) -> Document:
+    async def _parsed(self, one: FileContent) -> Document:
         name = printable(one.found.path.name)
         parsed = await parse_safely(one.data, name, timeout_seconds=self._settings.parse_timeout_seconds)
         return described(parsed, one.sidecar)
 
-    async def _unchanged(self, known: KnownSource, one: Read) -> None:
-        """A file whose text is stored. Its rights change if the run sets them, or is the first to hear it."""
+    async def _unchanged(self, known: KnownSource, one: FileContent) -> None:
+        """A file whose text stays. Only its access may change, if the run sets it or first asks documents."""
         rights = self._claims.rights
         if not rights.set_access:
             self._claims.note_kept(known, one.found.path)
-        if rights.set_access or rights.unheard(known.record.word):
+        if rights.set_access or rights.never_asked(known.record.requested):
             metadata = (await self._parsed(one)).metadata if rights.of_documents else {}
             self._to_claim[known.id] = known, rights.claim(one.found.path, metadata, one.content)
             return
@@ -287,11 +271,11 @@ class _Run:
         """Give every passage its vector."""
         async with waves, embedded:
             async for wave in waves:
-                texts = [_body(one.document, passage) for one in wave for passage in one.passages]
-                vectors = await self._vectors(texts)
+                vectors = await self._vectors([text for one in wave for text in one.texts()])
                 ends = np.cumsum([len(one.passages) for one in wave])
-                parts = np.split(vectors, ends[:-1])
-                await embedded.send([self._new(one, part) for one, part in zip(wave, parts, strict=True)])
+                parts = zip(wave, np.split(vectors, ends[:-1]), strict=True)
+                name = self._writer.collection.name
+                await embedded.send([one.new_source(name, part) for one, part in parts])
 
     async def _vectors(self, texts: Sequence[str]) -> Vectors:
         parts = []
@@ -300,37 +284,6 @@ class _Run:
             parts.append(await self._embedder.embed(part, "document"))
             self._progress.embedded(len(part))
         return np.concatenate(parts)
-
-    def _new(self, one: Prepared, vectors: Vectors) -> NewSource:
-        document = one.document
-        source = Source(
-            id=one.id,
-            collection=self._writer.collection.name,
-            uri=one.found.uri,
-            title=document.title,
-            mime_type=document.mime_type,
-            digest=one.digest,
-            chunk_count=len(one.passages),
-            length=len(document.text),
-            ingested_at=datetime.now(UTC),
-            url=document.url,
-            date=document.date,
-            metadata={**self._claims.rights.shown(document.metadata), "path": printable(one.found.name)},
-        )
-        outline = tuple(
-            Heading(block.title, block.level, block.start)
-            for block in document.blocks
-            if block.kind == "heading"
-        )
-        return NewSource(
-            source,
-            document.text,
-            outline,
-            one.passages,
-            vectors,
-            claim=one.claim,
-            fields=one.fields,
-        )
 
     async def write(self, waves: MemoryObjectReceiveStream[list[NewSource]]) -> None:
         """Commit wave by wave."""
@@ -346,7 +299,7 @@ class _Run:
         return "moved" if new.source.uri in self._moved else "added"
 
     async def set_rights(self) -> None:
-        """Give the sources whose text stays the rights that they are to have now."""
+        """Settle the access of sources whose text stays."""
         claims = {id_: (known.uri, claim) for id_, (known, claim) in self._to_claim.items()}
         records = await self._writer.claim(claims) if claims else {}
         for id_, (known, claim) in self._to_claim.items():
@@ -362,69 +315,13 @@ class _Run:
         )
 
     async def remove(self, discovery: Discovery) -> list[str]:
-        """Remove the sources whose files are gone, but not where a folder may not be whole; that is told."""
-        vanished = await to_thread.run_sync(_missing, self._known, discovery)
-        doubtful = {} if self._instructions.removes else self._doubtful(vanished, discovery)
-        kept = {id_ for ids in doubtful.values() for id_ in ids}
-        if gone := [one for one in vanished if one.id not in kept]:
-            await self._writer.remove([one.id for one in gone])
-        self.finish(Outcome(path_of(one.uri), "removed", "the file is gone", one.id) for one in gone)
-        left = [one for one in vanished if one.id in kept]
-        reason = "the file is gone, and so are many others: nothing was removed"
-        self.finish(Outcome(path_of(one.uri), "missing", reason, one.id) for one in left)
-        return [
-            f"{len(ids)} files of {printable(folder)} are gone. Nothing of it was removed, since it may just "
-            "not be mounted. If they are to go, say so with --yes."
-            for folder, ids in doubtful.items()
-        ]
-
-    def _doubtful(self, vanished: Sequence[KnownSource], discovery: Discovery) -> dict[Path, set[str]]:
-        """The ids of vanished sources by folders of which so much is gone that they may not be mounted."""
-        doubtful = {}
-        for folder in discovery.folders:
-            prefix = _prefix(folder)
-            ids = {one.id for one in vanished if one.uri.startswith(prefix)}
-            there = sum(1 for uri in self._known if uri.startswith(prefix))
-            settings = self._settings
-            if len(ids) > settings.max_removed and len(ids) > settings.max_removed_share * there:
-                doubtful[folder] = ids
-        return doubtful
+        """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
+        removed = await remove_vanished(
+            self._writer, self._known, discovery, self._settings, confirmed=self._instructions.removes
+        )
+        self.finish(removed.outcomes)
+        return removed.notes
 
     def notes(self, discovery: Discovery) -> list[str]:
-        """What must be known of the run as a whole."""
+        """What the report must say about the run as a whole."""
         return list(self._claims.notes([found.path for found in discovery.found.values()]))
-
-
-def _keeps_title(source: KnownSource, found: Found) -> bool:
-    """Whether a document that moved is called as before; one without a title has its file's name."""
-    before = path_of(source.uri).rpartition("/")[2]
-    return source.title != before or printable(found.path.name) == before
-
-
-def _digest(data: bytes, limit: int) -> str:
-    return hashlib.blake2b(data, key=f"{RECIPE}/{limit}".encode(), digest_size=16).hexdigest()
-
-
-def _body(document: Document, passage: Passage) -> str:
-    return body(passage.context, document.text[passage.start : passage.end])
-
-
-def _missing(known: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
-    """Stored sources from the walked folders whose files no longer exist."""
-    prefixes = tuple(map(_prefix, discovery.folders))
-    absent = [
-        one for one in known.values() if one.uri.startswith(prefixes) and one.uri not in discovery.found
-    ]
-    return [one for one in absent if is_gone(local_path(one.uri))]
-
-
-def _lost(known: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
-    """The ids of sources whose files are gone: from the walked folders, or of the name of a new file."""
-    names = {*map(name_of, new)}
-    alike = [one for uri, one in known.items() if uri not in discovery.found and name_of(uri) in names]
-    elsewhere = {one.id for one in alike if is_gone(local_path(one.uri))} if names else set[str]()
-    return elsewhere | {one.id for one in _missing(known, discovery)}
-
-
-def _prefix(folder: Path) -> str:
-    return folder.as_uri().rstrip("/") + "/"

@@ -1,4 +1,4 @@
-"""Blocks to pieces that fit, cut where it hurts least."""
+"""Cuts blocks that are too large into pieces that fit, at the best places."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import re
 from array import array
 from bisect import bisect_left
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from rag.text import Span, sentence_ends, trimmed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rag.corpus import Block, BlockKind
 
     TokenSpans = Callable[[str], Sequence[tuple[int, int]]]
-    Borders = Sequence[re.Pattern[str]]
+    Border = Callable[[str, int, int], Iterable[int]]
 
 CHARACTERS_PER_TOKEN = 12  # WordPiece counts any run of over 100 characters as one token
 WINDOW = 1 << 16  # characters tokenized at once: more of them cost memory, and time
@@ -25,32 +27,47 @@ _BLANK = r"\n[^\S\n]*\n"
 _ITEM = r"(?=(?:[-*+•]|\(?(?:\d{1,9}|[a-zA-Z#])[.)])[ \t])"
 _SHALLOW = r"(?=(?: {0,4}|\t)[^\s)\]}])"
 _WORD = rf"[^\S{_GLUE}]+"
-_SENTENCE = rf"(?:(?<=[.!?…؟।])|(?<=[.!?…][\"'”’»)\]*_])){_WORD}+(?![a-z])|(?<=[。！？])"
 
 
-def _borders(*patterns: str) -> Borders:
-    return tuple(map(re.compile, patterns))
+def _after(pattern: str) -> Border:
+    """Cuts after every match of a pattern."""
+    compiled = re.compile(pattern)
+    return lambda text, start, end: (match.end() for match in compiled.finditer(text, start, end))
 
 
-BORDERS: dict[BlockKind, Borders] = {
-    "heading": _borders(_WORD),
-    "paragraph": _borders(_BLANK, _SENTENCE, r"\n", _WORD),
-    "list": _borders(r"\n" + _ITEM, r"\n[ \t]*+" + _ITEM, _BLANK, _SENTENCE, r"\n", _WORD),
-    "table": _borders(r"\n", _SENTENCE, _WORD),
-    "code": _borders(_BLANK + r"(?=\S)", _BLANK + _SHALLOW, _BLANK, r"\n" + _SHALLOW, r"\n", _WORD),
+def _sentences(text: str, start: int, end: int) -> Iterator[int]:
+    """Cuts between sentences, but not where the tokenizer would join the words of both."""
+    return (cut for cut in sentence_ends(text, start, end) if text[cut - 1] not in _GLUE)
+
+
+_LINES, _WORDS, _PARAGRAPHS = _after(r"\n"), _after(_WORD), _after(_BLANK)
+
+BORDERS: dict[BlockKind, Sequence[Border]] = {
+    "heading": (_WORDS,),
+    "paragraph": (_PARAGRAPHS, _sentences, _LINES, _WORDS),
+    "list": (
+        _after(r"\n" + _ITEM),
+        _after(r"\n[ \t]*+" + _ITEM),
+        _PARAGRAPHS,
+        _sentences,
+        _LINES,
+        _WORDS,
+    ),
+    "table": (_LINES, _sentences, _WORDS),
+    "code": (
+        _after(_BLANK + r"(?=\S)"),
+        _after(_BLANK + _SHALLOW),
+        _PARAGRAPHS,
+        _after(r"\n" + _SHALLOW),
+        _LINES,
+        _WORDS,
+    ),
 }
-"""Where a block that is too large may be cut: after a match; better places come first."""
-
-
-class Span(NamedTuple):
-    """A slice of a text with no white space at its ends."""
-
-    start: int
-    end: int
+"""Where a block that is too large may be cut, the best places first."""
 
 
 class Measure:
-    """How large the slices of a text are, in an embedder's tokens."""
+    """The size of slices of a text, in an embedder's tokens."""
 
     def __init__(self, text: str, token_spans: TokenSpans) -> None:
         self.text = text
@@ -60,21 +77,21 @@ class Measure:
             self._starts.extend([window.start + start for start, _ in token_spans(text[slice(*window)])])
 
     def tokens(self, start: int, end: int) -> int:
-        """How many tokens the slice is by itself."""
+        """The number of tokens of the slice alone."""
         if self._inside_word(start) or self._inside_word(end):
             return len(self.token_spans(self.text[start:end]))
         return bisect_left(self._starts, end) - bisect_left(self._starts, start)
 
     def size(self, start: int, end: int) -> int:
-        """The tokens of the slice; more if it has too many characters for them."""
+        """The tokens of the slice, or what its characters count as, whichever is more."""
         return max(self.tokens(start, end), -(-(end - start) // CHARACTERS_PER_TOKEN))
 
     def fits(self, start: int, end: int, room: int) -> bool:
-        """Whether the size is not over `room`."""
+        """Whether the size is at most `room`."""
         return end - start <= CHARACTERS_PER_TOKEN * room and self.tokens(start, end) <= room
 
     def reach(self, start: int, room: int) -> int:
-        """Where a slice from `start` must end at the latest, not to be over `room`."""
+        """The last position where a slice from `start` can end and still fit."""
         token = bisect_left(self._starts, start) + room
         after = self._starts[token] if token < len(self._starts) else len(self.text)
         return max(start + 1, min(after, start + CHARACTERS_PER_TOKEN * room))
@@ -96,11 +113,11 @@ def _windows(text: str) -> Iterator[Span]:
 
 
 def pieces(measure: Measure, block: Block, room: int) -> Iterator[Span]:
-    """The block if its size is not over `room`, else parts of it for which that holds, in order."""
+    """The block if its size is at most `room`, otherwise parts that are, in order."""
     return _pieces(measure, Span(block.start, block.end), room, BORDERS[block.kind])
 
 
-def _pieces(measure: Measure, span: Span, room: int, borders: Borders) -> Iterator[Span]:
+def _pieces(measure: Measure, span: Span, room: int, borders: Sequence[Border]) -> Iterator[Span]:
     if measure.fits(*span, room):
         yield span
     elif borders:
@@ -110,25 +127,19 @@ def _pieces(measure: Measure, span: Span, room: int, borders: Borders) -> Iterat
         yield from _hard_cuts(measure, span, room)
 
 
-def _parts(text: str, span: Span, border: re.Pattern[str]) -> Iterator[Span]:
-    cuts = (match.end() for match in border.finditer(text, *span))
-    for start, end in pairwise([span.start, *cuts, span.end]):
-        yield from _trimmed(text, start, end)
+def _parts(text: str, span: Span, border: Border) -> Iterator[Span]:
+    for start, end in pairwise([span.start, *border(text, *span), span.end]):
+        if part := trimmed(text, start, end):
+            yield part
 
 
 def _hard_cuts(measure: Measure, span: Span, room: int) -> Iterator[Span]:
-    """Parts of a span without white space, cut between tokens as far as that goes."""
+    """Parts of a span without white space, cut between tokens where possible."""
     start = span.start
     while start < span.end:
         end = min(span.end, measure.reach(start, room))
         while end > start + 1 and not measure.fits(start, end, room):
-            end -= max(1, (end - start) // 8)  # half a word can be more tokens than the whole
-        yield from _trimmed(measure.text, start, end)
+            end -= max(1, (end - start) // 8)  # half a word can have more tokens than the whole
+        if part := trimmed(measure.text, start, end):
+            yield part
         start = end
-
-
-def _trimmed(text: str, start: int, end: int) -> Iterator[Span]:
-    part = text[start:end]
-    if words := part.strip():
-        first = start + len(part) - len(part.lstrip())
-        yield Span(first, first + len(words))

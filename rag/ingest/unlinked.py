@@ -1,6 +1,7 @@
-"""Opening what lies at a path and nothing else: no part of the path may be a link.
+"""Opens files and folders without following symbolic links in any part of the path.
 
-A folder can become a link to another place at any moment, so that it was none a moment ago says nothing.
+Checking a path first and opening it then is not enough: a folder can be replaced by a link in between. So the
+path is opened part by part, each relative to the one before.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 _NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 _DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
 _ENTER: int = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
-"""A folder that one may enter but not list can be passed through, where the platform tells these apart."""
+"""To pass through folders that may be entered but not listed, on platforms that distinguish these."""
 _FILE: int = _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _STEPWISE = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 _LINKED = {errno.ELOOP, errno.ENOTDIR}
 
 
 def open_file(path: Path) -> int:
-    """A descriptor to read the file at `path`, which is absolute; a pipe's other end is not waited for.
+    """A descriptor to read the file at the absolute `path`. A pipe doesn't block.
 
     Raises:
-        FileNotFoundError: its folder doesn't hold it.
+        FileNotFoundError: its folder doesn't contain it.
         OSError: it can't be opened, or a part of the path is gone or a link.
     """
     return _opened(path, os.O_RDONLY | _FILE)
@@ -35,7 +36,7 @@ def open_file(path: Path) -> int:
 
 @contextmanager
 def scanned(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """What is in the folder at `folder`, which is absolute; an entry's own path may be its name alone.
+    """The entries of the absolute `folder`. The path of an entry may be its name only.
 
     Raises:
         OSError: it can't be listed, or a part of the path is gone or a link.
@@ -43,7 +44,7 @@ def scanned(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     if not _STEPWISE:
         with os.scandir(folder) as entries:
             if os.path.realpath(folder) != str(folder):
-                raise OSError(errno.ELOOP, "a link took its place, or that of a folder above it")
+                raise OSError(errno.ELOOP, "it, or a folder above it, was replaced by a link")
             yield entries
         return
     descriptor = _opened(folder, os.O_RDONLY | _DIRECTORY | _NOFOLLOW)
@@ -62,7 +63,7 @@ def _opened(path: Path, flags: int) -> int:
         return os.open(path.name or path.anchor, flags, dir_fd=above)
     except OSError as error:
         if error.errno in _LINKED:
-            raise OSError(errno.ELOOP, "a link took its place") from error
+            raise OSError(errno.ELOOP, "it was replaced by a link") from error
         raise
     finally:
         os.close(above)
@@ -76,7 +77,7 @@ def _entered(folder: Path) -> int:
             inner = os.open(part, _ENTER | _DIRECTORY | _NOFOLLOW, dir_fd=at)
         except OSError as error:
             if error.errno in {*_LINKED, errno.ENOENT}:  # not FileNotFoundError: the file may be elsewhere
-                message = f"the folder {part!r} above it is gone, or a link took its place"
+                message = f"the folder {part!r} above it is gone, or was replaced by a link"
                 raise NotADirectoryError(errno.ENOTDIR, message) from error
             raise
         finally:
@@ -86,10 +87,10 @@ def _entered(folder: Path) -> int:
 
 
 def _opened_and_checked(path: Path, flags: int) -> int:
-    """The same where parts can't be opened one by one: afterwards, what was opened must lie at the path."""
+    """For platforms that can't open part by part: afterwards, the path must still lead to the opened file."""
     descriptor = os.open(path, flags)
     with suppress(OSError):
         if os.path.samestat(os.fstat(descriptor), os.lstat(path)) and os.path.realpath(path) == str(path):
             return descriptor
     os.close(descriptor)
-    raise OSError(errno.ELOOP, "a link took its place, or that of a folder above it")
+    raise OSError(errno.ELOOP, "it, or a folder above it, was replaced by a link")

@@ -1,4 +1,4 @@
-"""A tenant's access records, as the query side reads them."""
+"""Reading a tenant's access records, with a cache."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from rag.corpus import Access, AccessRecord
 
-KEPT = 100_000  # records remembered, some 30 MB at most
+KEPT = 100_000  # records in the cache, some 30 MB at most
 NAMES_GROUP = f"(array_has_any(labels, ['{schema.GROUP_LABEL}']))"
 
 
 class AccessReader:
-    """The records of one tenant. What is remembered of them counts until the table's next commit."""
+    """The records of one tenant. The cache is valid until the table's next commit."""
 
     def __init__(self, table: lancedb.AsyncTable, timeout: timedelta) -> None:
         self._table = table
@@ -33,7 +33,7 @@ class AccessReader:
         self.version = -1
 
     async def refresh(self) -> int:
-        """Forget what another process has changed since; the version that counts now."""
+        """Drop the cache if another process has committed since; the current version."""
         with engine_errors("reading access records"):
             version = await self._table.version()
         if version != self.version or len(self._records) > KEPT or len(self._any) > KEPT:
@@ -41,9 +41,9 @@ class AccessReader:
         return version
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """Who may see these sources; None, and that is nobody, where nothing is recorded.
+        """Who may see these sources, by id. None, meaning nobody, for a source without a record.
 
-        Call `refresh` before: this answers from what is remembered.
+        Call `refresh` first: this answers from the cache.
         """
         wanted, known = set(ids), self._records
         if missing := wanted - known.keys():
@@ -57,23 +57,23 @@ class AccessReader:
         await self.refresh()
         key = collection, where
         if key not in self._any:
-            theirs = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
-            self._any[key] = bool(await self._rows(theirs, ["id"], limit=1))
+            condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
+            self._any[key] = bool(await self._rows(condition, ["id"], limit=1))
         return self._any[key]
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.
 
-        In order, each with the revision of its record by which it does.
+        In order, each with the revision of the record that satisfies it.
         """
-        theirs = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND (id > {literal(after)})"
-        rows = await self._rows(f"{theirs} AND {where}", ["id", "revision"])
+        condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND (id > {literal(after)})"
+        rows = await self._rows(f"{condition} AND {where}", ["id", "revision"])
         return dict(sorted((row["id"], row["revision"]) for row in rows)[:limit])
 
     async def pending(self) -> tuple[AccessRecord, ...]:
-        """The records that changed and whose labels the chunks don't hold yet.
+        """The changed records whose labels the chunks don't hold yet.
 
-        Call `refresh` before: this answers from what is remembered.
+        Call `refresh` first: this answers from the cache.
         """
         if self._pending is None:
             rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
@@ -81,12 +81,12 @@ class AccessReader:
         return self._pending
 
     async def gone(self) -> dict[str, AccessRecord]:
-        """What is kept of sources that are gone, by id."""
+        """The records of removed sources, by id."""
         rows = await self._rows(f"(NOT {schema.PRESENT}) AND (collection <> '')", schema.RECORD_COLUMNS)
         return {row["id"]: schema.stored_record(row) for row in rows}
 
     async def names_groups(self) -> bool:
-        """Whether any record names a group, so that who asks must be known with their groups."""
+        """Whether any record names a group, so that a caller's groups must be known."""
         await self.refresh()
         return bool(await self._rows(NAMES_GROUP, ["id"], limit=1))
 
@@ -98,7 +98,7 @@ class AccessReader:
             return cast("pa.Table", await self._once_more(query)).to_pylist()
 
     async def _once_more(self, query: Any) -> Any:  # noqa: ANN401 the engine's query classes share no base
-        """Run a query; once more if the version it began on was pruned meanwhile."""
+        """Run a query; repeat it once if its table version was pruned meanwhile."""
         try:
             return await query.to_arrow(timeout=self._timeout)
         except RuntimeError as error:

@@ -1,15 +1,17 @@
-"""What changes a tenant's access records: under a lock of their own, so that no ingestion is waited for.
+"""Changing a tenant's access records, under the access lock.
 
-Read, changed and written is one step. A change is in force with its one commit, from the next request of
-every server on: the gate goes by these records, and searches go by them too where the chunks' copies of the
-labels are behind. `rag.store.writer` brings the copies up to date when it writes to the collection anyway.
+It is not the lock of an ingestion, so taking a right away never waits for one. Reading, changing and writing
+are one step under this lock: of two changes at once, neither is lost.
+
+A change is in force with its one commit, from the next request of every server on. The gate checks every hit
+against these records. Searches use the copies of the labels in the chunks, and the records themselves where a
+copy is stale. `CollectionWriter.copy_labels` updates the copies.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.folder import locked, spending_reserve
+from rag.store.settle import revised
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -33,14 +36,14 @@ COMPACTED = 32  # commits; each leaves a file
 
 
 class AccessTable:
-    """A tenant's access records, to be changed by whoever holds their lock."""
+    """A tenant's access records, for the holder of the access lock."""
 
     def __init__(self, table: lancedb.AsyncTable, folder: Path) -> None:
         self._table = table
         self._folder = folder
 
     async def records(self, where: str | None = None) -> dict[str, AccessRecord]:
-        """All records, or those that satisfy a predicate on the table's columns, by id."""
+        """All records by id, or those that satisfy a predicate on the table's columns."""
         with engine_errors("reading access records"):
             query = self._table.query().select(schema.RECORD_COLUMNS)
             query = query.where(where) if where else query
@@ -48,12 +51,12 @@ class AccessTable:
         return {row["id"]: schema.stored_record(row) for row in rows}
 
     async def of(self, ids: Iterable[str]) -> dict[str, AccessRecord]:
-        """Those of these ids that there are."""
+        """The records of these ids, by id; missing ones are left out."""
         wanted = sorted({*ids})
         return await self.records(schema.one_of("id", wanted)) if wanted else {}
 
     async def put(self, records: Sequence[AccessRecord]) -> None:
-        """Write records in one commit; those of the same ids are replaced."""
+        """Write records in one commit, in place of those with the same ids."""
         if not records:
             return
         with engine_errors("changing access"):
@@ -62,29 +65,29 @@ class AccessTable:
             await upsert.execute(rows)
 
     async def forget(self, ids: Iterable[str]) -> None:
-        """Delete records: what comes back under their URIs has no rights of before."""
+        """Delete records. A document that comes back under their URIs is a new one."""
         with engine_errors("forgetting access records"):
             if wanted := sorted({*ids}):
                 await self._table.delete(schema.one_of("id", wanted))
 
     async def compact(self) -> None:
-        """Fold what many changes have left into few files."""
+        """Merge the files that many changes have left."""
         with engine_errors("compacting access records"):
             if await self._table.version() % COMPACTED == 0:
                 await maintenance.compact_records(self._table)
 
     async def purge(self) -> None:
-        """Write everything anew, so that no file holds what was forgotten."""
+        """Rewrite the table, so that no file contains what was deleted."""
         with engine_errors("purging access records"):
             await maintenance.purge_records(self._table, self._folder)
 
 
 @asynccontextmanager
 async def access_table(data: Path, tenant: str) -> AsyncIterator[AccessTable]:
-    """A tenant's records under their lock; what was changed is on the disk when the block ends.
+    """A tenant's records under the access lock. Changes are flushed to disk when the block ends.
 
     Raises:
-        BusyError: another process changes them, and goes on for longer than any change takes.
+        BusyError: another process has held the lock for longer than any change takes.
         StoreError: they can't be read.
     """
     name = schema.access_table(tenant)
@@ -97,26 +100,26 @@ async def access_table(data: Path, tenant: str) -> AsyncIterator[AccessTable]:
         opened = AccessTable(table, table_folder(data, name))
         yield opened
         if await table.version() != before:
-            with suppress(StoreError):  # on a full disk; the change is made all the same
+            with suppress(StoreError):  # on a full disk; the change itself is committed
                 await opened.compact()
             maintenance.sync_to_disk(table_folder(data, name), started)
 
 
 async def create_access_table(database: lancedb.AsyncConnection, tenant: str) -> None:
-    """The table of a tenant's records, if it isn't there."""
+    """Create the table of a tenant's records if it doesn't exist."""
     name = schema.access_table(tenant)
     if await open_if_there(database, name) is None:
         await database.create_table(name, schema=schema.ACCESS_SCHEMA)
 
 
 Pairs: TypeAlias = "dict[str, tuple[AccessRecord | None, AccessRecord]]"
-"""Records before and after a change, by id; None for one that there was not."""
+"""Records before and after a change, by id; None before means a new record."""
 Around: TypeAlias = "Callable[[Pairs], AbstractContextManager[None]]"
-"""What a change goes on inside of, under the lock; what it raises stops the change."""
+"""A context that encloses a change, under the lock. An exception on entry prevents the change."""
 
 
 def nothing_around(_pairs: Pairs) -> AbstractContextManager[None]:
-    """Change, and do nothing else."""
+    """Enclose the change in nothing."""
     return nullcontext()
 
 
@@ -128,11 +131,11 @@ async def change_access(
     *,
     around: Around = nothing_around,
 ) -> Pairs:
-    """Change who may see these sources; what was changed goes on inside of `around`.
+    """Change who may see these sources. `around` encloses the change.
 
-    In force with the one commit. A record that stays as it is gets its next revision, too, so that a run that
-    is about to change it hears of that. The chunks' copies are brought up to date by
-    `rag.store.writer.copy_labels`. On a full disk the reserve of the data folder is spent.
+    It is in force with the one commit. A record that stays equal gets a new revision, too, so that a running
+    ingestion notices it and doesn't widen it. `rag.store.collections.copy_labels` updates the copies in the
+    chunks. On a full disk the data folder's reserve is used.
     """
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
@@ -142,9 +145,3 @@ async def change_access(
                 with attempt:
                     await table.put([after for _, after in pairs.values()])
     return pairs
-
-
-def revised(record: AccessRecord, access: Access | None) -> AccessRecord:
-    """The record with its next revision, which the chunks don't hold yet."""
-    before = record.access.revision if record.access else 0
-    return replace(record, access=access and replace(access, revision=before + 1), copied=False)

@@ -1,4 +1,4 @@
-"""The catalog's rows: which collections there are, and what made their vectors."""
+"""Rows of the catalog: the collections, and the embedder and language that each was made with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def collection_row(collection: Collection) -> pa.Table:
-    """A collection as the one row that makes it exist."""
+    """The row of a collection."""
     row = asdict(collection)
     columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
     definition = json.dumps({"format": schema.FORMAT} | row)
@@ -25,7 +25,7 @@ def collection_row(collection: Collection) -> pa.Table:
 
 
 def collection_record(row: dict[str, Any]) -> Collection:
-    """A row of the catalog as a record.
+    """The collection of a row.
 
     Raises:
         ConfigurationError: another version of refdesk wrote it.
@@ -40,31 +40,31 @@ def collection_record(row: dict[str, Any]) -> Collection:
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:
-    """Hold a collection to the embedder that made its vectors.
+    """Check that the collection's vectors were made with this embedder.
 
     Raises:
-        ConfigurationError: it is another one; the message says what to do.
+        ConfigurationError: they were made with another one; the message says what to do.
     """
     if collection.embedder != embedder:
         made, named = _described(collection.embedder), _described(embedder)
         raise ConfigurationError(
             f"The collection {collection.name!r} was made with the embedder {made}; the settings name "
-            f"{named}, whose vectors don't compare with it. Set [embedder] back, or ingest into another "
+            f"{named}, whose vectors are not comparable with it. Set [embedder] back, or ingest into another "
             "collection (--collection NAME), or remove this one (refdesk-admin remove --all --collection "
             f"{collection.name}) and ingest again."
         )
 
 
 def check_language(collection: Collection, language: Language) -> None:
-    """Hold a collection to the language whose word stems its full-text index holds.
+    """Check that the collection's full-text index was made for this language.
 
     Raises:
-        ConfigurationError: it is another one; the message says what to do.
+        ConfigurationError: it was made for another one; the message says what to do.
     """
     if collection.language != language:
         raise ConfigurationError(
             f"The collection {collection.name!r} was made for the language {collection.language}, not "
-            f"{language}. Leave the language out, or ingest into another collection (--collection NAME), or "
+            f"{language}. Omit the language, or ingest into another collection (--collection NAME), or "
             f"remove this one (refdesk-admin remove --all --collection {collection.name}) and ingest again."
         )
 

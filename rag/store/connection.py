@@ -1,4 +1,4 @@
-"""How a database is opened, and how the engine's failures become ours."""
+"""Opening the database, and translating the engine's errors."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES = 32 << 20
-"""The engine's defaults are 6 GiB and 1 GiB, and they keep superseded index files open."""
+"""The engine's defaults are 6 GiB and 1 GiB, which keep superseded index files open."""
 
 log = logging.getLogger(__name__)
 
 
 def database_folder(data: Path) -> Path:
-    """Where the tables live in a data folder."""
+    """The folder of all tables in a data folder."""
     return data / "tables"
 
 
 def table_folder(data: Path, table: str) -> Path:
-    """Where a table lives."""
+    """The folder of a table."""
     return database_folder(data) / f"{table}.lance"
 
 
 async def connect(data: Path) -> lancedb.AsyncConnection:
     """The database of a data folder; every read sees the newest commit of any process."""
     return await lancedb.connect_async(
-        # Absolute, because the engine takes a relative path that begins with "db" for a cloud address.
+        # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
         str(database_folder(data).absolute()),
         read_consistency_interval=timedelta(0),
         session=lancedb.Session(
@@ -45,7 +45,7 @@ async def connect(data: Path) -> lancedb.AsyncConnection:
 
 
 async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb.AsyncTable | None:
-    """The table, None where there is none. A list of tables would cost 27 ms with 5,000 of them."""
+    """The table, None if it doesn't exist. Listing tables would cost 27 ms with 5,000 of them."""
     try:
         return await database.open_table(name)
     except ValueError as error:
@@ -56,9 +56,9 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
 
 @contextmanager
 def engine_errors(doing: str) -> Iterator[None]:
-    """Turn whatever the engine raises into a `StoreError` that withholds its text.
+    """Turn the engine's errors into a `StoreError` without their text.
 
-    The engine's messages quote stored rows, so they go no further than the debug log.
+    The engine's messages quote stored rows, so they only go to the debug log.
     """
     try:
         yield

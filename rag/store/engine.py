@@ -1,8 +1,8 @@
-"""The import of LanceDB, without the weight that nothing here uses.
+"""A faster import of LanceDB.
 
-lancedb imports the client of its cloud for the names of four hundred pydantic models, which
-takes longer than all the rest together (measured: 1.1 of 1.5 s of CPU, and 20 MB). While it
-is imported, each of these names gets a class that loads the real one when it is called.
+lancedb imports the client of its cloud service, with four hundred pydantic models that nothing here uses.
+That takes longer than everything else (measured: 1.1 of 1.5 s of CPU, and 20 MB). During the import, each of
+these names gets a lazy class that loads the real one when it is called.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLIENT = "lance_namespace_urllib3_client"
 
 
 class _Later(MetaPathFinder, Loader):
-    """Stands in for every module of the client."""
+    """A lazy stand-in for every module of the client."""
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == CLIENT else None
@@ -40,8 +40,8 @@ class _Later(MetaPathFinder, Loader):
 
 
 def import_lancedb() -> None:
-    """Import lancedb, quickly if nobody has imported it or its client before."""
-    os.environ.setdefault("LANCEDB_LOG", "error")  # read at import; else a warning per query fills stderr
+    """Import lancedb, without its cloud client unless that is imported already."""
+    os.environ.setdefault("LANCEDB_LOG", "error")  # read at import; otherwise every query warns on stderr
     if CLIENT in sys.modules:
         return
     later = _Later()
@@ -51,4 +51,4 @@ def import_lancedb() -> None:
     finally:
         sys.meta_path.remove(later)
         for name in [name for name in sys.modules if name.partition(".")[0] == CLIENT]:
-            del sys.modules[name]  # who wants the real client from now on gets it
+            del sys.modules[name]  # whoever imports the client later gets the real one

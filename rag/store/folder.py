@@ -1,8 +1,8 @@
-"""The data folder: made with the first write, locked while somebody writes, with its tenants and its key.
+"""The data folder: its locks, its tenants, its key, and its reserve.
 
-It keeps a reserve: a few MiB of disk that hold nothing. What takes rights away is written into their room
-where the disk is full otherwise (`spending_reserve`). Without a whole reserve nothing begins that brings in
-documents or gives rights: it could not be taken back.
+The reserve is a file of a few MiB without content. If the disk is full, it is deleted to make room for a
+change that takes rights away (`spending_reserve`). Without a complete reserve, nothing starts that adds
+documents or gives rights: it might be impossible to take them back.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-RESERVE_BYTES = 4 << 20  # keys and access records take some KiB, what the engine writes anew of a source more
-RESERVE_STEP = 64 << 10  # bytes; so much of a disk's last room at most stays outside the reserve
+RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
+RESERVE_STEP = 64 << 10  # bytes, so that the reserve uses the last room of a disk
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def prepare(data: Path) -> None:
-    """Make the folder, if it isn't there, for its owner alone, with its reserve.
+    """Create the folder with its reserve, if it doesn't exist; only its owner may access it.
 
     Raises:
-        ConfigurationError: it can't be made.
+        ConfigurationError: it can't be created.
         StoreError: the disk has no room for the reserve.
     """
     try:
         for folder in (data, data / "locks", data / "tenants", database_folder(data)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise cannot(f"The data folder {data} can't be made", error) from error
+        raise cannot(f"The data folder {data} can't be created", error) from error
     try:
         _make_reserve(reserve_file(data))
     except OSError as error:
-        raise cannot(f"The data folder's reserve, {reserve_file(data)}, can't be made", error) from error
+        raise cannot(f"The data folder's reserve {reserve_file(data)} can't be created", error) from error
 
 
 def reserve_file(data: Path) -> Path:
-    """Where the reserve is."""
+    """The file of the reserve."""
     return data / "reserve"
 
 
 def _make_reserve(file: Path) -> None:
-    """Make the reserve, or what lacks of it, as far as there is room.
+    """Create or complete the reserve, as far as there is room.
 
     Raises:
-        OSError: there isn't room for all of it, or the folder can't be written.
+        OSError: there isn't enough room, or the folder can't be written.
     """
     if file.exists() and _held(file) >= RESERVE_BYTES:
         return
@@ -69,7 +69,7 @@ def _make_reserve(file: Path) -> None:
 
 
 def _held(file: Path) -> int:
-    """The bytes of disk that a file really takes: those of a copy can be holes."""
+    """The bytes that a file really takes on the disk. A copy of it may consist of holes."""
     status = file.stat()
     blocks: int | None = getattr(status, "st_blocks", None)
     return status.st_size if blocks is None else blocks * 512  # as POSIX counts them
@@ -85,11 +85,11 @@ def _allocate(descriptor: int, start: int) -> None:
 
 
 def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
-    """Attempts at a small write that a full disk must not stop: `for attempt in …: with attempt: …`.
+    """Attempts at a small write that must succeed on a full disk: `for attempt in …: with attempt: …`.
 
-    Where the first fails for want of room, also by an error of ours that this caused, the reserve is freed
-    and there is a second; then the reserve is made again as far as there is room. The write must be one that
-    can be begun anew. Any other failure, and the second, is raised as it is.
+    If the first attempt fails because the disk is full, the reserve is deleted and there is a second one.
+    After that the reserve is created again, as far as there is room. The write must be repeatable. Any other
+    error, and that of the second attempt, is raised.
     """
     again = False
 
@@ -102,7 +102,7 @@ def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
             if not is_full(error):
                 raise
             again = True
-            with suppress(OSError):  # then the second says what is wrong
+            with suppress(OSError):  # then the second attempt fails with the reason
                 reserve_file(data).unlink(missing_ok=True)
 
     @contextmanager
@@ -110,7 +110,7 @@ def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
         try:
             yield
         finally:
-            with suppress(OSError):  # what it lacks then, `prepare` asks for
+            with suppress(OSError):  # `prepare` completes it later
                 _make_reserve(reserve_file(data))
 
     yield first()
@@ -119,9 +119,9 @@ def spending_reserve(data: Path) -> Iterator[AbstractContextManager[None]]:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether it failed because the disk, or what its user may have of it, is full.
+    """Whether the cause is a full disk or an exhausted quota.
 
-    The engine says so only in the text of an error, from which a `StoreError` was raised.
+    The engine says that only in the text of the error that a `StoreError` was raised from.
     """
     while error:
         if isinstance(error, OSError) and error.errno in FULL:
@@ -133,15 +133,15 @@ def is_full(error: BaseException | None) -> bool:
 
 
 def cannot(what: str, error: OSError) -> RefdeskError:
-    """The error to raise where the data folder can't be written; `what` says which part of it can't be."""
+    """The error to raise if the data folder can't be written; `what` names the part of it."""
     if error.errno in FULL:
-        return StoreError(f"{what}: {error.strerror}. Free some room on its disk, and try again.")
+        return StoreError(f"{what}: {error.strerror}. Free some disk space and try again.")
     return ConfigurationError(f"{what}: {error.strerror}.")
 
 
 @contextmanager
 def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
-    """Hold the lock of this name, waiting for it so long at most.
+    """Hold the lock of this name, waiting for it up to `seconds`.
 
     Raises:
         BusyError: another process holds it.
@@ -164,25 +164,25 @@ def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
 
 
 def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:
-    """Make a tenant, if it isn't there; `filterable` if a collection of theirs declares fields."""
+    """Create a tenant if it doesn't exist; `filterable` if one of its collections declares fields."""
     file = tenant_file(data, tenant)
     if not file.exists() or (filterable and not file.stat().st_size):
         write_whole(file, FILTERABLE if filterable else b"")
 
 
 def forget_tenant(data: Path, tenant: str) -> None:
-    """End a tenant that has no collections any more."""
+    """Delete a tenant that has no collections any more."""
     tenant_file(data, tenant).unlink()
 
 
 def make_key(data: Path) -> None:
-    """32 random bytes, once per data folder; whoever has them can compute source ids."""
+    """Create the key of the data folder, 32 random bytes, if it has none. Source ids are derived from it."""
     if not (data / "key").exists():
         write_whole(data / "key", secrets.token_bytes(32))
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all, for its owner alone.
+    """Write a file atomically; only its owner may read it.
 
     Raises:
         ConfigurationError: it can't be written.
@@ -204,9 +204,9 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Bring the names in a folder to disk: a power failure must not bring back the keys of before.
+    """Flush the entries of a folder: a power failure must not bring back revoked keys.
 
-    Not every system can, and then they come a little later.
+    Where the system doesn't support that, they reach the disk a little later.
     """
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
@@ -217,15 +217,15 @@ def flush_folder(folder: Path) -> None:
 
 
 def read_key(data: Path) -> bytes:
-    """The key that `make_key` made.
+    """The key of the data folder.
 
     Raises:
-        ConfigurationError: it is gone.
+        ConfigurationError: it can't be read.
     """
     try:
         return (data / "key").read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"The data folder's key, {data / 'key'}, can't be read ({error.strerror}), and ids are made "
-            "with it. Restore it, or ingest into a new data folder."
+            f"The data folder's key {data / 'key'} can't be read ({error.strerror}). Source ids are derived "
+            "from it. Restore it from a backup, or ingest into a new data folder."
         ) from error

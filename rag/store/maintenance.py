@@ -1,4 +1,4 @@
-"""What keeps a table fast and whole: indexes, compaction, durability, repair."""
+"""Indexes, compaction, purging, durability and repair of tables."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from rag.corpus import Collection, FieldType, Language
 
 LARGE_ROWS = 5_000
-"""From here on vectors, labels and fields are indexed as well.
+"""From this size on, vectors, labels and fields are indexed.
 
-Exact search loses nothing and costs 1.3 ms per 1,000 rows; with the index, 10,000 rows cost 4 ms. To scan
-the labels of 100,000 rows takes 20 ms, their index 0.2 ms.
+Exact search finds everything and costs 1.3 ms per 1,000 rows; with the index, 10,000 rows cost 4 ms. Scanning
+the labels of 100,000 rows takes 20 ms, using their index 0.2 ms.
 """
-MAX_VECTOR_SEGMENTS = 4  # compaction appends a segment a run and never merges them
+MAX_VECTOR_SEGMENTS = 4  # each compaction appends a segment, and none merges them
 MAX_UNINDEXED_SHARE = 0.1
-KEPT_VERSIONS = timedelta(hours=1)  # a reader in the middle of a query still finds its version
+KEPT_VERSIONS = timedelta(hours=1)  # so that a running query keeps its version
 _RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
-CLOCK_STEP = 2.0  # seconds; file systems keep times as coarsely as that
+CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 
 async def create_chunk_indexes(chunks: lancedb.AsyncTable, language: Language) -> None:
-    """Give a chunk table those indexes that every search needs and it lacks."""
+    """Create the indexes of a chunk table that every search needs, if they are missing."""
     needed = _indexes(language)
     for column in needed.keys() - await _indexed(chunks):
         await chunks.create_index(column, config=needed[column])
@@ -47,7 +47,7 @@ async def _indexed(chunks: lancedb.AsyncTable) -> set[str]:
 
 
 def _indexes(language: Language) -> dict[str, FTS | BTree]:
-    """Those of a chunk table that every search needs, by column."""
+    """The indexes of a chunk table that every search needs, by column."""
     return {"body": _full_text(language), "id": BTree(), "source_id": BTree()}
 
 
@@ -56,7 +56,7 @@ def _full_text(language: Language) -> FTS:
     return FTS(
         base_tokenizer=TOKENIZER,
         with_position=True,
-        language=language if stem else "English",  # the engine wants one that it knows in any case
+        language=language if stem else "English",  # the engine requires a language that it knows
         stem=stem,
         remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
         ascii_folding=True,
@@ -64,7 +64,7 @@ def _full_text(language: Language) -> FTS:
 
 
 def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelList]:
-    """Those that searches under a predicate need where a chunk table is large, by column."""
+    """The indexes that filtered searches of a large chunk table need, by column."""
     lists: dict[str, BTree | LabelList] = {"labels": LabelList()}
     return lists | {
         field_column(name): LabelList() if kind == "string list" else BTree() for name, kind in fields.items()
@@ -72,7 +72,7 @@ def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelLi
 
 
 async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, collection: Collection) -> None:
-    """Fold a run's writes into the indexes and drop versions that nobody reads any more."""
+    """Add a run's writes to the indexes, and drop versions that nobody reads any more."""
     if await _needs_vector_index(chunks):
         await _index_vectors(chunks)
     if await chunks.count_rows() >= LARGE_ROWS:
@@ -84,7 +84,7 @@ async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, colle
 
 
 async def compact_records(records: lancedb.AsyncTable) -> None:
-    """Fold the changes of access records into few files, with the indexes that a large table needs."""
+    """Merge the files of a table of access records, and create the indexes that a large one needs."""
     if await records.count_rows() >= LARGE_ROWS:
         for column in _RECORD_INDEXES.keys() - await _indexed(records):
             await records.create_index(column, config=_RECORD_INDEXES[column])
@@ -92,13 +92,13 @@ async def compact_records(records: lancedb.AsyncTable) -> None:
 
 
 async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folder: Path) -> None:
-    """Write a chunk table and its indexes anew, so that no file holds what was deleted.
+    """Rewrite a chunk table and its indexes, so that no file contains what was deleted.
 
-    The engine's own compaction leaves files alone in which little was deleted, and rebuilt indexes keep
-    words of rows that are gone. Searches find everything meanwhile: rows outside an index are scanned.
+    The engine's own compaction doesn't touch files in which little was deleted, and its rebuilt indexes keep
+    words of deleted rows. Searches find everything meanwhile: rows outside an index are scanned.
 
     Raises:
-        StoreError: files of before are still there.
+        StoreError: old files are still there.
     """
     before = _files(folder)
     await chunks.update(updates_sql={"seq": "seq"})
@@ -111,10 +111,10 @@ async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folde
 
 
 async def purge_records(records: lancedb.AsyncTable, folder: Path) -> None:
-    """Write the table of access records anew, so that no file holds what was forgotten.
+    """Rewrite a table of access records, so that no file contains what was deleted.
 
     Raises:
-        StoreError: files of before are still there.
+        StoreError: old files are still there.
     """
     before = _files(folder)
     await records.update(updates_sql={"uri": "uri"})
@@ -124,10 +124,10 @@ async def purge_records(records: lancedb.AsyncTable, folder: Path) -> None:
 
 
 async def purge_rows(table: lancedb.AsyncTable, column: str, folder: Path) -> None:
-    """Write a table without indexes anew, so that no file holds what was deleted; `column` is any of its.
+    """Rewrite a table without indexes, so that no file contains what was deleted. `column` is any column.
 
     Raises:
-        StoreError: files of before are still there.
+        StoreError: old files are still there.
     """
     before = _files(folder)
     await table.update(updates_sql={column: column})
@@ -139,34 +139,34 @@ async def _index_vectors(chunks: lancedb.AsyncTable) -> None:
 
 
 async def _drop_versions(table: lancedb.AsyncTable, folder: Path, before: set[Path]) -> None:
-    """Keep the newest version alone, of a table that was written anew with all its indexes.
+    """Drop all versions but the newest of a table that was rewritten with all its indexes.
 
-    The engine goes by its files' times, and keeps those that are in the future since a clock was ahead. But
-    of what was there `before` nothing is used any more, so it is deleted by its names.
+    The engine decides by file times, and keeps files from the future if a clock was ahead. But the newest
+    version uses none of the files that existed `before`, so they are deleted by name.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it fails readers in the middle of a query, who read again
+        warnings.simplefilter("ignore")  # that it fails running queries: these are repeated
         await table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
     manifests = sorted(file for file in _files(folder) if file.suffix == ".manifest")  # the newest first
     left = (before & _files(folder)) - {*manifests[:1]}
-    for file in sorted(left, key=lambda file: file.suffix != ".manifest"):  # these name the others
+    for file in sorted(left, key=lambda file: file.suffix != ".manifest"):  # they name the others
         file.unlink()
     versions: list[Any] = await table.list_versions()  # type: ignore[no-untyped-call]
     if len(versions) != 1 or left & _files(folder):
         raise StoreError(
-            "Not everything could be purged: files of before are still there. Stop what else writes to the "
-            "data folder, and purge again."
+            "The purge is incomplete: old files are still there. Stop all other processes that use the data "
+            "folder, and run refdesk-admin purge again."
         )
 
 
 def _files(folder: Path) -> set[Path]:
-    """The files of a table, but for the hint where its newest version is."""
+    """The files of a table, except the hint at its newest version."""
     files = {Path(parent, name) for parent, _, names in os.walk(folder) for name in names}
     return {file for file in files if file.suffix != ".json"}
 
 
 async def is_behind(chunks: lancedb.AsyncTable) -> bool:
-    """Whether rows wait outside the indexes, as after a run that was interrupted."""
+    """Whether rows are missing from the indexes, as after an interrupted run."""
     return any(index.num_unindexed_rows for index in await chunks.list_indices())
 
 
@@ -182,9 +182,9 @@ async def _needs_vector_index(chunks: lancedb.AsyncTable) -> bool:
 
 
 def sync_to_disk(folder: Path, since: float) -> None:
-    """Flush a folder's files written since that time (seconds since the epoch), and that it is there.
+    """Flush the files of a folder that were written since then (seconds since the epoch), and its own entry.
 
-    The engine itself never does.
+    The engine never flushes. Without this, a power failure could lose commits, or tables that a row names.
     """
     _flush(str(folder.parent))
     for parent, _, names in os.walk(folder):
@@ -203,9 +203,9 @@ def _flush(path: str) -> None:
 
 
 def repair(table_folder: Path) -> None:
-    """Drop zero-byte newest manifests, which a power failure can leave and which make a table unopenable.
+    """Delete empty newest manifests: a power failure can leave them, and they make a table unreadable.
 
-    The table then stands at its last whole version. Manifest names sort newest first.
+    The table is then at its last complete version. Manifest names sort newest first.
     """
     for manifest in sorted((table_folder / "_versions").glob("*.manifest")):
         if manifest.stat().st_size:

@@ -1,4 +1,4 @@
-"""BM25 over rows that are known by which of them hold which words."""
+"""BM25 over rows, given which of them contain which words."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-K1, B = 1.2, 0.75  # as the engine has them
+K1, B = 1.2, 0.75  # as in the engine
 Number = TypeVar("Number", float, "npt.NDArray[np.float64]")
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """All rows that count, in any order: their ids, and their lengths in units of the mean."""
+    """The rows to score, in any order: their ids, and their lengths relative to the mean."""
 
     ids: pa.Array[Any]
     lengths: npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Rows by which of a query's words they hold; `holds` has a line for each word."""
+    """Which rows contain which words of a query; `holds` has one array per word."""
 
     rows: Rows
     stems: Sequence[str]
@@ -45,50 +45,50 @@ class Matches:
 
     @property
     def rarities(self) -> list[float]:
-        """How much each word counts."""
+        """The weight of each word."""
         return [rarity(len(self.rows), int(holds.sum())) for holds in self.holds]
 
     def first(self, count: int, among: npt.NDArray[np.bool_] | None = None) -> dict[str, int]:
-        """The ids that would be first if each word counted once a row, best first, with their places.
+        """The best rows if each word counted once per row: their indexes by id, best first.
 
-        Equals are ordered by id. Rows that `among` doesn't mark are left out.
+        Ties are ordered by id. Rows that `among` doesn't mark are left out.
         """
         scores = np.zeros(len(self.rows))
         for rarity_, holds in zip(self.rarities, self.holds, strict=True):
-            scores += rarity_ * holds  # word by word, so that the order of rows changes no bit
+            scores += rarity_ * holds  # word by word, so that the order of rows changes nothing
         scores *= weight(1.0, self.rows.lengths)
-        places = np.flatnonzero(scores if among is None else scores * among)
-        if count < len(places):
-            least = np.partition(scores[places], -count)[-count]
-            places = places[scores[places] >= least]
-        ids = cast("list[str]", self.rows.ids.take(pa.array(places, pa.int64())).to_pylist())
-        best = sorted(zip((-scores[places]).tolist(), ids, places.tolist(), strict=True))
-        return {id_: place for _, id_, place in best[:count]}
+        indexes = np.flatnonzero(scores if among is None else scores * among)
+        if count < len(indexes):
+            least = np.partition(scores[indexes], -count)[-count]
+            indexes = indexes[scores[indexes] >= least]
+        ids = cast("list[str]", self.rows.ids.take(pa.array(indexes, pa.int64())).to_pylist())
+        best = sorted(zip((-scores[indexes]).tolist(), ids, indexes.tolist(), strict=True))
+        return {id_: index for _, id_, index in best[:count]}
 
     def scores(self, rows: Sequence[tuple[int, Sequence[str]]]) -> list[float]:
-        """BM25 of rows, given by their places and words; a word that a row holds counts once at least.
+        """The BM25 scores of rows, given by index and words. A word that a row contains counts at least once.
 
-        Here a row is as long as it has words. How many are the mean, these rows tell: how long they are in
-        units of it is known.
+        Here the length of a row is its number of words. The mean is estimated from these rows, whose lengths
+        relative to it are known.
         """
-        of_mean_length = fsum(self.rows.lengths[place] for place, _ in rows) or 1.0
+        of_mean_length = fsum(self.rows.lengths[index] for index, _ in rows) or 1.0
         mean = max(sum(len(words) for _, words in rows), 1) / of_mean_length
         terms = list(zip(self.stems, self.rarities, self.holds, strict=True))
         scores = []
-        for place, words in rows:
+        for index, words in rows:
             times, length = Counter(words), len(words) / mean
             scores.append(
                 sum(
                     rarity_ * weight(float(max(times[stem], 1)), length)
                     for stem, rarity_, holds in terms
-                    if holds[place]
+                    if holds[index]
                 )
             )
         return scores
 
 
 def rarity(rows: int, holding: int) -> float:
-    """How much a word counts that so many of the rows hold; the fewer, the more.
+    """The weight of a word that `holding` of `rows` rows contain; the fewer, the higher.
 
     Example: 1 of 1,000 -> 6.5; 500 of 1,000 -> 0.7; all of them -> 0.0005.
     """
@@ -96,7 +96,7 @@ def rarity(rows: int, holding: int) -> float:
 
 
 def weight(times: float, length: Number) -> Number:
-    """How much a word counts that a row holds so many times; `length` is the row's in units of the mean.
+    """The weight of a word that a row contains `times` times; `length` is relative to the mean.
 
     Example: once in a row of mean length -> 1.0; never more than 2.2.
 

@@ -1,4 +1,4 @@
-"""What the query side reads. Nothing here locks or writes."""
+"""Reading collections. Nothing here locks or writes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         Vectors,
     )
 
-PROBES = 20  # partitions searched at least; with no maximum, a filter can't starve a search
-REFINED = 2  # times as many are ranked by their true distance; with 1, recall@20 is .98 of 100,000
-SOURCES_KEPT = 10_000  # summaries remembered per collection, some 5 MB
+PROBES = 20  # minimum; there is no maximum, so that a filter can't starve a search
+REFINED = 2  # times as many are ranked by true distance; with 1, recall@20 is .98 in 100,000
+SOURCES_KEPT = 10_000  # cached summaries per collection, some 5 MB
 CHUNK_COLUMNS = [
     "id",
     "source_id",
@@ -57,9 +57,9 @@ CHUNK_COLUMNS = [
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk as it stands in its table, visible only while its generation is its source's.
+    """A row of the chunk table, visible only if its generation is that of its source.
 
-    `revision` is that of the access record by which the engine found it.
+    `revision` is that of the access record whose labels the row holds.
     """
 
     id: str
@@ -67,22 +67,22 @@ class StoredChunk:
     revision: int
     vector: npt.NDArray[np.float32]
     columns: Mapping[str, Sequence[Any]]
-    place: int
+    row: int
 
     @property
     def chunk(self) -> Chunk:
-        """The record; made when asked for, as most of what the lists bring is never shown."""
-        return _chunk({name: column[self.place] for name, column in self.columns.items()})
+        """The chunk; made lazily, because most of what a list finds is never shown."""
+        return _chunk({name: column[self.row] for name, column in self.columns.items()})
 
     @property
     def body(self) -> str:
-        """What of it is embedded and indexed."""
-        return cast("str", self.columns["body"][self.place])
+        """The text that is embedded and indexed."""
+        return cast("str", self.columns["body"][self.row])
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSource:
-    """A source, which write of its chunks is the visible one, and what the gate goes by."""
+    """A source, the visible generation of its chunks, and what the gate checks."""
 
     source: Source
     generation: str
@@ -92,7 +92,7 @@ class StoredSource:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A source as it is now, and the generation and the revision of its record when the engine listed it."""
+    """A source as it is now, and the generation and record revision when the engine listed it."""
 
     stored: StoredSource
     generation: str
@@ -101,7 +101,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How much a collection holds. `unindexed` chunks are found all the same, but slowly."""
+    """Counts of a collection. `unindexed` chunks are found too, but slowly."""
 
     sources: int
     chunks: int
@@ -118,7 +118,7 @@ class Scored:
 
 
 Ranking = list[Scored]
-"""What a list found, best first."""
+"""The chunks that a list found, best first."""
 
 
 class CollectionReader:
@@ -144,21 +144,21 @@ class CollectionReader:
         self._full_text = False
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
-        """The chunks nearest to `vector` with their cosine similarity."""
+        """The chunks nearest to `vector`, with their cosine similarity."""
         with engine_errors("searching by meaning"):
-            query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all order alike
-            # Refined, because a quantised index gives distances of its own kind.
+            query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
+            # Refined, because a quantized index returns approximate distances.
             query = query.minimum_nprobes(PROBES).maximum_nprobes(0).refine_factor(REFINED)
             columns = [*CHUNK_COLUMNS, "vector", "_distance"]
             rows = await self._table(query.where(where).select(columns).limit(limit))
         return [Scored(stored, 1.0 - distance) for stored, distance in _with(rows, "_distance")]
 
     async def sparse(self, text: str, limit: int, where: str) -> Ranking:
-        """The chunks that hold words of `text`, with their BM25 score in units of the rarest word.
+        """The chunks that contain words of `text`, with their BM25 score relative to the rarest word.
 
-        That is one that only one of the table's chunks holds, whose weight is about the logarithm of their
-        number. So scores of tables compare, within one query. Stop words don't count, nor do words beyond
-        the first `MAX_TERMS`.
+        The rarest word is in one chunk only; its weight is about the logarithm of the number of chunks.
+        Scores divided by it are comparable between tables, within one query. Stop words don't count, nor do
+        words beyond the first `MAX_TERMS`.
 
         Raises:
             NotReadyError: the collection has no full-text index.
@@ -174,13 +174,13 @@ class CollectionReader:
         return [Scored(stored, score / rarest) for stored, score in _with(rows, "_score")]
 
     async def _rarest(self) -> float:
-        """The weight of a word that one chunk holds, remembered as the sources are."""
+        """The weight of a word that only one chunk contains; cached like the summaries."""
         if self._chunk_count is None:
             self._chunk_count = await self._chunks.count_rows()
         return log(max(self._chunk_count, 2))
 
     async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
-        """The chunks of these ids that there are, of whatever generation, in no order."""
+        """The chunks of these ids that exist, of any generation, in no order."""
         if not ids:
             return []
         rows = await self.chunk_rows(
@@ -190,10 +190,10 @@ class CollectionReader:
         )
         return stored_chunks(rows)
 
-    async def chunk_rows(self, asked: Callable[[lancedb.AsyncQuery], object]) -> pa.Table:
-        """What a query of the chunk table brings, which `asked` makes of a blank one."""
+    async def chunk_rows(self, build: Callable[[lancedb.AsyncQuery], object]) -> pa.Table:
+        """The rows of a query of the chunk table, which `build` makes from a blank one."""
         with engine_errors("reading chunks"):
-            return await self._table(asked(self._chunks.query()))
+            return await self._table(build(self._chunks.query()))
 
     async def touching(self, source: StoredSource, start: int, end: int, where: str) -> tuple[Chunk, ...]:
         """The visible chunks of a source that touch its text[start:end], in order.
@@ -212,13 +212,13 @@ class CollectionReader:
         return await self._visible(source, f"(seq >= {first:d}) AND (seq <= {last:d}) AND {where}")
 
     async def _visible(self, source: StoredSource, condition: str) -> tuple[Chunk, ...]:
-        theirs = f"(source_id = {literal(source.source.id)}) AND (generation = {literal(source.generation)})"
+        visible = f"(source_id = {literal(source.source.id)}) AND (generation = {literal(source.generation)})"
         with engine_errors("reading chunks"):
             rows = await self._rows(
-                self._chunks.query().where(f"{theirs} AND {condition}").select(CHUNK_COLUMNS)
+                self._chunks.query().where(f"{visible} AND {condition}").select(CHUNK_COLUMNS)
             )
         if not rows and await self._is_replaced(source):
-            raise BusyError("The source is being replaced just now. Ask again.")
+            raise BusyError("The source is being replaced. Try again.")
         return tuple(sorted((_chunk(row) for row in rows), key=lambda chunk: chunk.seq))
 
     async def _is_replaced(self, source: StoredSource) -> bool:
@@ -226,11 +226,11 @@ class CollectionReader:
         return now is None or now.generation != source.generation
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
-        """The sources of these ids that there are now, each with who may see it now.
+        """The sources of these ids that exist now, each with who may see it now.
 
-        Summaries are remembered until the next commit to sources or rights, of whatever process: asking
-        for the versions costs 0.2 ms, reading eight rows 1.8 ms. What is not there is remembered like
-        the rest, or its time would tell it from what one may not see.
+        Summaries are cached until the next commit to sources or rights, of any process: asking for the
+        versions costs 0.2 ms, reading eight rows 1.8 ms. Missing ids are cached, too: otherwise the response
+        time would distinguish them from sources that the caller may not see.
         """
         with engine_errors("reading sources"):
             await self._forget_if_changed()
@@ -243,14 +243,14 @@ class CollectionReader:
         return {id_: source for id_ in wanted if (source := known[id_])}
 
     async def text(self, source_id: str) -> tuple[StoredSource, tuple[Heading, ...], str] | None:
-        """A source with its outline and whole text, None if there is none of this id."""
+        """A source with its outline and whole text, None if it doesn't exist."""
         with engine_errors("reading a source"):
             query = self._sources.query().where(schema.one_of("id", [source_id]))
             rows = await self._rows(query.select(schema.SOURCES_SCHEMA.names).limit(1))
         if not rows:
             return None
         (row,) = rows
-        await self._access.refresh()  # after the text was read: a right that was taken away meanwhile counts
+        await self._access.refresh()  # after reading the text, so that a right taken away meanwhile counts
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]
 
@@ -278,11 +278,11 @@ class CollectionReader:
         ]
 
     async def has_any(self, where: str) -> bool:
-        """Whether any source's labels satisfy the predicate. Remembered until the next change of rights."""
+        """Whether any source's labels satisfy the predicate. Cached until the next change of rights."""
         return await self._access.has_any(self.collection.name, where)
 
     async def pending(self) -> tuple[AccessRecord, ...]:
-        """The records of sources whose chunks have labels of before; few, and for a short time.
+        """The access records of sources whose chunks have stale labels: few, and for a short time.
 
         As of the tenant's last `Reader.refresh`.
         """
@@ -307,7 +307,7 @@ class CollectionReader:
             )
 
     async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, StoredSource]:
-        """Sources by id, by their rows and by what is recorded of who may see them."""
+        """The sources of rows, by id, with their access records."""
         access = await self._access.records(row["id"] for row in rows)
         return {
             row["id"]: StoredSource(
@@ -323,7 +323,7 @@ class CollectionReader:
         return (await self._table(query)).to_pylist()
 
     async def _table(self, query: Any) -> pa.Table:  # noqa: ANN401 the engine's query classes share no base
-        """Run a query; once more if the version it began on was pruned meanwhile."""
+        """Run a query; repeat it once if its table version was pruned meanwhile."""
         try:
             return cast("pa.Table", await query.to_arrow(timeout=self._timeout))
         except RuntimeError as error:
@@ -334,9 +334,9 @@ class CollectionReader:
             return cast("pa.Table", await query.to_arrow(timeout=self._timeout))
 
     async def check_full_text(self) -> None:
-        """See that there is a full-text index.
+        """Check that there is a full-text index.
 
-        Without it the engine would scan the texts, with other rules for words and no word of it.
+        Without one, the engine would silently scan the texts, with other rules for words.
 
         Raises:
             NotReadyError: there is none.
@@ -367,13 +367,13 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
 
 
 def stored_chunks(rows: pa.Table) -> list[StoredChunk]:
-    """Rows with `CHUNK_COLUMNS` and the vector as records, in their order."""
+    """The chunks of rows with `CHUNK_COLUMNS` and the vector, in order."""
     column = cast("Any", rows["vector"].combine_chunks())
     flat = column.flatten().to_numpy(zero_copy_only=False)
     vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
     columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in CHUNK_COLUMNS}
     rows_ = zip(columns["id"], columns["generation"], columns["revision"], vectors, strict=True)
-    return [StoredChunk(*row, columns, place) for place, row in enumerate(rows_)]
+    return [StoredChunk(*values, columns, row) for row, values in enumerate(rows_)]
 
 
 def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
@@ -381,9 +381,9 @@ def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
 
 
 class Reader:
-    """A data folder opened for reading; sees what other processes commit, from the next call on.
+    """A data folder opened for reading. Every call sees what other processes have committed before it.
 
-    `letter_case` is where the letter case of users and groups counts.
+    `letter_case` says where the letter case of users and groups matters.
     """
 
     def __init__(self, data: Path, *, timeout_seconds: float, letter_case: LetterCase = "allow") -> None:
@@ -398,7 +398,7 @@ class Reader:
         self._access: dict[str, AccessReader] = {}
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
-        """The tenant's collections by name; none where nothing was ever ingested."""
+        """The tenant's collections, ordered by name; none if nothing was ever ingested."""
         with engine_errors("reading the catalog"):
             catalog = await self._opened_catalog()
             if catalog is None:
@@ -408,12 +408,12 @@ class Reader:
                 rows = (await catalog.query().to_arrow()).to_pylist()
                 self._collections = tuple(sorted(map(collection_record, rows), key=lambda one: one.name))
                 self._version = version
-                self._open.clear()  # what has the name of something that was removed is something else
+                self._open.clear()  # a new collection can have the name of a removed one
                 self._access.clear()
         return tuple(one for one in self._collections if one.tenant == tenant)
 
     async def open(self, collection: Collection) -> CollectionReader:
-        """The collection's tables; kept open, and opened anew when it was made anew."""
+        """The collection's tables; kept open until it is made again."""
         key = collection.tenant, collection.name
         reader = self._open.get(key)
         if reader is None or reader.collection != collection:
@@ -429,7 +429,7 @@ class Reader:
         return reader
 
     async def refresh(self, tenant: str) -> None:
-        """Look for changes of who may see what, once for all collections of a tenant."""
+        """Look for changes of access records, once for all collections of a tenant."""
         if tenant in self._access:
             await self._access[tenant].refresh()
 
@@ -440,7 +440,7 @@ class Reader:
         return await (await self._opened_access(tenant)).names_groups()
 
     async def gone(self, tenant: str) -> dict[str, AccessRecord]:
-        """The access records of the tenant's sources that are gone, by id; they hold for what comes back."""
+        """The access records of the tenant's removed sources, by id; they apply if these come back."""
         if await self._opened_catalog() is None:
             return {}
         database = cast("lancedb.AsyncConnection", self._database)
@@ -454,13 +454,13 @@ class Reader:
             with engine_errors("opening access records"):
                 table = await database.open_table(schema.access_table(tenant))
             opened = AccessReader(table, timedelta(seconds=self._timeout_seconds))
-            self._access.setdefault(tenant, opened)  # another task may have been faster; all go by one
+            self._access.setdefault(tenant, opened)  # another task may have been faster; all must share one
         return self._access[tenant]
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:
         if self._catalog is None:
             if not database_folder(self._data).is_dir():
-                return None  # connecting would make the folder, and a reader makes nothing
+                return None  # connecting would create the folder
             self._database = self._database or await connect(self._data)
             self._catalog = await open_if_there(self._database, schema.COLLECTIONS)
         return self._catalog

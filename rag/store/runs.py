@@ -1,4 +1,4 @@
-"""Evaluation runs: kept in the data folder, so that a later one can be compared with an earlier one."""
+"""Storing evaluation runs in the data folder, to compare later runs with earlier ones."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COL
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as JSON: what it came to, and what became of each question."""
+    """A run as JSON: its summary, and the results of each question."""
 
     summary: str
     questions: str
 
 
 async def save_runs(data: Path, tenant: str, runs: Sequence[StoredRun]) -> list[int]:
-    """Keep runs; their ids follow the last one's of the data folder, from 1.
+    """Store runs. Returns their ids, which count up over the data folder, from 1.
 
     Raises:
         ConfigurationError: the data folder can't be written.
     """
     prepare(data)
     started = time.time()
-    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("keeping the runs"):
+    with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("storing the runs"):
         database = await connect(data)
         table = await database.create_table(EVAL_RUNS, schema=_SCHEMA, exist_ok=True)
         last = max(await _ids(table), default=0)
@@ -60,10 +60,10 @@ async def save_runs(data: Path, tenant: str, runs: Sequence[StoredRun]) -> list[
 
 
 async def drop_runs(data: Path, tenant: str) -> None:
-    """Remove the tenant's runs, so that no file holds them any more.
+    """Remove the tenant's runs, so that no file contains them any more.
 
     Raises:
-        BusyError: another process keeps runs just now.
+        BusyError: another process is storing runs.
     """
     with locked(data, EVAL_RUNS, seconds=WAIT_SECONDS), engine_errors("removing the runs"):
         table = await open_if_there(await connect(data), EVAL_RUNS)
@@ -86,7 +86,7 @@ async def stored_run(data: Path, tenant: str, id_: int) -> StoredRun:
     """
     rows = await _rows(data, f"{_theirs(tenant)} AND (id = {id_:d})", ["summary", "questions"])
     if not rows:
-        raise NotFoundError(f"There is no run {id_}; refdesk-admin eval runs lists those that there are.")
+        raise NotFoundError(f"There is no run {id_}. refdesk-admin eval runs lists all runs.")
     return StoredRun(**rows[0])
 
 

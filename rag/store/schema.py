@@ -1,4 +1,4 @@
-"""Tables and columns, and how values travel between them and our records."""
+"""Tables, columns, and the conversion between rows and records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rag.corpus import Passage, Value, Vectors
+    from rag.store.settle import Claim
 
 
 @dataclass(frozen=True, slots=True)
 class NewSource:
     """A source with everything that goes into the tables.
 
-    `fields` are declared ones, with values of their types. `claim` is what counts for who may see it.
+    `fields` are declared fields, with values of their types. `claim` is the access that the run wants for it.
     """
 
     source: Source
@@ -35,30 +36,11 @@ class NewSource:
     fields: Mapping[str, Value] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What is known of who may see a document, before its tenant's records are asked.
-
-    `access` is for a document that has no record yet; one that has, keeps it, unless `set_access` says
-    otherwise. `content` is a digest of its bytes. `word` is what it asks for itself, in `asked` as a record:
-    it may narrow what it has. Nobody sees it whom the records of `narrowed_by` keep out; with
-    `moved_rules`, nor whom `access` does.
-    """
-
-    access: Access | None
-    set_access: bool = False
-    content: str = ""
-    word: str = ""
-    asked: Access | None = None
-    narrowed_by: frozenset[str] = frozenset()
-    moved_rules: bool = False
-
-
 FORMAT = 3
-"""Of a collection's tables: raise it when their columns change, and data folders of before are refused."""
+"""The version of the tables' columns. Raise it when they change: older data folders are then refused."""
 
 COLLECTIONS = "collections"
-"""The catalog: a row per collection; a collection exists from the moment its row does."""
+"""The catalog: one row per collection. A collection exists if its row does."""
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 
@@ -73,12 +55,12 @@ ACCESS_COLUMNS: dict[str, pa.DataType] = {
     "allow": pa.list_(pa.string()),
     "deny": pa.list_(pa.string()),
 }
-"""Who may see a source. Without a record all are null; so is an empty list."""
+"""Who may see a source. All are null without a record, and so are empty lists."""
 
 LABEL_COLUMNS: dict[str, pa.DataType] = {"labels": pa.list_(pa.string()), "revision": pa.int32()}
-"""What the engine's predicate goes by, and of which revision of the record it is. Chunks hold a copy."""
+"""What the engine filters by, and the revision of the record that it comes from. Chunks hold copies."""
 GROUP_LABEL = "group"
-"""In the tenant's table, the label of a record that names a group; no entry reads so."""
+"""The label of a record that names any group. It differs from the label of every entry."""
 
 _FIELD_TYPES: dict[FieldType, pa.DataType] = {
     "string": pa.string(),
@@ -93,7 +75,7 @@ COLLECTIONS_SCHEMA = _schema(
     {
         "tenant": pa.string(),
         "name": pa.string(),
-        "definition": pa.string(),  # what its indexes were made by, as JSON
+        "definition": pa.string(),  # JSON: what its tables were made with
         "created_at": _MOMENT,
     },
     {},
@@ -111,7 +93,7 @@ SOURCES_SCHEMA = _schema(
         "chunk_count": pa.int32(),
         "length": pa.int64(),
         "ingested_at": _MOMENT,
-        "fields": pa.string(),  # JSON: the declared fields that the source has
+        "fields": pa.string(),  # JSON: the declared fields of the source
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
     },
@@ -119,7 +101,7 @@ SOURCES_SCHEMA = _schema(
 )
 SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
 SOURCE_COLUMNS = [name for name in SUMMARY_COLUMNS if name not in {"generation", "metadata", "fields"}]
-"""Those that a source's record has as they are."""
+"""The columns that a `Source` has unchanged."""
 
 ACCESS_SCHEMA = _schema(
     {
@@ -127,7 +109,7 @@ ACCESS_SCHEMA = _schema(
         "collection": pa.string(),  # empty for a folder
         "uri": pa.string(),
         "content": pa.string(),
-        "word": pa.string(),
+        "word": pa.string(),  # `AccessRecord.requested`
         "present": pa.bool_(),
         "copied": pa.bool_(),
         **LABEL_COLUMNS,
@@ -135,15 +117,17 @@ ACCESS_SCHEMA = _schema(
     {"former": pa.list_(pa.string()), **ACCESS_COLUMNS},
 )
 RECORD_COLUMNS = [name for name in ACCESS_SCHEMA.names if name != "labels"]
+_PLAIN_COLUMNS = ("id", "collection", "uri", "content", "present", "copied")
+"""The columns that an `AccessRecord` has unchanged."""
 PRESENT = "(present AND (collection <> ''))"
-"""A record of a source that there is, and of no folder."""
+"""Selects the records of sources that exist; not those of folders."""
 
 
 def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
     """The columns of a chunk table, with one for each declared field.
 
-    `body` is what is embedded and indexed: the context line and the text; the text is its
-    last `end - start` characters. A chunk is visible while its `generation` is its source's.
+    `body` is what is embedded and indexed: the context line and the text, which is its last `end - start`
+    characters. A chunk is visible only if its `generation` is that of its source.
     """
     required: dict[str, pa.DataType] = {
         "id": pa.string(),
@@ -163,17 +147,17 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
 
 
 def field_column(name: str) -> str:
-    """The column of a declared field; the names of fields are checked when they are declared."""
+    """The column of a declared field; field names were validated when they were declared."""
     return f"field_{name}"
 
 
 def chunks_table(tenant: str, collection: str) -> str:
-    """Names hold no double underscore (access.names.NAME_PATTERN), so two collections never share a table."""
+    """The chunk table of a collection. Names have no double underscore, so no two tables share a name."""
     return f"chunks__tenant_{tenant}__src_{collection}"
 
 
 def sources_table(tenant: str, collection: str) -> str:
-    """The table of a collection's sources; see `chunks_table`."""
+    """The source table of a collection; see `chunks_table`."""
     return f"sources__tenant_{tenant}__src_{collection}"
 
 
@@ -183,13 +167,13 @@ def access_table(tenant: str) -> str:
 
 
 def one_of(column: str, values: Iterable[str]) -> str:
-    """A predicate; `column` is one of ours. No values match nothing."""
+    """A predicate for one of our columns. Without values it matches nothing."""
     literals = ", ".join(literal(value) for value in values)
     return f"({column} IN ({literals}))" if literals else "(false)"
 
 
 def body(context: str, text: str) -> str:
-    """What of a chunk is embedded and indexed."""
+    """The text of a chunk that is embedded and indexed."""
     return f"{context}\n\n{text}" if context else text
 
 
@@ -208,8 +192,8 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
 
 def access_row(record: AccessRecord) -> dict[str, Any]:
     """A row of the table of access records."""
-    names = ("id", "collection", "uri", "content", "word", "present", "copied")
-    row = {name: getattr(record, name) for name in names} | access_values(record.access)
+    row = {name: getattr(record, name) for name in _PLAIN_COLUMNS} | access_values(record.access)
+    row["word"] = record.requested
     row["former"] = list(record.former) or None
     entries = record.access.allow | record.access.deny if record.access else ()
     if any(entry.startswith("group:") for entry in entries):
@@ -218,14 +202,14 @@ def access_row(record: AccessRecord) -> dict[str, Any]:
 
 
 def stored_record(row: Mapping[str, Any]) -> AccessRecord:
-    """What `access_row` made a row of."""
-    names = ("id", "collection", "uri", "content", "word", "present", "copied")
+    """The record of a row; the inverse of `access_row`."""
+    plain = {name: row[name] for name in _PLAIN_COLUMNS}
     former = tuple(row["former"] or ())
-    return AccessRecord(access=access_record(row), former=former, **{name: row[name] for name in names})
+    return AccessRecord(access=access_record(row), requested=row["word"], former=former, **plain)
 
 
 def access_values(access: Access | None) -> dict[str, Any]:
-    """The columns that say who may see something."""
+    """The columns of who may see a source."""
     if access is None:
         return {**dict.fromkeys(ACCESS_COLUMNS), **label_values(access)}
     lists = {"allow": sorted(access.allow) or None, "deny": sorted(access.deny) or None}
@@ -233,12 +217,12 @@ def access_values(access: Access | None) -> dict[str, Any]:
 
 
 def label_values(access: Access | None) -> dict[str, Any]:
-    """What the engine's predicate looks at."""
+    """The columns that the engine filters by."""
     return {"labels": labels_of(access), "revision": access.revision if access else 0}
 
 
 def access_record(row: Mapping[str, Any]) -> Access | None:
-    """Who may see something by its row; None, and that is nobody, where nothing is recorded."""
+    """Who may see a source, by its row; None, meaning nobody, without a record."""
     if row["visibility"] is None:
         return None
     allow, deny = (frozenset(row[name] or ()) for name in ("allow", "deny"))
@@ -250,7 +234,7 @@ def _stored(value: Value) -> object:
 
 
 def fields_record(stored: str, declared: Mapping[str, FieldType]) -> dict[str, Value]:
-    """The fields column of a row."""
+    """The declared fields of a row."""
     values = json.loads(stored)
     return {name: _value(value, declared[name]) for name, value in values.items() if name in declared}
 
@@ -266,23 +250,23 @@ def _value(value: Any, kind: FieldType) -> Value:  # noqa: ANN401 what JSON hold
 
 
 def source_record(row: Mapping[str, Any], collection: str) -> Source:
-    """A row's summary columns as a record."""
+    """The source of a row's summary columns."""
     values = {name: row[name] for name in SOURCE_COLUMNS}
     return Source(collection=collection, metadata=json.loads(row["metadata"]), **values)
 
 
 def outline_record(value: str) -> tuple[Heading, ...]:
-    """The outline column of a row."""
+    """The outline of a row."""
     return tuple(Heading(title, level, start) for title, level, start in json.loads(value))
 
 
 def chunk_id(source_id: str, seq: int) -> str:
-    """A chunk's id, which is also how one cites it: ("a7…", 3) -> "a7…/3"."""
+    """A chunk's id, by which it is cited: ("a7…", 3) -> "a7…/3"."""
     return f"{source_id}/{seq}"
 
 
 def split_chunk_id(id_: str) -> tuple[str, int]:
-    """What `chunk_id` put together: "a7…/3" -> ("a7…", 3)."""
+    """The parts of a chunk id: "a7…/3" -> ("a7…", 3)."""
     source_id, _, seq = id_.partition("/")
     return source_id, int(seq)
 
@@ -290,7 +274,7 @@ def split_chunk_id(id_: str) -> tuple[str, int]:
 def chunk_rows(
     new: NewSource, *, generation: str, access: Access | None, fields: Mapping[str, FieldType]
 ) -> pa.Table:
-    """Passages of one source with their vectors, as rows of the chunk table."""
+    """The passages of a source with their vectors, as rows of the chunk table."""
     passages, count = new.passages, len(new.passages)
     same = {
         "source_id": new.source.id,

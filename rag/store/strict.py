@@ -1,9 +1,9 @@
-"""A collection's lists, made as if it held only what one principal may read.
+"""Lists as if a collection contained only what one principal may read.
 
-The engine's counts of words take in every row, whoever may see it, and where it cuts a list depends on them,
-on the structure of an index, and on the order of rows. Here a search by words asks the engine only which
-readable rows hold a word, in which no other row has a say, and scores them by counts over readable rows. A
-search by meaning measures every readable row. Equals are ordered by id, also where a list is cut.
+The engine counts words over all rows, whoever may see them, and where it cuts a list depends on these counts,
+on the structure of an index and on the order of rows. So scores can reveal what others may read. Here a
+sparse search asks the engine only which readable rows contain a word, and scores them by counts over readable
+rows. A dense search measures every readable row. Ties are ordered by id, also where a list is cut.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
     from rag.store.reader import CollectionReader, Ranking, StoredSource
 
-ALL = 2**31 - 1  # rows; where the engine cuts, it does so by its own counts
-COUNTED = 4  # times as many as are wanted are scored by how often they hold each word
-TIED = 4  # times as many are fetched where equals stand on both sides of a cut
+ALL = 2**31 - 1  # rows: the engine must not cut, since it cuts by its own counts
+COUNTED = 4  # times as many rows as needed are scored by word frequencies
+TIED = 4  # times as many rows are fetched if a tie crosses the cut
 
 
 @dataclass(frozen=True, slots=True)
 class StrictReader:
     """The lists of a collection for one principal, made for one search.
 
-    `readable` is the predicate of what the principal may read. `hidden` goes behind every predicate; it
-    leaves out sources whose record no longer agrees with the copies of it that the engine goes by. `rows`
-    are what is left.
+    `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate; it
+    leaves out sources whose record differs from the copies that the engine filters by. `rows` are the rest.
     """
 
     reader: CollectionReader
@@ -74,10 +73,10 @@ class StrictReader:
         return rows.sort_by([("_distance", "ascending"), ("id", "ascending")])
 
     async def sparse(self, text: str, limit: int, where: str) -> Ranking:
-        """As `CollectionReader.sparse`, with the scores that there would be if there were no other rows.
+        """As `CollectionReader.sparse`, with the scores of a collection without the other rows.
 
-        `COUNTED` times as many rows get one as are wanted: the first by what it would be if each word counted
-        once a row, and by their length in the embedder's tokens.
+        Only the best `COUNTED * limit` rows get one. They are chosen by a score that counts each word once
+        per row, and takes their length in the embedder's tokens.
 
         Raises:
             NotReadyError: the collection has no full-text index.
@@ -91,9 +90,9 @@ class StrictReader:
         if terms and where != self.readable:
             words = " ".join(term.word for term in terms)
             among = await self._holding(words, where, FullTextOperator.OR)
-        places = known.first(COUNTED * limit, among)
-        rows = await self.reader.chunks(list(places), where + self.hidden)
-        scores = known.scores([(places[row.id], stems(row.body, language)) for row in rows])
+        indexes = known.first(COUNTED * limit, among)
+        rows = await self.reader.chunks(list(indexes), where + self.hidden)
+        scores = known.scores([(indexes[row.id], stems(row.body, language)) for row in rows])
         rarest = log(max(len(self.rows), 2))
         scored = [Scored(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
         return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
@@ -101,7 +100,7 @@ class StrictReader:
     async def _holding(
         self, words: str, where: str, operator: FullTextOperator = FullTextOperator.AND
     ) -> npt.NDArray[np.bool_]:
-        """Which of the rows hold the words."""
+        """Which of the rows contain the words."""
         match = MatchQuery(words, "body", operator=operator)  # type: ignore[call-arg]  # they default
         found = await self.reader.chunk_rows(
             lambda query: (
@@ -114,7 +113,7 @@ class StrictReader:
 async def readable_only(
     reader: CollectionReader, readable: str, admits: Callable[[StoredSource], bool]
 ) -> StrictReader:
-    """A collection by what satisfies the predicate `readable` and whose source's own record admits it."""
+    """The rows that satisfy the predicate `readable` and whose source's own record admits them."""
     columns = ["id", "source_id", "tokens"]
     rows = await reader.chunk_rows(lambda query: query.where(readable).select(columns))
     ids = cast("list[str]", rows["source_id"].unique().to_pylist())

@@ -1,4 +1,4 @@
-"""Which words of a query the full-text index is asked for."""
+"""The words of a query that the full-text index is searched for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean too
 
 MAX_TERMS = 64
-"""A full-text query costs in proportion to its words (about 0.3 ms each)."""
+"""The cost of a full-text query is proportional to its words, about 0.3 ms each."""
 
 _STOP_WORDS: dict[Language, str] = {
     "English": """
@@ -40,12 +40,11 @@ _STOP_WORDS: dict[Language, str] = {
     wollte während würde würden zu zum zur zwar zwischen über
     """,
 }
-"""Words that say nothing about a text's subject; for the languages that we could measure it in.
+"""Stop words, for the languages in which we could measure their effect.
 
-They stay in the index, so that a query of nothing else still finds them. Leaving them out of queries
-is worth .008 nDCG@10 on xquad_de and .013 on anthropic_docs; it costs .002 on xquad_en.
-
-The words that questions begin with are left out, too: that is worth up to .017 (sparse, anthropic_docs).
+They stay in the index, so that a query of stop words alone still finds them. Leaving them out of queries
+gains .008 nDCG@10 on xquad_de and .013 on anthropic_docs, and loses .002 on xquad_en. Question words are left
+out, too: that gains up to .017 (sparse, anthropic_docs).
 
 Source: Apache Lucene's EnglishAnalyzer and question words; Snowball's German list (snowballstem.org).
 """
@@ -55,7 +54,7 @@ _PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
 
 
 def query_terms(query: str, language: Language) -> list[str]:
-    """The words of `query` that count: no stop words, unless there is nothing else.
+    """The words of `query` without stop words, unless it has no others.
 
     Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it.
     """
@@ -66,14 +65,14 @@ def query_terms(query: str, language: Language) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word of a query: as it is written there, and as the full-text index holds it."""
+    """A word of a query: as written there, and as stemmed by the full-text index."""
 
     word: str
     stem: str
 
 
 def index_terms(query: str, language: Language) -> list[Term]:
-    """The words of `query` that count, cut and stemmed as the index does it, each stem once.
+    """The words of `query` without stop words, split and stemmed as in the index, each stem once.
 
     Example: "Which user_ids were running?" -> user, ids (id), were, running (run).
     """
@@ -86,7 +85,7 @@ def index_terms(query: str, language: Language) -> list[Term]:
 
 
 def stems(text: str, language: Language) -> list[str]:
-    """The words of a text as the full-text index holds them, with repetitions."""
+    """The stems of a text as in the full-text index, with repetitions."""
     return [token.text for token in _tokens(text, language)]
 
 
@@ -96,7 +95,7 @@ def _tokens(text: str, language: Language, *, as_written: bool = False) -> list[
         tokenize(
             text,
             base_tokenizer=TOKENIZER,
-            language="English" if language == "none" else language,  # it wants one that it knows
+            language="English" if language == "none" else language,  # it requires a known language
             stem=stem,
             remove_stop_words=False,
             ascii_folding=not as_written,

@@ -377,7 +377,7 @@ def test_documents_say_who_sees_them_where_the_settings_let_them(office: Office)
     office.settings("[access]\nof_documents = true\n")
     report = office.ingest(code=3)
     assert [(one["path"], one["reason"]) for one in report["files"] if one["outcome"] == "skipped"] == [
-        (str(office.notes / "wrong.md"), "its visibility is neither tenant nor restricted")
+        (str(office.notes / "wrong.md"), "its visibility must be tenant or restricted")
     ]
     assert office.records() == {
         "leave.md": record("tenant"),

@@ -32,19 +32,19 @@ if sys.platform == "linux":  # elsewhere names are text
 SHOWN = {"two\nlines.md": "two�lines.md", os.fsdecode(b"\xff\xfe.md"): "��.md"}
 
 SKIPPED = {
-    "missing.md": "there is no such file or folder",
-    "empty.md": "empty",
-    "blank.md": "empty",
+    "missing.md": "no such file or folder",
+    "empty.md": "the file has no content",
+    "blank.md": "the file has no content",
     "binary.txt": "binary data, not text",
     "undecodable.txt": "neither UTF-8 nor Windows-1252 text",
-    "encrypted.pdf": "encrypted: it opens with a password only",
-    "truncated.pdf": "a damaged PDF",
-    "picture.pdf": "no text in this PDF, only pictures; run OCR on it first",
-    "no.pdf": "a damaged PDF",
+    "encrypted.pdf": "the PDF is encrypted with a password",
+    "truncated.pdf": "the PDF is damaged",
+    "picture.pdf": "the PDF has no text, only images; run OCR on it first",
+    "no.pdf": "the PDF is damaged",
     "huge.txt": "50.0 MB is over the limit of 20.0 MB (ingest.max_file_bytes)",
-    "out.md": "a link that leads out of the folder",
-    "dangling.md": "a link that leads out of the folder",
-    "pipe.md": "no regular file",
+    "out.md": "a link that points outside the folder",
+    "dangling.md": "a link that points outside the folder",
+    "pipe.md": "not a regular file",
     "socket.md": f"it can't be read: {os.strerror(errno.ENXIO)}",
 }
 
@@ -124,7 +124,7 @@ def test_a_duplicate_is_brought_in_and_said(outcome: Outcome) -> None:
 
 def test_a_link_to_a_document_of_the_folder_is_ignored(outcome: Outcome) -> None:
     assert outcome.files["in.md"]["outcome"] == "ignored"
-    assert outcome.files["in.md"]["reason"] == "a link to another place in the folder"
+    assert outcome.files["in.md"]["reason"] == "a link to another path in the folder"
 
 
 def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:

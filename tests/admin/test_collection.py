@@ -176,7 +176,7 @@ def test_front_matter_fills_the_fields_and_what_is_wrong_is_said(
     assert report["counts"]["added"] == 3
     assert {entry["path"].removeprefix(f"{folder}/"): entry["reason"] for entry in report["files"]} == {
         "right.md": "",
-        "wrong.md": "year is no integer; final is no boolean",
+        "wrong.md": "year is not an integer; final is not a boolean",
         "without.txt": "",
     }
     assert stored_fields(desk, "handbook") == {

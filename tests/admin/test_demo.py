@@ -148,7 +148,7 @@ async def test_with_one_s_own_files_it_asks_one_s_own_questions_and_keeps_one_s_
 def test_files_of_which_none_can_be_read_end_it(scripts: Scripts, tmp_path: Path) -> None:
     run = scripts.admin("demo", tmp_path / "no.md", "--ask", "What?", "--data", tmp_path / "data")
     assert run.returncode == 1
-    assert "there is no such file or folder" in run.stderr
+    assert "no such file or folder" in run.stderr
     assert run.stdout == ""
 
 

@@ -125,7 +125,7 @@ def test_a_run_is_printed_as_a_table_and_on_standard_error_what_happens(desk: De
     assert row.split()[:9] == ["1", "clocks", "default", "hybrid", "3", *["1.0000"] * 4]
     first, skipped, *rest = run.stderr.splitlines()
     assert first == "Ingesting 4 documents"
-    assert re.fullmatch(r"skipped   \S+\.txt: empty", skipped)
+    assert re.fullmatch(r"skipped   \S+\.txt: the file has no content", skipped)
     assert rest == [
         "Asking 3 questions: profile default, mode hybrid",
         "Documents that failed to ingest, which no search finds: empty",
@@ -212,9 +212,7 @@ def test_a_run_is_shown_whole_or_one_question_of_it(kept: tuple[Desk, Any]) -> N
 def test_what_isn_t_kept_is_said(kept: tuple[Desk, Any], desk: Desk) -> None:
     full, _ = kept
     missing = full.run("eval", "compare", "1", "7", code=1)
-    assert missing.stderr == (
-        "refdesk-admin: There is no run 7; refdesk-admin eval runs lists those that there are.\n"
-    )
+    assert missing.stderr == ("refdesk-admin: There is no run 7. refdesk-admin eval runs lists all runs.\n")
     question = full.run("eval", "show", "1", "--question", "moondial", code=1)
     assert (
         "Run 1 has no question 'moondial'. List them with refdesk-admin eval show 1 --json."

@@ -92,7 +92,7 @@ def test_without_its_reserve_nothing_would_be_revoked(full: Desk, small_disk: Sm
     reserve_file(full.data).unlink()
     small_disk.fill()
     run = full.run("key", "revoke", ids(full)[0], code=1)
-    assert "keys.json can't be written: No space left on device. Free some room" in run.stderr
+    assert "keys.json can't be written: No space left on device. Free some disk space" in run.stderr
     assert run.stderr.splitlines()[-1].startswith("refdesk-admin: ")
     assert len(ids(full)) == 3
 
@@ -115,7 +115,7 @@ def test_what_would_bring_in_or_give_rights_on_a_full_disk_ends_in_one_line(
     small_disk.fill()
     run = full.run(*arguments, code=1)
     assert run.stdout == ""
-    assert run.stderr.startswith("refdesk-admin: The data folder's reserve, ")
+    assert run.stderr.startswith("refdesk-admin: The data folder's reserve ")
     assert run.stderr.count("\n") == 1
     assert ids(full) == keys
     assert [one["name"] for one in full.json("tenant", "list")["tenants"]] == ["default"]

@@ -46,7 +46,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
     assert added["logo.png"] == {
         "path": str(notes / "logo.png"),
         "outcome": "ignored",
-        "reason": "no kind of document that refdesk reads (.png)",
+        "reason": "unsupported file type (.png)",
         "source_id": None,
         "chunks": 0,
         "access": None,
@@ -100,8 +100,8 @@ def test_a_run_in_which_nothing_worked_exits_with_1(desk: Desk, notes: Path) -> 
     report = desk.json("ingest", notes / "logo.png", notes / "leave.mdx", code=1)
     assert report["counts"] == counts(skipped=2)
     assert [entry["reason"] for entry in report["files"]] == [
-        "no kind of document that refdesk reads (.png)",
-        "there is no such file or folder",
+        "unsupported file type (.png)",
+        "no such file or folder",
     ]
 
 

@@ -202,7 +202,7 @@ def test_a_restricted_file_that_was_away_for_a_run_has_its_rights_when_it_is_bac
     assert life.found(OF_HR) == {"open.md"}
     (life.folder.parent / "away").rename(life.folder / "hr")
     (file,) = [one for one in life.ingest()["files"] if one["outcome"] == "added"]
-    assert file["reason"] == "it is back, with the rights that it had"
+    assert file["reason"] == "it is back, with its earlier rights"
     assert life.found(NOBODY) == {"open.md"}
     assert life.found(OF_HR) == {"open.md", "hr/pay.md"}
 
@@ -256,7 +256,7 @@ def test_what_is_gone_is_narrowed_by_what_is_said_when_it_comes_back(life: Life)
     life.inside.run("access", "grant", life.folder / "open.md", "--to", "user:bob")
     life.inside.run("remove", life.folder / "open.md")
     (file,) = life.ingest(*HR)["files"]  # the nightly job says what it always says
-    assert file["reason"] == "it is back, with the rights that it had"
+    assert file["reason"] == "it is back, with its earlier rights"
     assert life.found(BOB) == {"open.md"}
 
 
@@ -292,7 +292,7 @@ def test_a_document_may_tighten_its_rights_at_any_time_and_never_widen_them(life
     (life.folder / "beside.md.meta.toml").unlink()
     reasons = {one["path"]: one["reason"] for one in life.ingest()["files"]}
     told = reasons[str(life.folder / "front.md")]
-    assert told == ("it asks to be open to the tenant, which would let in more; it is restricted to group:hr")
+    assert told == ("it requests to be open to the tenant, which is wider; it is restricted to group:hr")
     assert life.found(NOBODY) == {"open.md"}
 
 
@@ -302,8 +302,8 @@ def test_a_visibility_that_changes_nothing_is_told_with_the_flag_that_would(life
     assert "2 added: 2 open to the tenant" in run.stdout.splitlines()
     run = life.desk.run("ingest", life.folder, *HR)
     assert (
-        "Note: 2 sources that were there keep their rights, though this run or the rules say otherwise; 2 of "
-        "them let in more. --set-access changes them.\n"
+        "Note: 2 sources keep their earlier rights, although the command or the rules give others; 2 of them "
+        "are more widely visible. Add --set-access to change them.\n"
     ) in run.stderr
     assert life.found(NOBODY) == {"open.md", "pay.md"}
     life.ingest(*HR, "--set-access")

@@ -17,7 +17,7 @@ from rag.evaluate.ask import FAITHFUL, TOKENS, Contender
 from rag.evaluate.evaluation import Prepared, contenders, evaluate, on_existing, on_fresh
 from rag.evaluate.sets.judged import Asking, Excerpt, JudgedDocument, JudgedSet, Question
 from rag.search.desk import Desk
-from rag.store.writer import open_writer
+from rag.store.collections import open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

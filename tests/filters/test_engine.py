@@ -30,8 +30,8 @@ from rag.filters.tree import OPERATORS
 from rag.search.desk import Desk
 from rag.search.view import View
 from rag.store import maintenance
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
-from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

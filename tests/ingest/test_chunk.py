@@ -140,6 +140,12 @@ def test_a_paragraph_is_cut_between_sentences() -> None:
     assert all(text.endswith(".") and text.startswith("This") for text in found)
 
 
+def test_a_paragraph_is_not_cut_after_an_abbreviation() -> None:
+    found = texts("The watch of Dr. Harrison was a little slow at sea. " * 30, 51)
+    assert len(found) > 5
+    assert all(text.startswith("The watch") and text.endswith("sea.") for text in found)
+
+
 def test_a_sentence_without_end_is_cut_between_words() -> None:
     assert texts("so it goes " * 60, 51)[0] == ("so it goes " * 16 + "so it").strip()
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest import unlinked
-from rag.ingest.discover import Discovery, Found, discover, printable, read
+from rag.ingest.discover import Discovery, Found, discover, read
 from rag.ingest.metadata import read_sidecar
+from rag.ingest.paths import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,7 +122,7 @@ def test_what_is_given_by_name_is_taken_though_a_folder_would_not_bring_it(tree:
 def test_what_is_no_document_is_ignored_in_a_folder_and_skipped_where_it_was_named(tree: Path) -> None:
     for name in ("photo.jpg", "Makefile.bak", "noend"):
         (tree / name).write_bytes(b"\xff\xd8")
-    reason = "no kind of document that refdesk reads"
+    reason = "unsupported file type"
     assert _outcomes(_discovered(tree), tree) == {
         "photo.jpg": ("ignored", f"{reason} (.jpg)"),
         "Makefile.bak": ("ignored", f"{reason} (.bak)"),
@@ -130,13 +131,13 @@ def test_what_is_no_document_is_ignored_in_a_folder_and_skipped_where_it_was_nam
     assert _outcomes(_discovered(tree / "photo.jpg"), tree) == {"photo.jpg": ("skipped", f"{reason} (.jpg)")}
 
 
-def test_a_path_that_is_not_there_is_said_and_stops_nothing(tree: Path) -> None:
+def test_a_missing_path_is_reported_and_stops_nothing(tree: Path) -> None:
     (tree / "broken.md").symlink_to(tree / "nowhere.md")
     discovery = _discovered(tree / "missing", tree / "broken.md", tree / "a.md")
     assert _names(discovery) == ["a.md"]
     assert _outcomes(discovery, tree) == {
-        "missing": ("skipped", "there is no such file or folder"),
-        "broken.md": ("skipped", "there is no such file or folder"),
+        "missing": ("skipped", "no such file or folder"),
+        "broken.md": ("skipped", "no such file or folder"),
     }
 
 
@@ -157,8 +158,8 @@ def test_links_in_a_folder_are_not_followed_and_those_that_lead_out_are_skipped(
     discovery = _discovered(tree)
     assert sorted(_names(discovery)) == sorted(TREE)
     within, out = (
-        ("ignored", "a link to another place in the folder"),
-        ("skipped", "a link that leads out of the folder"),
+        ("ignored", "a link to another path in the folder"),
+        ("skipped", "a link that points outside the folder"),
     )
     assert _outcomes(discovery, tree) == {
         "out.md": out,
@@ -249,7 +250,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket.md"))
         for name in ("pipe.md", "folder.md", "socket.md", "link.md"):
-            with pytest.raises(ParseError, match=r"no regular file|can't be read"):
+            with pytest.raises(ParseError, match=r"not a regular file|can't be read"):
                 read(_found(tmp_path / name), 1000)
     with pytest.raises(ParseError, match="No such file"):
         read(_found(tmp_path / "gone.md"), 1000)
@@ -298,9 +299,9 @@ def test_a_folder_that_became_a_link_after_it_was_found_is_not_read_through(
             (outside / above / name).write_text("secret")
     (tmp_path / swapped).rename(tmp_path / "kept")
     (tmp_path / swapped).symlink_to(outside)
-    with pytest.raises(ParseError, match="a link took its place"):
+    with pytest.raises(ParseError, match="replaced by a link"):
         read(found, 1000)
-    with pytest.raises(ParseError, match="a link took its place"):
+    with pytest.raises(ParseError, match="replaced by a link"):
         read_sidecar(found)
     (tmp_path / swapped).unlink()
     (tmp_path / "kept").rename(tmp_path / swapped)

@@ -1,4 +1,4 @@
-"""Documents' words as the fields that a collection declares, and what is said of words that are none."""
+"""Metadata as the declared fields of a collection, and the complaints about values that don't fit."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from rag.ingest.metadata import declared_fields
 if TYPE_CHECKING:
     from rag.corpus import Value
 
+COMPLAINTS: dict[FieldType, str] = {
+    "string": "a string of at most 512 characters",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "a boolean",
+    "datetime": "a date",
+    "string list": "a list of strings of at most 512 characters",
+}
 LONGEST = 512  # characters of a filter's string: nothing longer could ever be asked for
 
 
@@ -41,7 +49,7 @@ LONGEST = 512  # characters of a filter's string: nothing longer could ever be a
         ("string list", " two words ,, other, ", ("two words", "other")),
     ],
 )
-def test_words_that_fit_the_type_become_its_value(kind: FieldType, written: str, value: Value) -> None:
+def test_values_of_the_declared_type_are_converted(kind: FieldType, written: str, value: Value) -> None:
     fields, complaints = declared_fields({"it": written}, {"it": kind})
     assert (fields, complaints) == ({"it": value}, [])
     assert type(fields["it"]) is type(value)
@@ -72,8 +80,10 @@ def test_words_that_fit_the_type_become_its_value(kind: FieldType, written: str,
         ("string list", "short," + "x" * (LONGEST + 1)),
     ],
 )
-def test_words_that_don_t_fit_are_left_out_and_complained_of(kind: FieldType, written: str) -> None:
-    assert declared_fields({"it": written}, {"it": kind}) == ({}, [f"it is no {kind}"])
+def test_values_of_another_type_are_left_out_and_reported(kind: FieldType, written: str) -> None:
+    fields, (complaint,) = declared_fields({"it": written}, {"it": kind})
+    assert fields == {}
+    assert complaint == f"it is not {COMPLAINTS[kind]}"
 
 
 @pytest.mark.parametrize("truth", [True, False])
@@ -119,7 +129,7 @@ def test_every_wrong_field_is_named_in_the_order_of_declaration_and_the_right_on
     metadata = {"final": "perhaps", "pages": "many", "year": "2024", "tags": "a, b"}
     assert declared_fields(metadata, declared) == (
         {"year": 2024, "tags": ("a", "b")},
-        ["pages is no integer", "final is no boolean"],
+        ["pages is not an integer", "final is not a boolean"],
     )
 
 

@@ -32,8 +32,8 @@ from rag.ingest.run import Instructions, ingest
 from rag.search.desk import Desk
 from rag.store import maintenance
 from rag.store.access_writer import AccessTable, change_access
+from rag.store.collections import copy_labels, ensure_collection, open_writer
 from rag.store.reader import Reader
-from rag.store.writer import copy_labels, ensure_collection, open_writer
 from tests.ingest.history_oracle import Bound, File, Oracle, Run, Said, Word, names, seen_by
 
 if TYPE_CHECKING:
@@ -422,7 +422,7 @@ class History:
 
     def _rights(self, run: Run) -> rights.Rights:
         command = run.command
-        asked = rights.Said(command.visibility, command.allow, command.deny) if command else None  # type: ignore[arg-type]
+        asked = rights.RequestedAccess(command.visibility, command.allow, command.deny) if command else None  # type: ignore[arg-type]
         rules = tuple(
             AccessRule(path=f"{name}/*", visibility=said.visibility, allow=said.allow, deny=said.deny)  # type: ignore[arg-type]
             for name, said in run.rules
@@ -543,12 +543,12 @@ def _told(run: Run) -> str:
 
 
 POINTS = (
-    ("_settle", "before"),
-    ("_settle", "after"),
-    ("_note_copied", "before"),
+    ("settle", "before"),
+    ("settle", "after"),
+    ("note_copied", "before"),
     ("copy_labels", "before"),
     ("remove", "before"),
-    ("_note_gone", "before"),
+    ("note_removed", "before"),
     ("finish", "before"),
 )
 
@@ -561,7 +561,8 @@ def _hook(
     writer: CollectionWriter, point: str, when: str, number: int, happens: Callable[[], Awaitable[None]]
 ) -> None:
     """Let something happen at the time that a writer's method is called for the number-th time."""
-    real = getattr(writer, point)
+    owner = writer if hasattr(writer, point) else writer._access  # noqa: SLF001 its inner steps
+    real = getattr(owner, point)
     calls: list[str] = []
 
     async def hooked(*given: Any) -> object:  # noqa: ANN401 whatever the method takes
@@ -573,7 +574,7 @@ def _hook(
             await happens()
         return done
 
-    setattr(writer, point, hooked)
+    setattr(owner, point, hooked)
 
 
 def _act(number: int, other: int) -> tuple[str, Act, Callable[[Access | None], Access], str]:

@@ -9,11 +9,11 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.corpus import Access
-from rag.ingest.rights import Rights, Said
+from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.store.access_writer import change_access
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
-from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ class Archive:
     async def ingest(
         self,
         *names: str,
-        asked: Said | None = None,
+        asked: RequestedAccess | None = None,
         set_access: bool = False,
         of_documents: bool = False,
         removes: bool = False,
@@ -198,7 +198,7 @@ async def test_a_file_that_was_absent_for_a_run_comes_back_with_its_rights_and_i
     assert (await archive.ingest()).counts["removed"] == 1
     archive.move("../away.md", "hr/salaries.md")
     report = await archive.ingest()
-    assert "it is back, with the rights that it had" in _of(report, "salaries.md").reason
+    assert "it is back, with its earlier rights" in _of(report, "salaries.md").reason
     assert (await archive.sources())["hr/salaries.md"].source.id == before
     assert (await archive.access())["hr/salaries.md"] == HR
 
@@ -279,7 +279,7 @@ async def test_a_document_that_moves_to_a_folder_with_other_rights_gets_the_narr
     archive: Archive,
 ) -> None:
     archive.write("hr/rules.md", "# Rules\n\nLeave ends in March.\n")
-    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
+    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
     await archive.ingest("menu.md")
     archive.move("menu.md", "hr/menu.md")
     archive.move("hr/rules.md", "rules.md")
@@ -289,7 +289,7 @@ async def test_a_document_that_moves_to_a_folder_with_other_rights_gets_the_narr
 
 
 async def test_a_folder_s_rights_hold_for_what_appears_in_it_later(archive: Archive) -> None:
-    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
+    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
     archive.write("hr/deep/new.md", "# New\n\nSomething else.\n")
     await archive.ingest()
     assert await archive.access() == {"hr/salaries.md": HR, "hr/deep/new.md": HR, "menu.md": TENANT}
@@ -297,8 +297,8 @@ async def test_a_folder_s_rights_hold_for_what_appears_in_it_later(archive: Arch
 
 async def test_what_a_folder_above_is_ingested_with_narrows_what_a_folder_in_it_was(archive: Archive) -> None:
     archive.write("hr/open/a.md", "# A\n\nOpen to all.\n")
-    await archive.ingest("hr/open", asked=Said("tenant"))
-    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
+    await archive.ingest("hr/open", asked=RequestedAccess("tenant"))
+    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
     archive.write("hr/open/b.md", "# B\n\nNew in there.\n")
     await archive.ingest()
     assert (await archive.access())["hr/open/a.md"] == TENANT
@@ -306,13 +306,13 @@ async def test_what_a_folder_above_is_ingested_with_narrows_what_a_folder_in_it_
 
 
 async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archive: Archive) -> None:
-    await archive.ingest("hr", asked=Said(allow=("group:hr",)))
-    report = await archive.ingest("hr", asked=Said("tenant"))
-    assert any("so before. --set-access changes that" in note for note in report.notes)
+    await archive.ingest("hr", asked=RequestedAccess(allow=("group:hr",)))
+    report = await archive.ingest("hr", asked=RequestedAccess("tenant"))
+    assert any("ingested that way before. Add --set-access to change that" in note for note in report.notes)
     archive.write("hr/new.md", "# New\n\nSomething else.\n")
     await archive.ingest("hr")
     assert (await archive.access())["hr/new.md"] == HR
-    await archive.ingest("hr", asked=Said("tenant"), set_access=True)
+    await archive.ingest("hr", asked=RequestedAccess("tenant"), set_access=True)
     archive.write("hr/newer.md", "# Newer\n\nSomething else again.\n")
     await archive.ingest()
     assert set(map(str, (await archive.access()).values())) == {str(TENANT)}
@@ -320,11 +320,11 @@ async def test_a_folder_s_rights_become_wider_only_when_the_run_is_told_to(archi
 
 async def test_a_run_tells_how_many_sources_have_other_rights_than_it_asks_for(archive: Archive) -> None:
     await archive.ingest()
-    report = await archive.ingest(asked=Said("restricted"))
+    report = await archive.ingest(asked=RequestedAccess("restricted"))
     assert await archive.access() == {"hr/salaries.md": TENANT, "menu.md": TENANT}
-    assert any("2 sources that were there keep their rights" in note for note in report.notes)
+    assert any("2 sources keep their earlier rights" in note for note in report.notes)
     assert (await archive.ingest()).notes == report.notes
-    await archive.ingest(asked=Said("restricted"), set_access=True)
+    await archive.ingest(asked=RequestedAccess("restricted"), set_access=True)
     assert await archive.access() == {"hr/salaries.md": NOBODY, "menu.md": NOBODY}
     assert (await archive.ingest()).notes == ()
 
@@ -340,7 +340,7 @@ async def test_a_document_may_tighten_its_rights_whenever_it_changes(archive: Ar
 
     archive.write("plan.md.meta.toml", 'visibility = "tenant"\n')
     report = await archive.ingest(of_documents=True)
-    assert "it asks to be open to the tenant, which would let in more" in _of(report, "plan.md").reason
+    assert "it requests to be open to the tenant, which is wider" in _of(report, "plan.md").reason
     assert (await archive.access())["plan.md"] == HR
     await archive.ingest(of_documents=True, set_access=True)
     assert (await archive.access())["plan.md"] == TENANT
@@ -398,7 +398,7 @@ async def test_a_move_that_could_be_a_copy_of_what_is_restricted_is_no_wider_tha
     assert access["hr/new-clear.md"] == TENANT
 
 
-async def test_what_an_administrator_opened_is_not_closed_by_old_words_of_the_document(
+async def test_an_unchanged_request_of_the_document_does_not_undo_what_an_administrator_opened(
     archive: Archive,
 ) -> None:
     archive.write("plan.md", "---\nvisibility: restricted\n---\n# Plan\n\nMore leave.\n")
@@ -413,7 +413,7 @@ async def test_what_an_administrator_opened_is_not_closed_by_old_words_of_the_do
 async def test_rights_are_set_without_embedding_anything(archive: Archive) -> None:
     await archive.ingest()
     archive.embedder.texts.clear()
-    report = await archive.ingest(asked=Said(allow=("group:hr",)), set_access=True)
+    report = await archive.ingest(asked=RequestedAccess(allow=("group:hr",)), set_access=True)
     assert await archive.access() == {"hr/salaries.md": HR, "menu.md": HR}
     assert "now restricted to group:hr" in _of(report, "menu.md").reason
     assert archive.embedder.texts == []

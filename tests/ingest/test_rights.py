@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from rag.config.settings import AccessRule
 from rag.corpus import Access
 from rag.errors import ParseError
-from rag.ingest.rights import Rights, Said
+from rag.ingest.rights import RequestedAccess, Rights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rag.corpus import Visibility
 
-ASKED = Said(allow=("user:ann",))
+ASKED = RequestedAccess(allow=("user:ann",))
 SAYS = {"visibility": "restricted", "allow": "group:writers", "title": "Plans"}
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}), revision=1)
 ONLY_HR = Access("restricted", frozenset({"group:hr"}), revision=1)
@@ -71,10 +71,10 @@ def test_what_a_folder_was_ingested_with_holds_for_what_appears_in_it() -> None:
     assert born(rights, "../elsewhere/a.md", {}) == Access("tenant", revision=1)
 
 
-def test_of_what_a_folder_was_ingested_with_and_what_is_said_now_the_narrower_counts() -> None:
+def test_the_narrower_of_a_folder_s_earlier_access_and_the_command_counts() -> None:
     folders = {HERE: ONLY_HR}
-    assert born(Rights("tenant", Said("tenant"), folders=folders), "a.md", {}) == ONLY_HR
-    rights = Rights("tenant", Said(allow=("group:hr", "user:ann")), folders=folders)
+    assert born(Rights("tenant", RequestedAccess("tenant"), folders=folders), "a.md", {}) == ONLY_HR
+    rights = Rights("tenant", RequestedAccess(allow=("group:hr", "user:ann")), folders=folders)
     assert born(rights, "a.md", {}) == ONLY_HR
     by_rule = Rights("tenant", rules=(AccessRule(path="*.md", allow=("user:ann",)),), folders=folders)
     assert born(by_rule, "a.md", {}) == Access("restricted", revision=1)
@@ -90,12 +90,12 @@ def test_rules_that_match_no_file_are_named() -> None:
 @pytest.mark.parametrize("usual", ["tenant", "restricted"])
 def test_a_denial_alone_leaves_the_visibility_as_it_is_usual(usual: Visibility) -> None:
     expected = Access(usual, deny=frozenset({"user:bob"}), revision=1)
-    assert born(Rights(usual, Said(deny=("user:bob",))), "a.md", {}) == expected
+    assert born(Rights(usual, RequestedAccess(deny=("user:bob",))), "a.md", {}) == expected
     assert written(usual, deny="user:bob") == expected
 
 
 @pytest.mark.parametrize("key", ["visibility", "Visibility", "allow", "deny", "ALLOW"])
-def test_a_document_whose_words_can_t_be_read_is_refused(key: str) -> None:
+def test_an_unreadable_access_request_rejects_the_file(key: str) -> None:
     with pytest.raises(ParseError, match=f"its {key.casefold()} can't be read"):
         born(Rights("tenant", of_documents=True), "a.md", {key: ""})
 
@@ -105,7 +105,7 @@ def test_a_document_that_contradicts_itself_is_refused() -> None:
         written(visibility="tenant", allow="group:hr")
 
 
-def test_of_a_document_s_word_and_a_rule_the_narrower_counts() -> None:
+def test_the_narrower_of_a_document_s_request_and_a_rule_counts() -> None:
     rights = Rights("tenant", rules=RULES, of_documents=True)
     bob = frozenset({"user:bob"})
     assert born(rights, "a.md", SAYS) == WRITTEN
@@ -183,7 +183,7 @@ def test_a_rule_that_names_nobody_lets_nobody_see() -> None:
 
 
 @pytest.mark.parametrize("usual", ["tenant", "restricted"])
-def test_where_nothing_is_said_it_is_as_in_the_collection(usual: Visibility) -> None:
+def test_without_a_request_the_visibility_of_the_collection_applies(usual: Visibility) -> None:
     assert born(Rights(usual), "a.md", {}) == Access(usual, revision=1)
     assert born(Rights(usual, rules=RULES, of_documents=True), "a.md", {}) == Access(usual, revision=1)
 
@@ -195,7 +195,7 @@ def test_where_nothing_is_said_it_is_as_in_the_collection(usual: Visibility) -> 
         ({"visibility": "tenant", "allow": ("group:hr",)}, "visibility tenant already lets everybody"),
     ],
 )
-def test_a_rule_that_means_nothing_is_a_mistake_of_the_settings(rule: dict[str, object], words: str) -> None:
+def test_a_rule_without_effect_is_a_configuration_error(rule: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         AccessRule.model_validate({"path": "hr/*"} | rule)
 
@@ -223,8 +223,8 @@ def test_a_document_may_open_itself_in_a_restricted_collection() -> None:
 @pytest.mark.parametrize(
     ("metadata", "told"),
     [
-        ({"visibility": "secret"}, "its visibility is neither tenant nor restricted"),
-        ({"visibility": "Restricted"}, "its visibility is neither tenant nor restricted"),
+        ({"visibility": "secret"}, "its visibility must be tenant or restricted"),
+        ({"visibility": "Restricted"}, "its visibility must be tenant or restricted"),
         ({"visibility": ""}, "its visibility can't be read"),
         ({"allow": "hr"}, "'hr' is not a valid access list entry; write user:NAME or group:NAME."),
         ({"allow": "group:"}, "'group:' is not a valid access list entry"),
@@ -233,7 +233,7 @@ def test_a_document_may_open_itself_in_a_restricted_collection() -> None:
         ({"allow": ",".join(f"user:{n}" for n in range(257))}, "has 257 entries; the maximum is 256"),
     ],
 )
-def test_words_that_are_no_access_record_refuse_the_file(metadata: Mapping[str, str], told: str) -> None:
+def test_an_invalid_access_request_rejects_the_file(metadata: Mapping[str, str], told: str) -> None:
     with pytest.raises(ParseError, match=told):
         born(Rights("tenant", of_documents=True), "a.md", metadata)
 

@@ -25,14 +25,15 @@ from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError, StoreError
-from rag.ingest.rights import Rights, Said
+from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.search.desk import Desk
 from rag.store import access_writer, schema
-from rag.store.access_writer import AccessTable, access_table, revised
+from rag.store.access_writer import AccessTable, access_table
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.connection import connect, table_folder
 from rag.store.reader import Reader
-from rag.store.writer import ensure_collection, open_writer
+from rag.store.settle import revised
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
 
     from rag.corpus import AccessRecord
     from rag.ingest.report import Report
-    from rag.store.schema import Claim
+    from rag.store.settle import Claim
 
 pytestmark = pytest.mark.anyio
 
 ANYBODY, HR = Principal("default"), Principal("default", "eve", frozenset({"hr"}))
-ONLY_HR = Said("restricted", ("group:hr",))
+ONLY_HR = RequestedAccess("restricted", ("group:hr",))
 SALARIES = "The salaries of all, pendulum included.\n"
 
 
@@ -79,7 +80,7 @@ class Office:
     async def ingest(
         self,
         path: str = "",
-        asked: Said | None = None,
+        asked: RequestedAccess | None = None,
         *,
         meanwhile: Callable[[], None] | None = None,
         **more: Any,  # noqa: ANN401 rights
@@ -151,7 +152,7 @@ async def a_move_to_an_open_folder_opens_nothing(office: Office) -> None:
     office.write("hr/salaries.md")
     office.write("open/menu.md", "A pendulum for lunch.")
     await office.ingest("hr", ONLY_HR)
-    await office.ingest("open", Said("tenant"))
+    await office.ingest("open", RequestedAccess("tenant"))
     (office.folder / "hr/salaries.md").rename(office.folder / "open/salaries.md")
     await office.ingest()
     control(await office.seen(HR) == {"open/salaries.md", "open/menu.md"})
@@ -183,10 +184,10 @@ async def a_folder_is_no_wider_than_the_one_around_it(office: Office) -> None:
     office.write("hr/salaries.md")
     await office.ingest("hr", ONLY_HR)
     office.write("hr/2026/bonus.md", "A pendulum as a bonus.")
-    report = await office.ingest("hr/2026", Said("tenant"))
+    report = await office.ingest("hr/2026", RequestedAccess("tenant"))
     control(await office.seen(HR) == {"hr/salaries.md", "hr/2026/bonus.md"})
     assert await office.seen(ANYBODY) == set()
-    assert any("--set-access changes that" in note for note in report.notes)
+    assert any("Add --set-access to change that" in note for note in report.notes)
 
 
 async def a_rule_counts_whichever_folder_is_ingested(office: Office) -> None:
@@ -247,7 +248,9 @@ async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> Non
 
     for name, text in (("bob", SALARIES), ("ann", f"{SALARIES} New ones.")):
         office.write("salaries.md", text)
-        report = await office.ingest("", Said("tenant"), set_access=True, meanwhile=partial(revoke, name))
+        report = await office.ingest(
+            "", RequestedAccess("tenant"), set_access=True, meanwhile=partial(revoke, name)
+        )
         control(await office.seen(ANYBODY) == {"salaries.md"})
         assert await office.seen(Principal("default", name)) == set()
         assert f"user:{name}" in report.outcomes[0].reason
@@ -265,15 +268,15 @@ async def the_text_of_before_is_not_opened_with_the_next(office: Office) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rag.store.writer.CollectionWriter._chunk_rows", killed)
         with pytest.raises(StoreError):
-            await office.ingest("", Said("tenant"), set_access=True)
+            await office.ingest("", RequestedAccess("tenant"), set_access=True)
     assert await office.seen(ANYBODY) == set()
-    await office.ingest("", Said("tenant"), set_access=True)
+    await office.ingest("", RequestedAccess("tenant"), set_access=True)
     control(await office.seen(ANYBODY) == {"salaries.md"})
 
 
 async def a_change_counts_before_anything_is_copied(office: Office) -> None:
     office.write("salaries.md")
-    await office.ingest("", Said("restricted"))
+    await office.ingest("", RequestedAccess("restricted"))
     control(await office.seen(HR) == set())
     await office.change("salaries.md", _only_hr)
     assert await office.seen(HR) == {"salaries.md"}
@@ -378,19 +381,21 @@ class Broken:
 BROKEN = [
     Broken(
         "records follow the names of files alone",
-        "rag.ingest.run.content_digest",
+        "rag.ingest.content.content_digest",
         lambda _real: lambda _data: secrets.token_hex(16),
         what_is_restricted_is_moved_and_stays_so,
     ),
     Broken(
         "a move takes the new place's rights",
-        "rag.store.writer.settle",
-        _settled(lambda own, claim: (own, replace(claim, set_access=claim.set_access or claim.moved_rules))),
+        "rag.store.collection_access.settle",
+        _settled(
+            lambda own, claim: (own, replace(claim, set_access=claim.set_access or claim.narrow_to_access))
+        ),
         a_move_to_an_open_folder_opens_nothing,
     ),
     Broken(
         "what comes back is new",
-        "rag.store.writer.settle",
+        "rag.store.collection_access.settle",
         _settled(lambda own, claim: (own if own and own.present else None, claim)),
         what_was_away_for_a_run_comes_back_with_its_rights,
     ),
@@ -407,9 +412,9 @@ BROKEN = [
             lambda claims, folders: {
                 **real(claims, ()),
                 **{
-                    one.as_uri(): claims.rights.asked.record("tenant")
+                    one.as_uri(): claims.rights.command.record("tenant")
                     for one in folders
-                    if claims.rights.asked
+                    if claims.rights.command
                 },
             }
         ),
@@ -423,11 +428,13 @@ BROKEN = [
     ),
     Broken(
         "a document's word widens",
-        "rag.store.writer.settle",
+        "rag.store.collection_access.settle",
         _settled(
             lambda own, claim: (
                 own,
-                replace(claim, access=claim.asked, set_access=True) if claim.asked else claim,
+                replace(claim, access=claim.requested_access, set_access=True)
+                if claim.requested_access
+                else claim,
             )
         ),
         a_document_s_own_word_opens_nothing,
@@ -440,7 +447,7 @@ BROKEN = [
     ),
     Broken(
         "a run with --set-access undoes what was revoked since it began",
-        "rag.store.writer.settle",
+        "rag.store.collection_access.settle",
         lambda real: lambda *given, **_: real(*given),
         what_is_revoked_in_the_middle_of_a_run_stays_so,
     ),
@@ -470,7 +477,7 @@ BROKEN = [
     ),
     Broken(
         "a run that finds a folder empty removes all that was in it",
-        "rag.ingest.run._Run._doubtful",
+        "rag.ingest.removal.perhaps_unmounted",
         lambda _real: lambda *_: {},
         a_folder_that_is_not_mounted_removes_nothing,
     ),

@@ -171,10 +171,10 @@ async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(l
         "vanishes.md": ("removed", "the file is gone"),
         "breaks.json": (
             "skipped",
-            "line 1: no valid JSON (Expecting value, column 2); the earlier version stays",
+            "line 1: invalid JSON (Expecting value, column 2); the earlier version stays",
         ),
-        "empty.txt": ("skipped", "empty"),
-        "photo.jpg": ("ignored", "no kind of document that refdesk reads (.jpg)"),
+        "empty.txt": ("skipped", "the file has no content"),
+        "photo.jpg": ("ignored", "unsupported file type (.jpg)"),
     }
     assert set(await library.sources()) == {"same.md", "changes.md", "new.md", "breaks.json"}
     assert await library.texts("changes.md") == ["changed"]
@@ -275,12 +275,12 @@ async def test_a_file_that_vanished_is_removed_by_a_run_over_its_folder_only(lib
     assert await library.sources() == {}
 
 
-async def test_a_folder_that_is_gone_altogether_is_said_and_takes_no_source_with_it(library: Library) -> None:
+async def test_a_missing_folder_is_reported_and_removes_no_source(library: Library) -> None:
     library.write("a.md", "a")
     await library.ingest()
     library.folder.rename(library.folder.with_name("elsewhere"))
     report = await library.ingest()
-    assert _by_name(report) == {"documents": ("skipped", "there is no such file or folder")}
+    assert _by_name(report) == {"documents": ("skipped", "no such file or folder")}
     assert report.fruitless
     assert set(await library.sources()) == {"a.md"}
 
@@ -348,17 +348,17 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
     assert _by_name(report) == {
         "good.md": ("added", ""),
         "binary.txt": ("skipped", "binary data, not text"),
-        "blank.md": ("skipped", "empty"),
-        "broken.json": ("skipped", "line 1: no valid JSON (Expecting value, column 7)"),
-        "empty.pdf": ("skipped", "a damaged PDF"),
+        "blank.md": ("skipped", "the file has no content"),
+        "broken.json": ("skipped", "line 1: invalid JSON (Expecting value, column 7)"),
+        "empty.pdf": ("skipped", "the PDF is damaged"),
         "huge.txt": ("skipped", "0.0 MB is over the limit of 0.0 MB (ingest.max_file_bytes)"),
-        "truncated.pdf": ("skipped", "a damaged PDF"),
-        "pictures.pdf": ("skipped", "no text in this PDF, only pictures; run OCR on it first"),
-        "secret.pdf": ("skipped", "encrypted: it opens with a password only"),
+        "truncated.pdf": ("skipped", "the PDF is damaged"),
+        "pictures.pdf": ("skipped", "the PDF has no text, only images; run OCR on it first"),
+        "secret.pdf": ("skipped", "the PDF is encrypted with a password"),
         "undecodable.txt": ("skipped", "neither UTF-8 nor Windows-1252 text"),
-        "pipe.txt": ("skipped", "no regular file"),
-        "out.md": ("skipped", "a link that leads out of the folder"),
-        "missing": ("skipped", "there is no such file or folder"),
+        "pipe.txt": ("skipped", "not a regular file"),
+        "out.md": ("skipped", "a link that points outside the folder"),
+        "missing": ("skipped", "no such file or folder"),
     }
     assert (report.complete, report.fruitless) == (False, False)
     assert progress.outcomes == list(report.outcomes)

@@ -59,7 +59,7 @@ tags = ["a\u3164", "می‌خواهم"]"""
     assert {"k": "v", "tags": "a, می‌خواهم"}.items() <= document.metadata.items()
 
 
-def test_who_may_see_it_is_said_in_one_place() -> None:
+def test_access_comes_from_the_sidecar_or_the_document_but_not_from_both() -> None:
     rights = Rights("tenant", of_documents=True)
 
     def access(toml: bytes) -> Access | None:
@@ -80,12 +80,12 @@ def test_who_may_see_it_is_said_in_one_place() -> None:
         (b"year = ", "is not valid TOML"),
         (b'"allow\\u200b" = "group:all"\nallow = "group:hr"', "two of its keys look the same"),
         (b"\xff", "is not valid TOML"),
-        (b"[allow]\ngroup = 1\n", "allow is no plain value"),
-        (b'tags = ["a, b"]', "tags is no plain value"),
-        (b"tags = [[1]]", "tags is no plain value"),
+        (b"[allow]\ngroup = 1\n", "allow must be a plain value"),
+        (b'tags = ["a, b"]', "tags must be a plain value"),
+        (b"tags = [[1]]", "tags must be a plain value"),
     ],
 )
-def test_one_that_can_not_be_understood_refuses_the_document(toml: bytes, words: str) -> None:
+def test_an_invalid_sidecar_rejects_the_document(toml: bytes, words: str) -> None:
     with pytest.raises(ParseError, match=words):
         described(DOCUMENT, toml)
 
@@ -128,7 +128,7 @@ def test_it_is_no_document_by_itself(tmp_path: Path) -> None:
     walked = discover([tmp_path], IngestSettings())
     assert [found.name for found in walked.found.values()] == ["notes.toml", "plans.md"]
     (outcome,) = walked.outcomes
-    assert (outcome.outcome, outcome.reason) == ("ignored", "read with plans.md, which it describes")
+    assert (outcome.outcome, outcome.reason) == ("ignored", "metadata of plans.md, read with it")
     (named,) = discover([tmp_path / "plans.md.meta.toml"], IngestSettings()).outcomes
     assert named.outcome == "skipped"
 

@@ -10,9 +10,9 @@ from rag.answers import Mode, SearchRequest
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.store import schema
+from rag.store.collections import drop_tenant, ensure_collection, open_writer
 from rag.store.connection import connect
 from rag.store.reader import CollectionReader, Reader
-from rag.store.writer import drop_tenant, ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -16,10 +16,10 @@ from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, N
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.store import maintenance, schema
+from rag.store.collections import ensure_collection
 from rag.store.connection import connect
 from rag.store.reader import Reader
 from rag.store.terms import MAX_TERMS
-from rag.store.writer import ensure_collection
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,10 +24,10 @@ from rag.search.desk import Desk
 from rag.search.reply.search import search_reply
 from rag.search.reply.trace import with_trace
 from rag.store import maintenance, schema
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.connection import connect
 from rag.store.reader import Reader
 from rag.store.terms import MAX_TERMS
-from rag.store.writer import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -29,8 +29,8 @@ from rag.config.settings import EmbedderSettings, LimitSettings, SearchSettings,
 from rag.corpus import Access, Principal
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
+from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
-from rag.store.writer import ensure_collection, open_writer
 from server.admission import Admission
 from server.app import create_server
 from server.lazy_desk import LazyDesk

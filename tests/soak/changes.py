@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rag.bench.engine import TENANT
 from rag.bench.stock import new_source, paragraphs
 from rag.corpus import Access
+from rag.store.collections import open_writer
 from rag.store.reader import Reader
-from rag.store.schema import Claim
-from rag.store.writer import open_writer
+from rag.store.settle import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -128,7 +128,7 @@ def test_what_fails_twice_or_otherwise_or_not_at_all_is_not_begun_again(tmp_path
     assert len([attempt.__enter__() for attempt in spending_reserve(tmp_path)]) == 1
 
 
-def test_a_full_disk_is_told_from_other_failures_whatever_was_raised_from_it() -> None:
+def test_a_full_disk_is_distinguished_from_other_failures() -> None:
     assert is_full(FULL_DISK)
     assert is_full(folder.cannot("it can't be written", FULL_QUOTA))
     with pytest.raises(StoreError) as wrapped, engine_errors("writing"):
@@ -138,7 +138,7 @@ def test_a_full_disk_is_told_from_other_failures_whatever_was_raised_from_it() -
     assert not is_full(StoreError("The storage engine failed while writing."))
 
 
-def test_a_folder_that_can_t_be_written_is_told_with_the_reason(plain_folder: Path) -> None:
+def test_the_error_for_an_unwritable_folder_gives_the_reason(plain_folder: Path) -> None:
     prepare(plain_folder / "data")
     write_whole(plain_folder / "data" / "keys.json", b"{}")
     (plain_folder / "data").chmod(0o500)

@@ -12,10 +12,10 @@ import pytest
 
 from rag.errors import BusyError, StoreError
 from rag.store import maintenance, schema
+from rag.store.collections import drop_collection, ensure_collection, open_writer
 from rag.store.connection import database_folder
 from rag.store.reader import CollectionReader, Reader
 from rag.store.terms import MAX_TERMS
-from rag.store.writer import drop_collection, ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -50,7 +50,7 @@ async def test_a_tenant_sees_its_own_runs_only(tmp_path: Path) -> None:
 
 async def test_a_run_that_isn_t_there_is_not_found(tmp_path: Path) -> None:
     await save_runs(tmp_path, "default", [run("a")])
-    with pytest.raises(NotFoundError, match=r"There is no run 2; refdesk-admin eval runs lists those"):
+    with pytest.raises(NotFoundError, match=r"There is no run 2. refdesk-admin eval runs lists all runs"):
         await stored_run(tmp_path, "default", 2)
 
 

@@ -16,9 +16,9 @@ from rag.corpus import Access, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
 from rag.store import maintenance, schema
 from rag.store.access_writer import change_access
+from rag.store.collections import drop_collection, ensure_collection
 from rag.store.connection import connect, database_folder
 from rag.store.reader import CollectionReader, Reader
-from rag.store.writer import drop_collection, ensure_collection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ async def test_a_replaced_source_has_its_new_chunks_only(small_desk: ModuleType,
     assert await (await _chunks(tmp_path)).count_rows() == 2
 
 
-async def test_a_source_keeps_its_access_record_unless_it_is_told_otherwise(
+async def test_a_source_keeps_its_access_record_unless_a_claim_sets_another(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
     first, other = Access("restricted", frozenset({"group:hr"}), revision=1), Access("tenant", revision=1)
@@ -427,7 +427,7 @@ async def test_a_data_folder_that_can_not_be_made_or_written_is_named(
     small_desk: ModuleType, plain_folder: Path
 ) -> None:
     (plain_folder / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="can't be made"):
+    with pytest.raises(ConfigurationError, match="can't be created"):
         await small_desk.writing(plain_folder / "file" / "data")
     async with await small_desk.writing(plain_folder / "data"):
         pass

@@ -1,7 +1,7 @@
-"""Files to documents: one module for each format.
+"""Parses files into documents: one module for each format.
 
-To add a format, write a module with its `SUFFIXES` and a `parse` function that raises
-`ParseError` for what it can't read, and enter it below.
+To add a format, write a module with its `SUFFIXES` and a `parse` function that raises `ParseError` for files
+that it can't read, and enter it below.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rag.ingest.parse import (
     restructured_text,
     source_code,
 )
-from rag.ingest.parse.blocks import one_line
+from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
 
 if TYPE_CHECKING:
@@ -45,22 +45,22 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
 _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(pdf.SUFFIXES, pdf.parse),
 }
-"""Formats of their own: (content, file name) to document."""
+"""Binary formats: (content, file name) to document."""
 
 SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
-"""What the names of readable files end in; without a dot, the whole name. In lower case."""
+"""Suffixes of supported files, in lower case; those without a dot are whole file names."""
 
 
 def is_supported(name: str) -> bool:
-    """Whether `parse` reads files of this name."""
+    """Whether `parse` supports files of this name."""
     return _suffix(name) in SUFFIXES
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document in a file's content; the format is told by the file's name.
+    """The document in a file's content; the suffix of `name` decides the format.
 
     Raises:
-        ParseError: the content is empty, damaged, or not what the name says.
+        ParseError: the content is empty, damaged, or of another format.
     """
     suffix, name = _suffix(name), PurePath(name).name
     try:
@@ -68,8 +68,8 @@ def parse(data: bytes, name: str) -> Document:
     except RecursionError as error:
         raise ParseError("nested too deeply") from error
     if not document.blocks:
-        raise ParseError("empty")
-    title = one_line(document.title) or one_line(name)
+        raise ParseError("the file has no content")
+    title = title_line(document.title) or title_line(name)
     return dataclasses.replace(document, title=title, text=with_line_ends(document.text))
 
 

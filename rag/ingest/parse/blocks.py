@@ -1,4 +1,4 @@
-"""What the parsers share: blocks cut out of a text, titles, dates, clean characters."""
+"""What the parsers share: cutting blocks, titles, dates and clean characters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Block, BlockKind
 from rag.hidden import without_hidden
+from rag.text import one_line, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one has no end
+TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
@@ -44,11 +45,9 @@ def line_blocks(text: str, parts: Iterable[Lines], start: int = 0, end: int | No
 def block(
     text: str, kind: BlockKind, start: int, end: int, *, level: int = 0, title: str = ""
 ) -> Iterator[Block]:
-    """The block at `text[start:end]` without the white space at its ends, if anything is left."""
-    inside = text[start:end]
-    if words := inside.strip():
-        first = start + len(inside) - len(inside.lstrip())
-        yield Block(kind, first, first + len(words), level, one_line(title))
+    """The block at `text[start:end]` without the white space at its ends; none if nothing is left."""
+    if span := trimmed(text, start, end):
+        yield Block(kind, *span, level, title_line(title))
 
 
 def paragraphs(
@@ -63,19 +62,19 @@ def paragraphs(
 
 
 def first_heading(blocks: tuple[Block, ...]) -> str:
-    """The words of the first heading on the outermost level, "" if there is none."""
+    """The title of the first level 1 heading, "" if there is none."""
     return next((block.title for block in blocks if block.kind == "heading" and block.level == 1), "")
 
 
-def one_line(words: str) -> str:
-    """A title as it is shown: in one line, with single spaces, nothing hidden, not endless."""
-    return " ".join(clean(words[: 2 * TITLE_LENGTH]).split())[:TITLE_LENGTH].rstrip()
+def title_line(words: str) -> str:
+    """A title as it is shown: one line, nothing hidden, at most `TITLE_LENGTH` characters."""
+    return one_line(clean(words[: 2 * TITLE_LENGTH]))[:TITLE_LENGTH].rstrip()
 
 
 def clean(text: str) -> str:
-    """What can be seen of a text: NUL and lone surrogates become U+FFFD, line ends LF; nothing hidden.
+    """The visible characters of a text: NUL and lone surrogates become U+FFFD, line ends LF.
 
-    The line ends that only Unicode knows stay until a text is parsed: JSON's strings may hold them.
+    Unicode's own line separators stay until the text is parsed: JSON strings may contain them.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text:
@@ -84,7 +83,7 @@ def clean(text: str) -> str:
 
 
 def date(written: str) -> datetime | None:
-    """A date in ISO 8601 or RFC 5322 form, in UTC; None if it is written otherwise.
+    """A date in ISO 8601 or RFC 5322 format, in UTC; None if it is in neither.
 
     Example: "2024-05-01" -> 2024-05-01 00:00 UTC.
     """
@@ -97,9 +96,9 @@ def date(written: str) -> datetime | None:
 
 
 def utc(moment: datetime) -> datetime:
-    """The same moment in UTC; one without a zone is taken as UTC.
+    """The same moment in UTC; without a time zone it is UTC already.
 
     Raises:
-        OverflowError: the moment is at an end of the calendar.
+        OverflowError: the moment is at the first or last day of the calendar.
     """
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

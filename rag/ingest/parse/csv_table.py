@@ -1,4 +1,4 @@
-"""CSV and TSV: every row under the names of its columns."""
+"""CSV and TSV: every row with the names of its columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DELIMITERS = "\t;|,"
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a table: a block for each row, of `column: value` lines that are clear alone.
+    """The document of a table: a block for each row, with `column: value` lines, readable on its own.
 
     The first row names the columns.
     """
@@ -35,17 +35,17 @@ def _records(text: str, delimiter: str) -> Iterator[dict[str, object]]:
     try:
         names = dict(enumerate(_names(next(rows, []))))
         for row in rows:
-            yield {names.get(place, f"column {place + 1}"): cell for place, cell in enumerate(row)}
+            yield {names.get(number, f"column {number + 1}"): cell for number, cell in enumerate(row)}
     except csv.Error as error:
         raise ParseError(f"line {rows.line_num}: {error}") from error
 
 
 def _names(header: list[str]) -> Iterator[str]:
-    """The names of the columns; a missing or repeated one gets its column's number."""
+    """The names of the columns. A missing or repeated name gets the number of its column."""
     seen: set[str] = set()
-    for place, cell in enumerate(header, 1):
+    for number, cell in enumerate(header, 1):
         name = cell.strip()
         if not name or name in seen:
-            name = f"{name or 'column'} {place}"
+            name = f"{name or 'column'} {number}"
         seen.add(name)
         yield name

@@ -1,4 +1,4 @@
-"""Bytes to text, by the few encodings that can be told apart for certain."""
+"""Decodes bytes, in the few encodings that can be distinguished with certainty."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _CONTROL = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # not white space, bell, backspace, escape
-_CONTROL_SHARE = 100  # one in so many characters; more is no text
+_CONTROL_SHARE = 100  # one in 100 characters; more means binary data
 
 
 def decode(data: bytes) -> tuple[str, str]:
     """The text without invisible characters, its line ends as LF, and the name of its encoding.
 
-    That is what a byte order mark says, else UTF-8, else Windows-1252 if every byte means
-    something in it.
+    That is the encoding of the byte order mark, else UTF-8, else Windows-1252 if all bytes are defined in it.
 
     Raises:
-        ParseError: it is in none of these, or it is no text.
+        ParseError: it is none of these, or not text at all.
     """
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         if encoding != "utf-8":
-            raise ParseError(f"broken {encoding.upper()} text") from error
+            raise ParseError(f"invalid {encoding.upper()} text") from error
         text, encoding = _windows(data), "cp1252"
     if "\x00" in text or _many(_CONTROL, text):
         raise ParseError("binary data, not text")

@@ -1,4 +1,4 @@
-"""The YAML before a Markdown text: its plain entries."""
+"""The front matter of a Markdown text: the plain entries of its YAML."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _FENCED = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTAL
 _ENTRY = re.compile(r"^([A-Za-z_][\w.-]*):(?:[ \t]+(.*))?$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
-"""In any case of letters. What can't be read of these is kept, empty: it must not go unnoticed."""
-_NESTED = tuple("|>{&*!")  # what YAML values begin with that are no plain words
+"""In any letter case. Unreadable values of these keys are kept as empty ones, so that they are noticed."""
+_NESTED = tuple("|>{&*!")  # the first characters of YAML values that are not plain text
 
 
 def split_front_matter(text: str) -> tuple[dict[str, str], str]:
     r"""The plain entries of the front matter, and the text after it.
 
-    A list on one line becomes words with commas between; nested values are left out. A text
-    that only begins with a rule has no front matter.
+    A list on one line becomes its items separated by commas; nested values are left out. A text that just
+    begins with a thematic break has no front matter.
 
     Example: "---\ntitle: 'A b'\ntags: [x, y]\n---\n# A" -> {"title": "A b", "tags": "x, y"}, "# A".
     """

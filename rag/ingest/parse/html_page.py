@@ -1,4 +1,4 @@
-"""HTML: by way of Markdown, without what surrounds the content of a page."""
+"""HTML: converted to Markdown, without navigation and other boilerplate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOp
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.blocks import clean, date, first_heading, one_line
+from rag.ingest.parse.blocks import clean, date, first_heading, title_line
 from rag.ingest.parse.markdown import markdown_blocks
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _TIME = re.compile(r"<time\b[^<>]{0,300}?\bdatetime\s?=\s?[\"']([^\"'<>]{4,40})"
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a page: its main part where it marks one, else all but navigation and the like."""
+    """The document of a page: its main part if it marks one, otherwise all but the boilerplate."""
     page = _converted(text, _PAGE)
     head = page.metadata.document
     content = _content(_main(text)) or _content(text)
@@ -51,7 +51,7 @@ def parse(text: str, name: str) -> Document:
         blocks=blocks,
         date=_published(head.meta_tags, text),
         url=url if _LINK.match(url) else None,
-        metadata={"language": one_line(head.language)} if head.language else {},
+        metadata={"language": title_line(head.language)} if head.language else {},
     )
 
 
@@ -63,14 +63,14 @@ def _converted(html: str, options: ConversionOptions) -> ConversionResult:
     try:
         result = html_to_markdown.convert(html, options)
     except ConversionError as error:
-        raise ParseError("HTML that can't be read") from error
+        raise ParseError("the HTML can't be parsed") from error
     if any(warning.kind == WarningKind.DEPTH_LIMIT_EXCEEDED for warning in result.warnings):
         raise ParseError("nested too deeply")
     return result
 
 
 def _main(html: str) -> str:
-    """From the first <main> to its end, else from the first <article> to the end of the last, else all."""
+    """From the first <main> to the last </main>, otherwise the same for <article>, otherwise all."""
     for tag in ("main", "article"):
         opening = re.search(rf"<{tag}[\s>]", html, re.IGNORECASE)
         closings = [match.end() for match in re.finditer(rf"</{tag}\s*>", html, re.IGNORECASE)]

@@ -1,7 +1,4 @@
-"""JSON and JSON lines.
-
-Records (of JSON, JSON lines, CSV) as lines that read well, one block each.
-"""
+"""JSON and JSON lines. Records, also those of CSV, become readable lines, one block each."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ if TYPE_CHECKING:
 SUFFIXES = (".json",)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 
-_READABLE = 200  # characters to a line at most, on average
+_READABLE = 200  # characters per line on average; JSON with longer lines was not written to be read
 
 
 def parse(text: str, name: str) -> Document:
     """The document of a JSON file.
 
-    A list of objects is read as records, one block each. Anything else stays as it is written,
-    unless that is one endless line: then it is a record itself.
+    A list of objects is read as records, one block each. Anything else stays as it is, unless its lines are
+    too long to read: then it is one record.
     """
     value = _value(text, "")
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
@@ -49,16 +46,16 @@ def _values(text: str) -> Iterator[object]:
             yield _value(line, f"line {number}: ")
 
 
-def _value(text: str, place: str) -> object:
+def _value(text: str, where: str) -> object:
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ParseError(f"{place}JSON nested too deeply") from error
+        raise ParseError(f"{where}JSON nested too deeply") from error
     except json.JSONDecodeError as error:
-        where = place or f"line {error.lineno}: "
-        raise ParseError(f"{where}no valid JSON ({error.msg}, column {error.colno})") from error
+        where = where or f"line {error.lineno}: "
+        raise ParseError(f"{where}invalid JSON ({error.msg}, column {error.colno})") from error
     except ValueError as error:
-        raise ParseError(f"{place}a number too large to read") from error
+        raise ParseError(f"{where}a number is too large") from error
 
 
 def _record(value: object) -> Mapping[str, object]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".md", ".markdown", ".mdx")
 
 _PARSER = MarkdownIt("commonmark").enable("table")
-_PARSER.disable("reference")  # its lines would be in no block
-_PARSER.core.ruler.enableOnly(["normalize", "block"])  # what is inside a line doesn't matter here
+_PARSER.disable("reference")  # its lines wouldn't be in any block
+_PARSER.core.ruler.enableOnly(["normalize", "block"])  # inline markup is not needed
 
 _KINDS: dict[str, BlockKind] = {
     "heading_open": "heading",
@@ -64,7 +64,7 @@ def markdown_blocks(text: str) -> Iterator[Block]:
 
 
 def _slices(text: str) -> Iterator[tuple[int, int]]:
-    """Slices of a large text that end before a heading; parsed at once it would take much memory."""
+    """Slices of a large text that end before a heading: parsing it at once would take too much memory."""
     start, in_code = 0, False
     for mark in _HEADING_OR_FENCE.finditer(text):
         if mark["fence"]:
@@ -86,7 +86,7 @@ def _parts(tokens: Sequence[Token]) -> Iterator[Lines]:
 
 
 def _gapless(parts: Iterator[Lines], lines: int) -> Iterator[Lines]:
-    """The parts without overlap, each up to the next: a list is cut in two by a code block inside it."""
+    """The parts without overlap and without gaps. A code block inside a list cuts the list in two."""
     outer, at = Lines("paragraph", 0, 0), 0
     for part in parts:
         if at < part.first:

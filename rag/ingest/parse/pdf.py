@@ -1,4 +1,4 @@
-"""PDF: the text of its pages. Run it where time and memory are limited: a PDF can be made to eat both."""
+"""PDF: the text of its pages. Parse only in the sandbox: a hostile PDF can take endless time and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse(data: bytes, name: str) -> Document:
     """The document of a PDF: a paragraph ends at a blank line or with its page.
 
     Raises:
-        ParseError: it needs a password, it is damaged, or it holds pictures only.
+        ParseError: it needs a password, is damaged, or contains images only.
     """
     from pypdf import PdfReader  # noqa: PLC0415 takes 0.2 s, and is needed in the child process only
     from pypdf.errors import FileNotDecryptedError  # noqa: PLC0415 the same
@@ -42,13 +42,13 @@ def parse(data: bytes, name: str) -> Document:
         pages = [_readable(page.extract_text()) for page in reader.pages]
         title, date = _title(reader.metadata), _date(reader.metadata)
     except FileNotDecryptedError as error:
-        raise ParseError("encrypted: it opens with a password only") from error
+        raise ParseError("the PDF is encrypted with a password") from error
     except RecursionError:
         raise
-    except Exception as error:  # pypdf meets damage with errors of every class
-        raise ParseError("a damaged PDF") from error
+    except Exception as error:  # pypdf raises all kinds of errors on damaged files
+        raise ParseError("the PDF is damaged") from error
     if not any(page.strip() for page in pages):
-        raise ParseError("no text in this PDF, only pictures; run OCR on it first")
+        raise ParseError("the PDF has no text, only images; run OCR on it first")
     starts = tuple(accumulate((len(page) + len(_GAP) for page in pages), initial=0))
     text = _GAP.join(pages)
     return Document(

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".txt", ".text", ".log", "readme", "license", "licence", "changelog", "authors", "notice")
 
-_TITLE = re.compile(r"\s*(\S[^\n]{0,98}[^\n.,;])\n\s*\n")  # a first line that stands alone and is no sentence
+_TITLE = re.compile(
+    r"\s*(\S[^\n]{0,98}[^\n.,;])\n\s*\n"
+)  # a first line that stands alone and isn't a sentence
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a plain text: a paragraph ends at a blank line; a log is made of lines."""
+    """The document of a plain text: a paragraph ends at a blank line; a log is cut between lines."""
     kind: BlockKind = "code" if name.lower().endswith(".log") else "paragraph"
     title = _TITLE.match(text) if kind == "paragraph" else None
     return Document(text, title[1] if title else name, "text/plain", tuple(paragraphs(text, kind=kind)))

@@ -1,4 +1,4 @@
-"""reStructuredText: enough of it to see headings, lists, tables and literal text."""
+"""reStructuredText: its headings, lists, tables and literal blocks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parse(text: str, name: str) -> Document:
 
 
 def _parts(lines: Sequence[str]) -> Iterator[Lines]:
-    styles: list[str] = []  # in the order of their first use, which makes their level
+    styles: list[str] = []  # in the order of their first use, which is their level
     at, literal = 0, False
     while at < len(lines):
         if not lines[at].strip():
@@ -62,7 +62,7 @@ def _heading(lines: Sequence[str], at: int) -> _Heading | None:
 
 
 def _body(lines: Sequence[str], at: int, *, literal: bool) -> tuple[BlockKind, int]:
-    """What begins at a line, and the line where it has ended."""
+    """The kind of block that begins at a line, and the line after its end."""
 
     def inside(i: int) -> bool:
         return not lines[i].strip() or lines[i][0].isspace()

@@ -25,7 +25,7 @@ _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a source file: its blocks are what blank lines separate on the outermost level."""
+    """The document of a source file: its blocks end at blank lines on the outermost level."""
     return Document(text, name, "text/plain", tuple(code_blocks(text)))
 
 

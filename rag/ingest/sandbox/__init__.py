@@ -1,1 +1,1 @@
-"""Risky files are parsed in a process of their own, with limits."""
+"""Parses risky files in a confined process with limits on time and memory."""

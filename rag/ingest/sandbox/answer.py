@@ -1,4 +1,4 @@
-"""What a confined parser says, held to being a document before anybody believes it."""
+"""Validates the answers of the parser process, which a hostile file may control."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import ParseError
-from rag.ingest.parse.blocks import one_line, utc
+from rag.ingest.parse.blocks import title_line, utc
 
-Place = Annotated[int, Field(ge=0)]
+Position = Annotated[int, Field(ge=0)]
 
 
 class NoDocumentError(ValueError):
-    """The answer is neither a document nor a reason why there is none."""
+    """The answer is neither a document nor an error."""
 
 
 class _Data(BaseModel):
@@ -26,8 +26,8 @@ class _Document(_Data):
     text: str
     title: str
     mime_type: Annotated[str, Field(pattern=r"^[a-z]+/[a-z0-9.+-]{1,80}$")]
-    blocks: tuple[tuple[BlockKind, Place, Place, Place, str], ...]
-    pages: tuple[Place, ...]
+    blocks: tuple[tuple[BlockKind, Position, Position, Position, str], ...]
+    pages: tuple[Position, ...]
     date: datetime | None
     url: Annotated[str, Field(pattern=r"^(?i:https?)://", max_length=2100)] | None
     metadata: dict[str, str]
@@ -39,39 +39,40 @@ class _Answer(_Data):
 
 
 def document_of(answer: bytes) -> Document:
-    """The document that an answer holds.
+    """The document in an answer.
 
     Raises:
-        ParseError: it says what is wrong with the file.
-        NoDocumentError: it is no answer, or its places don't fit its text.
+        ParseError: it reports an error of the file.
+        NoDocumentError: it is not a valid answer, or its positions don't fit its text.
     """
     try:
-        said = _Answer.model_validate_json(answer)
+        parsed = _Answer.model_validate_json(answer)
     except ValidationError as error:
         raise NoDocumentError(f"{error.error_count()} errors") from error
-    if said.document is None:
-        raise ParseError(one_line(said.error or "") or "no reason is given")
-    return _checked(said.document)
+    if parsed.document is None:
+        raise ParseError(title_line(parsed.error or "") or "the parser gave no reason")
+    return _checked(parsed.document)
 
 
-def _checked(said: _Document) -> Document:
+def _checked(document: _Document) -> Document:
     ends = [0]
-    for _, start, end, _, _ in said.blocks:
+    for _, start, end, _, _ in document.blocks:
         ends += [start, end]
-    for places in (ends, said.pages):
-        if list(places) != sorted(places) or (places and places[-1] > len(said.text)):
-            raise NoDocumentError("places outside of the text, or out of order")
-    if not said.blocks:
+    for positions in (ends, document.pages):
+        if list(positions) != sorted(positions) or (positions and positions[-1] > len(document.text)):
+            raise NoDocumentError("positions outside of the text, or out of order")
+    if not document.blocks:
         raise NoDocumentError("no blocks")
     return Document(
-        text=said.text,
-        title=one_line(said.title),
-        mime_type=said.mime_type,
+        text=document.text,
+        title=title_line(document.title),
+        mime_type=document.mime_type,
         blocks=tuple(
-            Block(kind, start, end, level, one_line(title)) for kind, start, end, level, title in said.blocks
+            Block(kind, start, end, level, title_line(title))
+            for kind, start, end, level, title in document.blocks
         ),
-        pages=said.pages,
-        date=utc(said.date) if said.date else None,
-        url=said.url,
-        metadata=said.metadata,
+        pages=document.pages,
+        date=utc(document.date) if document.date else None,
+        url=document.url,
+        metadata=document.metadata,
     )

@@ -1,8 +1,8 @@
-"""The process that parses: requests come on standard input, answers go to standard output, as data.
+"""The parser process, started by `rag.ingest.sandbox.pool`: requests on stdin, answers on stdout.
 
-A request is a head (`REQUEST`: the lengths of name and content, the seconds of a processor that it may
-take), the name, and the content. An answer is a length (`LENGTH`) and so many bytes of JSON: the document,
-or what is wrong with the file. The first says that it is ready. Started by `rag.ingest.sandbox.pool`.
+A request is a header (`REQUEST`: the lengths of name and content, and the CPU seconds it may take), the name
+and the content. An answer is its length (`LENGTH`) and JSON: the document, or an error. The first answer is
+`READY`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ REQUEST = struct.Struct("!IIQ")
 LENGTH = struct.Struct("!I")
 READY = b"ready"
 MAX_ANSWER_BYTES = 1 << 27
-"""No text of use is longer; an answer that says it is, is none."""
+"""No useful text is longer. The pool rejects an answer that announces more."""
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until stdin ends."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # what a parser prints is no answer
+    sys.stdout = sys.stderr  # what a parser prints is not an answer
     _import_everything()
     confine(int(sys.argv[1]))
     answers.write(LENGTH.pack(len(READY)) + READY)
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _import_everything() -> None:
-    """What is imported only when it is needed: later nothing can be opened."""
+    """Import all lazily imported modules: after `confine` no file can be opened."""
     importlib.import_module("_strptime")
 
     import pypdf  # noqa: PLC0415 see above
@@ -62,7 +62,7 @@ def _import_everything() -> None:
 
 def _import_all_of(package: ModuleType) -> None:
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        with suppress(ImportError):  # of another platform, or with dependencies that are not installed
+        with suppress(ImportError):  # for another platform, or with missing dependencies
             importlib.import_module(module.name)
 
 

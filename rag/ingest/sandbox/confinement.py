@@ -1,13 +1,13 @@
-"""What a process that parses strangers' files gives up before it reads the first.
+"""Confines the parser process before it reads the first file.
 
 | from then on it can't | Linux | macOS | Windows |
 |---|---|---|---|
 | use more memory than allowed | yes | | |
 | open a file, a connection or a pipe | yes | yes | |
-| remove, rename or change files by their names | yes, from 5.13 or with user namespaces | | |
-| start processes, write larger files than nothing, leave core dumps | yes | yes | |
+| remove, rename or change files by name | yes, from 5.13 or with user namespaces | | |
+| start processes, write to files, leave core dumps | yes | yes | |
 
-Time is limited from outside on all of them, and from inside where there are limits at all.
+The pool limits the time on all platforms. On Linux and macOS the system limits CPU time, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 
 NOBODY = 65534
-_STANDARD_STREAMS = 3  # the numbers below it are open already, and no other is given out
+_STANDARD_STREAMS = 3  # descriptors below it are open already; no others can be opened
 
 # From <sched.h> and <linux/prctl.h>.
 _NEW_USERS, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -34,9 +34,9 @@ _CONNECTIONS_SINCE, _SCOPES_SINCE = 4, 6
 
 
 def confine(memory_bytes: int) -> None:
-    """Give up what parsing doesn't need, for good; what the system can't take is kept.
+    """Drop all rights that parsing doesn't need, for good, as far as the platform supports it.
 
-    Nothing can be opened afterwards: all modules must have been imported.
+    No file can be opened afterwards, so all modules must have been imported.
     """
     if os.name == "nt":
         return
@@ -54,12 +54,12 @@ def confine(memory_bytes: int) -> None:
         resource.RLIMIT_NOFILE: _STANDARD_STREAMS,
     }
     for limit, most in limits.items():
-        with suppress(OSError, ValueError):  # macOS refuses that of memory
+        with suppress(OSError, ValueError):  # macOS refuses the memory limit
             resource.setrlimit(limit, (most, most))
 
 
 def allow_cpu(seconds: int) -> None:
-    """Let the process use so much more time of a processor; what uses more is ended by the system."""
+    """Let the process use this much more CPU time; the system kills it if it uses more."""
     if os.name == "nt":
         return
     import resource  # noqa: PLC0415 not on Windows
@@ -70,15 +70,15 @@ def allow_cpu(seconds: int) -> None:
 
 
 def _become_nobody() -> None:
-    """Root is bound by no limit on processes, and may change every file."""
-    with suppress(OSError):  # in a container that knows no such user
+    """Drop root: no process limit applies to it, and it may change every file."""
+    with suppress(OSError):  # in a container without that user
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
 def _leave() -> None:
-    """Cut the ways to the network, to files by name, and to other processes, as far as Linux has them cut."""
+    """Cut off the network, files by name and other processes, as far as this Linux supports it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DIE_WITH_PARENT, _SIGKILL, 0, 0, 0)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -91,7 +91,7 @@ def _leave() -> None:
 
 
 def _forbid_files(libc: ctypes.CDLL) -> None:
-    """Landlock: a set of rules that allows nothing of all that this kernel can forbid."""
+    """Landlock: a ruleset that allows nothing that this kernel can forbid."""
     number = ctypes.c_long
     version = libc.syscall(number(_CREATE_RULESET), None, number(0), number(1))
     if version < min(_FILE_RIGHTS):

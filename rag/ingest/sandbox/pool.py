@@ -1,8 +1,8 @@
-"""Parsers that can be made to hang or to eat memory run in a process of their own, with limits.
+"""A pool of processes for parsers that a hostile file can make hang or take too much memory.
 
-`rag.ingest.sandbox.child` is that process. It gets a file's content, answers with data, and may do nothing
-else (`rag.ingest.sandbox.confinement`). It is used for the next file again, until its event loop ends or a
-file breaks it.
+`rag.ingest.sandbox.child` is such a process. It gets a file's content, answers with data, and can do nothing
+else (`rag.ingest.sandbox.confinement`). It is reused for the next file, until the event loop ends or a file
+breaks it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from rag.corpus import Document
 
 MEMORY_BYTES = 1 << 30
-SANDBOXED = (".pdf", ".html", ".htm", ".xhtml")  # their parsers can be made to take quadratic time
-LARGE_BYTES = 1_000_000  # from here on the others, too, can be made to eat memory
-SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond, which is not worth another thread
+SANDBOXED = (".pdf", ".html", ".htm", ".xhtml")  # their parsers can take quadratic time
+LARGE_BYTES = 1_000_000  # from this size on the others can take too much memory, too
+SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
 START_SECONDS = 60.0
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rag.ingest.sandbox.child import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
-"""What Python may need to start, of an environment that may hold keys."""
+"""Environment variables that Python may need to start. Others may contain keys and are not passed on."""
 
 
 async def parse_safely(
     data: bytes, name: str, *, timeout_seconds: float, memory_bytes: int = MEMORY_BYTES
 ) -> Document:
-    """Parse a file off the event loop, within limits where its format or size is risky.
+    """Parse a file off the event loop; in the sandbox if its format or size is risky.
 
     Raises:
-        ParseError: it can't be parsed, or not within the limits.
+        ParseError: it can't be parsed, or only beyond the limits.
     """
     if len(data) < LARGE_BYTES and not name.lower().endswith(SANDBOXED):
         return await to_thread.run_sync(parse, data, name)
@@ -64,31 +64,31 @@ async def parse_safely(
     except TimeoutError as error:
         raise ParseError(f"parsing took over {timeout_seconds:g} s (ingest.parse_timeout_seconds)") from error
     except NoDocumentError as error:
-        raise ParseError("its parser answered with what is no document") from error
+        raise ParseError("the parser returned an invalid document") from error
     except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:
         raise ParseError(f"parsing crashed or needed over {memory_bytes >> 20} MB of memory") from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A process that parses."""
+    """A parser process."""
 
     process: Process
     answers: BufferedByteReceiveStream
     memory_bytes: int
 
     async def answer(self, data: bytes, name: str, seconds: int) -> bytes:
-        """What it says to a file, for which it may take so many seconds of a processor."""
+        """Its answer to a file, within this much CPU time."""
         assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
         named = name.encode()
         await self.process.stdin.send(REQUEST.pack(len(named), len(data), seconds) + named + data)
-        return await self.said()
+        return await self.receive()
 
-    async def said(self) -> bytes:
-        """The next that it says.
+    async def receive(self) -> bytes:
+        """Its next message.
 
         Raises:
-            NoDocumentError: it says that it will say too much.
+            NoDocumentError: it announces a message that is too long.
         """
         (length,) = LENGTH.unpack(await self.answers.receive_exactly(LENGTH.size))
         if length > MAX_ANSWER_BYTES:
@@ -96,7 +96,7 @@ class _Child:
         return await self.answers.receive_exactly(length)
 
     async def end(self) -> None:
-        """End it, whatever it does."""
+        """Kill it, whatever it is doing."""
         with anyio.CancelScope(shield=True):
             if self.process.returncode is None:
                 self.process.kill()
@@ -105,7 +105,7 @@ class _Child:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """The processes of an event loop that have nothing to do."""
+    """The idle processes of an event loop."""
 
     idle: list[_Child] = field(default_factory=list)
     limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
@@ -116,7 +116,7 @@ _pools: RunVar[tuple[_Pool, AsyncGenerator[_Pool]]] = RunVar("parsing processes"
 
 @asynccontextmanager
 async def _borrowed(memory_bytes: int) -> AsyncIterator[_Child]:
-    """A process with this limit; it is kept for the next file unless this one breaks it."""
+    """A process with this memory limit; it goes back to the pool unless the file breaks it."""
     pool = await _pool()
     async with pool.limiter:
         child = await _taken(pool, memory_bytes) or await _started(memory_bytes)
@@ -141,10 +141,10 @@ async def _taken(pool: _Pool, memory_bytes: int) -> _Child | None:
 
 
 async def _started(memory_bytes: int) -> _Child:
-    """A process that is ready. It sees the modules that this one sees, but nothing of a working folder.
+    """A new process that is ready. It imports from the same folders, except from the working folder.
 
     Raises:
-        ParseError: it doesn't get ready.
+        ParseError: it doesn't start.
     """
     where = [path for path in sys.path if Path(path).is_absolute()]
     command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), *where]
@@ -152,12 +152,12 @@ async def _started(memory_bytes: int) -> _Child:
     try:
         process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     except OSError as error:
-        raise ParseError(f"the process that parses can't be started: {error.strerror}") from error
+        raise ParseError(f"the parser process can't be started: {error.strerror}") from error
     assert process.stdout  # noqa: S101 for the type checker: it is a pipe by default
     child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes)
     try:
         with anyio.fail_after(START_SECONDS):
-            ready = await child.said() == READY
+            ready = await child.receive() == READY
     except (anyio.IncompleteRead, NoDocumentError, OSError):
         ready = False
     except BaseException:
@@ -165,7 +165,7 @@ async def _started(memory_bytes: int) -> _Child:
         raise
     if not ready:
         await child.end()
-        raise ParseError("the process that parses doesn't start; is refdesk completely installed?")
+        raise ParseError("the parser process doesn't start; is refdesk installed completely?")
     return child
 
 
@@ -180,7 +180,7 @@ async def _pool() -> _Pool:
 
 
 async def _pool_of_the_loop() -> AsyncGenerator[_Pool]:
-    """One pool. An event loop closes its generators when it ends, and with this one the processes end."""
+    """One pool. An event loop closes its generators when it ends, and closing this one ends the processes."""
     pool = _Pool()
     try:
         yield pool

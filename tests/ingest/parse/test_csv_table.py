@@ -35,5 +35,5 @@ def test_a_cell_without_end_is_refused_with_its_line() -> None:
 
 
 def test_a_header_alone_is_empty() -> None:
-    with pytest.raises(ParseError, match=r"^empty$"):
+    with pytest.raises(ParseError, match=r"^the file has no content$"):
         parse(b"a,b\n", "a.csv")

@@ -50,5 +50,5 @@ def test_bytes_without_a_meaning_are_refused() -> None:
 
 
 def test_a_mark_is_a_promise() -> None:
-    with pytest.raises(ParseError, match="broken UTF-16 text"):
+    with pytest.raises(ParseError, match="invalid UTF-16 text"):
         decode(codecs.BOM_UTF16_LE + b"a")

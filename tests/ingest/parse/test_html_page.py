@@ -70,5 +70,5 @@ def test_an_empty_main_part_does_not_hide_the_page(shape: Shape) -> None:
 
 
 def test_a_page_without_content_is_empty() -> None:
-    with pytest.raises(ParseError, match=r"^empty$"):
+    with pytest.raises(ParseError, match=r"^the file has no content$"):
         parse(b"<html><head><title>T</title></head><body><nav>Home</nav></body></html>", "a.html")

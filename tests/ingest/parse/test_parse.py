@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rag.errors import ParseError
 from rag.hidden import with_line_ends, without_hidden
 from rag.ingest.parse import SUFFIXES, is_supported, parse
-from rag.ingest.parse.blocks import TITLE_LENGTH, date, one_line
+from rag.ingest.parse.blocks import TITLE_LENGTH, date, title_line
 
 PIECES = st.sampled_from(
     """
@@ -43,7 +43,7 @@ def test_blocks_are_in_order_and_leave_out_nothing_but_white_space(text: str, na
         assert not document.text[end : block.start].strip()
         end = block.end
     assert not document.text[end:].strip()
-    assert document.title == one_line(document.title)
+    assert document.title == title_line(document.title)
 
 
 @settings(max_examples=100, deadline=None)
@@ -75,7 +75,7 @@ def test_deep_nesting_is_a_document_or_a_parse_error(content: str, name: str) ->
 
 @pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf", b"---\ntitle: a\n---\n"])
 def test_a_file_without_text_is_empty(content: bytes) -> None:
-    with pytest.raises(ParseError, match=r"^empty$"):
+    with pytest.raises(ParseError, match=r"^the file has no content$"):
         parse(content, "a.md")
 
 

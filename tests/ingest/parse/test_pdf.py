@@ -103,7 +103,7 @@ def test_a_pdf_that_opens_without_a_password_is_read() -> None:
         (pdf("Text")[:200], "damaged"),
         (b"%PDF-1.7\n" + b"x" * 1000, "damaged"),
         (b"", "damaged"),
-        (pdf("", ""), "no text in this PDF"),
+        (pdf("", ""), "the PDF has no text"),
     ],
 )
 def test_a_pdf_that_cannot_be_read_says_why(data: bytes, reason: str) -> None:
@@ -124,7 +124,7 @@ def test_passages_of_a_real_pdf_know_their_pages(judged: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("libreoffice-writer-password", "encrypted"), ("imagemagick-lzw", "no text in this PDF")],
+    [("libreoffice-writer-password", "encrypted"), ("imagemagick-lzw", "the PDF has no text")],
 )
 def test_a_real_pdf_that_cannot_be_read_says_why(judged: Path, name: str, reason: str) -> None:
     with pytest.raises(ParseError, match=reason):

@@ -109,7 +109,7 @@ def test_what_is_no_answer_is_no_document(answer: bytes) -> None:
 def test_titles_are_one_line_and_reasons_are_not_endless() -> None:
     assert _said(title="One\n  two " + "x" * 500).title == "One two " + "x" * 192
     assert _said(blocks=[["heading", 0, 3, 1, "a\nb"]]).blocks[0].title == "a b"
-    for error, told in (("no\nway", "no way"), ("x" * 5000, "x" * 200), ("", "no reason is given")):
+    for error, told in (("no\nway", "no way"), ("x" * 5000, "x" * 200), ("", "the parser gave no reason")):
         with pytest.raises(ParseError) as reason:
             document_of(json.dumps({"error": error}).encode())
         assert str(reason.value) == told

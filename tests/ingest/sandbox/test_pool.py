@@ -126,11 +126,11 @@ async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None
     assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
 
 
-async def test_what_is_wrong_with_a_file_is_told_through_the_process_too() -> None:
+async def test_the_parser_process_reports_what_is_wrong_with_a_file() -> None:
     for data in (b"", b"no PDF at all", _pdf([HELLO])[:200]):
         with pytest.raises(ParseError, match="damaged"):
             await parse_safely(data, "a.pdf", timeout_seconds=60)
-    with pytest.raises(ParseError, match="only pictures"):
+    with pytest.raises(ParseError, match="only images"):
         await parse_safely(_pdf([b"q Q"]), "a.pdf", timeout_seconds=60)
 
 
@@ -377,7 +377,7 @@ __SAYS__
 out.flush()
 sys.stdin.buffer.read()
 """
-NO_DOCUMENT, CRASHED = "its parser answered with what is no document", "parsing crashed"
+NO_DOCUMENT, CRASHED = "the parser returned an invalid document", "parsing crashed"
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ NO_DOCUMENT, CRASHED = "its parser answered with what is no document", "parsing 
         ("out.write(b'\\xff' * 4)", NO_DOCUMENT),
         ("out.write(length.pack((1 << 27) + 1))", NO_DOCUMENT),
         ("out.write(length.pack(3) + b'no!')", NO_DOCUMENT),
-        ("out.write(length.pack(2) + b'{}')", "no reason is given"),
+        ("out.write(length.pack(2) + b'{}')", "the parser gave no reason"),
         ("out.write(length.pack(0))", NO_DOCUMENT),
         ("it = pickle.dumps(print); out.write(length.pack(len(it)) + it)", NO_DOCUMENT),
         ("it = b'{\"error\":\"%s\"}' % (b'e' * 5000); out.write(length.pack(len(it)) + it)", "^e{200}$"),
@@ -416,10 +416,10 @@ async def test_a_process_that_does_not_start_is_a_reason_too(
 ) -> None:
     before = _children()
     monkeypatch.setattr(sandbox, "PROGRAM", program)
-    with pytest.raises(ParseError, match="the process that parses doesn't start"):
+    with pytest.raises(ParseError, match="the parser process doesn't start"):
         await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(ParseError, match="the process that parses can't be started: No such file"):
+    with pytest.raises(ParseError, match="the parser process can't be started: No such file"):
         await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
     assert _children() == before
 

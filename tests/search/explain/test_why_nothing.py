@@ -9,7 +9,7 @@ import pytest
 
 from rag.answers import Mode, SearchRequest
 from rag.corpus import Access, Principal
-from rag.store.writer import ensure_collection, open_writer
+from rag.store.collections import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from rag.answers import Answer

@@ -14,8 +14,8 @@ from rag.search.recall import Query
 from rag.search.stages.compress import compressed
 from rag.search.stages.surroundings import with_neighbors
 from rag.search.view import View
+from rag.store.collections import ensure_collection
 from rag.store.reader import Reader
-from rag.store.writer import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

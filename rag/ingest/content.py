@@ -1,0 +1,59 @@
+"""A file's bytes, and the two digests that identify them.
+
+The *content digest* recognizes a document under another name. The *digest* tells whether the stored text is
+still what a run would store; it covers everything that the text and its chunks depend on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from rag.ingest.discover import read
+from rag.ingest.metadata import read_sidecar
+
+if TYPE_CHECKING:
+    from rag.ingest.discover import Found
+
+RECIPE = 3
+"""Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """A file that was read, with its sidecar."""
+
+    found: Found
+    data: bytes
+    sidecar: bytes
+    content: str
+    digest: str
+
+
+async def read_content(found: Found, *, max_bytes: int, max_tokens: int) -> FileContent:
+    """Read a file and its sidecar; `max_tokens` is the size of a chunk.
+
+    Raises:
+        ParseError: one of them can't be read.
+    """
+    data = await to_thread.run_sync(read, found, max_bytes)
+    sidecar = await to_thread.run_sync(read_sidecar, found)
+    return FileContent(found, data, sidecar, content_digest(data), _digest(data + sidecar, max_tokens))
+
+
+def content_digest(data: bytes) -> str:
+    """A digest of a document's content, whatever its name and however it is parsed.
+
+    A byte order mark, the kind of line ends and trailing white space don't count: editors and archives
+    change them.
+    """
+    plain = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").rstrip()
+    return hashlib.blake2b(plain, digest_size=16).hexdigest()
+
+
+def _digest(data: bytes, max_tokens: int) -> str:
+    return hashlib.blake2b(data, key=f"{RECIPE}/{max_tokens}".encode(), digest_size=16).hexdigest()

@@ -1,0 +1,74 @@
+"""Recognizing files and folders that were moved or renamed, so that they keep their ids and rights."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from rag.ingest.paths import is_gone, local_path, path_of, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rag.ingest.discover import Found
+    from rag.store.writer import KnownSource
+
+
+def moved_sources(
+    contents: Mapping[str, str], known: Mapping[str, KnownSource], found: Iterable[str]
+) -> dict[str, KnownSource]:
+    """Which new files, given as content digests by URI, are stored sources that moved: by the new URI.
+
+    A source moved if a new file has its content and its own file is certainly gone. A copy is not a move:
+    while the original exists, the new file is a document of its own. Each source moves at most once. Among
+    files of equal content, those whose paths end alike belong together: when a/x.md and b/y.md were moved to
+    c/x.md and c/y.md, neither must get the id and the rights of the other.
+    """
+    present, wanted = set(found), {*contents.values()}
+    gone: dict[str, list[KnownSource]] = defaultdict(list)
+    for uri, one in known.items():
+        if one.record.content in wanted and uri not in present and is_gone(local_path(uri)):
+            gone[one.record.content].append(one)
+    moved: dict[str, KnownSource] = {}
+    for content, sources in gone.items():
+        left = {one.uri: one for one in sources}
+        new = [uri for uri, digest in contents.items() if digest == content]
+        pairs = [(-_common_end(uri, old), uri, old) for uri in new for old in left]
+        for _, uri, old in sorted(pairs):  # the longest common end first
+            if uri not in moved and old in left:
+                moved[uri] = left.pop(old)
+    return moved
+
+
+def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str, str]:
+    """New URIs of folders by their old ones, inferred from files that moved from one URI to another.
+
+    A folder that still exists was not renamed: files were moved out of it.
+    """
+    heads = {_heads(before, after) for before, after in moved}
+    candidates = {
+        folder: after + folder.removeprefix(before)
+        for before, after in heads
+        for folder in folders
+        if f"{folder}/".startswith(f"{before}/")
+    }
+    return {old: new for old, new in candidates.items() if is_gone(local_path(old))}
+
+
+def keeps_title(source: KnownSource, found: Found) -> bool:
+    """Whether a moved document keeps its title. One without a title of its own is called as its file."""
+    before = path_of(source.uri).rpartition("/")[2]
+    return source.title != before or printable(found.path.name) == before
+
+
+def _heads(before: str, after: str) -> tuple[str, str]:
+    """Two URIs without their common end: ("a/x/1.md", "b/x/1.md") -> ("a", "b")."""
+    same = _common_end(before, after)
+    return before.rsplit("/", same)[0], after.rsplit("/", same)[0]
+
+
+def _common_end(one: str, other: str) -> int:
+    """The number of last parts that two URIs have in common."""
+    pairs = zip(reversed(one.split("/")), reversed(other.split("/")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,0 +1,211 @@
+"""Making, opening and dropping collections and tenants.
+
+A collection exists from the moment when the catalog has its row. Its tables are made and flushed to disk
+before that row, and dropped after it, so a crash never leaves a row without tables. Tables without a row are
+ignored, and dropped when a collection of that name is made.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from rag.corpus import Collection
+from rag.errors import BusyError
+from rag.filters.predicate import literal
+from rag.store import catalog, maintenance, schema
+from rag.store.access_writer import access_table, create_access_table, nothing_around
+from rag.store.connection import connect, engine_errors, table_folder
+from rag.store.folder import forget_tenant, locked, make_key, note_tenant, prepare, read_key
+from rag.store.runs import drop_runs
+from rag.store.writer import CollectionWriter, table_folders
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+    from pathlib import Path
+
+    import lancedb
+
+    from rag.corpus import Distance, EmbedderIdentity, FieldType, Language, Visibility
+    from rag.store.access_writer import Around
+
+CATALOG_WAIT_SECONDS = 15
+WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not an ingestion
+CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down a server's first search
+DEFAULT_LANGUAGE: Language = "English"
+
+
+async def ensure_collection(  # noqa: PLR0913 what a collection is made of
+    data: Path,
+    tenant: str,
+    name: str,
+    embedder: EmbedderIdentity,
+    *,
+    language: Language | None = None,
+    fields: Mapping[str, FieldType] = MappingProxyType({}),
+    visibility: Visibility = "tenant",
+    distance: Distance = "cosine",
+) -> Collection:
+    """The collection of this name, made if it doesn't exist.
+
+    `fields`, `visibility` and `distance` apply to a new collection only. Without a `language`, an existing
+    collection keeps its own and a new one gets `DEFAULT_LANGUAGE`.
+
+    Raises:
+        ConfigurationError: it was made with another embedder or language, or the data folder can't be made.
+    """
+    prepare(data)
+    started = time.time()
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("opening the catalog"):
+        if not table_folder(data, schema.COLLECTIONS).exists():  # another key would change the ids
+            make_key(data)
+        note_tenant(data, tenant, filterable=bool(fields))
+        maintenance.repair(table_folder(data, schema.COLLECTIONS))
+        database = await connect(data)
+        collections = await database.create_table(
+            schema.COLLECTIONS, schema=schema.COLLECTIONS_SCHEMA, exist_ok=True
+        )
+        rows = (await collections.query().where(_is(tenant, name)).to_arrow()).to_pylist()
+        if rows:
+            collection = catalog.collection_record(rows[0])
+            catalog.check_embedder(collection, embedder)
+            catalog.check_language(collection, language or collection.language)
+            return collection
+        collection = Collection(
+            tenant,
+            name,
+            embedder,
+            language or DEFAULT_LANGUAGE,
+            distance,
+            datetime.now(UTC),
+            dict(fields),
+            visibility,
+        )
+        await create_access_table(database, tenant)
+        await _create_tables(database, collection)
+        maintenance.sync_to_disk(data / "tenants", started)
+        maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
+        for folder in table_folders(data, collection):  # before the row that says that they exist
+            maintenance.sync_to_disk(folder, started)
+        await collections.add(catalog.collection_row(collection))
+        if await collections.version() % CATALOG_COMPACTED == 0:
+            await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
+        maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+        return collection
+
+
+@asynccontextmanager
+async def open_writer(
+    data: Path, collection: Collection, *, around: Around = nothing_around
+) -> AsyncIterator[CollectionWriter]:
+    """A collection opened for writing, after the leftovers of a killed writer were swept away.
+
+    `around` encloses every change of access.
+
+    Raises:
+        BusyError: another process is writing to the collection.
+        ConfigurationError: the data folder's key is missing, or the folder isn't writable.
+    """
+    async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS) as writer:
+        await writer.sweep()
+        yield writer
+
+
+@asynccontextmanager
+async def _opened(
+    data: Path, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
+) -> AsyncIterator[CollectionWriter]:
+    names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
+    with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds):
+        for name in names:
+            maintenance.repair(table_folder(data, name))
+        with engine_errors("opening the collection"):
+            database = await connect(data)
+            chunks, sources = [await database.open_table(name) for name in names]
+            await maintenance.create_chunk_indexes(chunks, collection.language)
+        yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data, around=around)
+
+
+async def copy_labels(data: Path, collection: Collection) -> bool:
+    """Bring a collection's copies of labels up to date. False if it is being written to: that writer does it.
+
+    Raises:
+        StoreError: the storage failed. The access records are in force all the same.
+    """
+    try:
+        async with _opened(data, collection) as writer:
+            await writer.copy_labels()
+            await writer.finish()
+    except BusyError:
+        return False
+    return True
+
+
+async def drop_collection(data: Path, collection: Collection, *, forget: Iterable[str] = ()) -> None:
+    """Drop a collection. The access records of its sources stay, except those of `forget`.
+
+    Raises:
+        BusyError: another process is writing to it.
+    """
+    tenant, name = collection.tenant, collection.name
+    with (
+        locked(data, f"{tenant}.{name}", seconds=0),
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        engine_errors("removing the collection"),
+    ):
+        database = await connect(data)
+        collections = await database.open_table(schema.COLLECTIONS)
+        started = time.time()
+        await collections.delete(_is(tenant, name))
+        maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)  # no row without tables
+        await _drop_tables(database, tenant, name)
+        async with access_table(data, tenant) as table:
+            records = await table.records(f"(collection = {literal(name)})")
+            await table.put([replace(one, present=False, copied=True) for one in records.values()])
+            await table.forget(forget)
+
+
+def create_tenant(data: Path, tenant: str) -> None:
+    """Make a tenant without collections.
+
+    Raises:
+        ConfigurationError: the data folder can't be made.
+    """
+    prepare(data)
+    note_tenant(data, tenant)
+
+
+async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]) -> None:
+    """Drop a tenant with its collections, evaluation runs and access records.
+
+    Raises:
+        BusyError: another process is writing to one of the collections.
+    """
+    for collection in collections:
+        await drop_collection(data, collection)
+    await drop_runs(data, tenant)
+    with engine_errors("removing the tenant"):
+        await (await connect(data)).drop_table(schema.access_table(tenant), ignore_missing=True)
+    forget_tenant(data, tenant)
+
+
+async def _create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
+    await _drop_tables(database, collection.tenant, collection.name)  # left by a crash before the row
+    key = collection.tenant, collection.name
+    columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
+    chunks = await database.create_table(schema.chunks_table(*key), schema=columns)
+    await maintenance.create_chunk_indexes(chunks, collection.language)
+    await database.create_table(schema.sources_table(*key), schema=schema.SOURCES_SCHEMA)
+
+
+async def _drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str) -> None:
+    for table in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
+        await database.drop_table(table, ignore_missing=True)
+
+
+def _is(tenant: str, name: str) -> str:
+    return f"(tenant = {literal(tenant)}) AND (name = {literal(name)})"

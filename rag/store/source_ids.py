@@ -1,0 +1,73 @@
+"""Source ids, and the names that stay of purged sources. Both are keyed hashes of a URI.
+
+The key is the data folder's. Without it nobody can compute the id of a document whose path they guess.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rag.corpus import AccessRecord, Collection
+
+PURGED = "purged:"
+
+
+class SourceIds:
+    """The ids of one collection's sources.
+
+    An id stays with its document. When the document moves, the id moves with it, and the next document at the
+    old URI gets another one.
+    """
+
+    def __init__(self, collection: Collection, key: bytes) -> None:
+        self._collection = collection
+        self._key = key
+        self._by_uri: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def learn(self, records: Iterable[AccessRecord]) -> None:
+        """Note the ids in use, those of removed sources included. A present source goes before those."""
+        records = sorted(records, key=lambda one: one.present)
+        self._by_uri |= {one.uri: one.id for one in records}
+        self._taken |= {one.id for one in records}
+
+    def of(self, uri: str) -> str:
+        """The id of the source at `uri`."""
+        purged = self.purged(uri)
+        if purged in self._by_uri:
+            return self._by_uri[purged]
+        if uri not in self._by_uri:
+            derived = (self._derived(uri, number) for number in count())
+            self._by_uri[uri] = next(id_ for id_ in derived if id_ not in self._taken)
+            self._taken.add(self._by_uri[uri])
+        return self._by_uri[uri]
+
+    def of_folder(self, uri: str) -> str:
+        """The id of the record of a folder."""
+        return self._derived(uri, -1)
+
+    def purged(self, uri: str) -> str:
+        """What stays of a URI after a purge: enough to recognize it, and its folder, with the key."""
+        folder, _, name = uri.rpartition("/")
+        parts = [
+            hashlib.blake2b(part.encode(), key=self._key, digest_size=16).hexdigest()
+            for part in (folder, name)
+        ]
+        return PURGED + "/".join(parts)
+
+    def _derived(self, uri: str, number: int) -> str:
+        parts = [self._collection.tenant, self._collection.name, uri, *([number] if number else [])]
+        digest = hashlib.blake2b(json.dumps(parts).encode(), key=self._key, digest_size=10).digest()
+        return base64.b32encode(digest).decode().lower()
+
+
+def is_uri(former: str) -> bool:
+    """Whether an entry of `AccessRecord.former` is a readable URI, not a digest or a purged URI."""
+    return ":" in former and not former.startswith(PURGED)
