@@ -60,7 +60,7 @@ def test_where_it_is_offered_the_schemas_say_so_and_replies_fit_them(explaining:
     (search, _) = explaining.result("tools/list")["tools"]
     assert search["inputSchema"]["properties"]["explain"] == {
         "type": "boolean",
-        "description": "Also how the search went.",
+        "description": "Also return a trace of the search.",
     }
     jsonschema.Draft202012Validator.check_schema(search["outputSchema"])
     found, _ = reply(explaining, explain=True, max_chars=50_000)
