@@ -37,8 +37,8 @@ async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool)
 
     FILE holds the answer as text; - or nothing is standard input. A citation is [source_id/seq]. A quote in
     quotation marks or a block quote belongs to the next citation in its paragraph, whose passage must
-    contain it verbatim. White space, invisible characters and omissions marked by an ellipsis don't count.
-    Quotes without a citation are listed but not checked.
+    contain it verbatim. White space, invisible characters, spaces that the tools insert into markup, and
+    omissions marked by an ellipsis don't count. Quotes without a citation are listed but not checked.
 
     Exits with 1 if the asker may not read a cited passage, or if a quote is not in it.
     """

@@ -30,10 +30,10 @@ _ASKER = (
         "asker_groups",
         multiple=True,
         metavar="NAME",
-        help="Search with this group instead of [principal]. Repeatable.",
+        help="Act as a member of this group instead of [principal]. Repeatable.",
     ),
     click.option(
-        "--user", "asker", metavar="NAME", help="Search as this user instead of [principal] in the settings."
+        "--user", "asker", metavar="NAME", help="Act as this user instead of [principal] in the settings."
     ),
 )
 _OPTIONS = (

@@ -50,7 +50,7 @@ def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(
     file.write_text(QUESTION + NOBODY_IN + QUESTION)
     assert recall("--group", "hr") == 0.5
     file.write_text(QUESTION + NOBODY_IN)
-    assert "leave --user and --group out" in office.run("eval", file, "--group", "hr", code=2).stderr
+    assert "Leave out --user and --group" in office.run("eval", file, "--group", "hr", code=2).stderr
     file.write_text(QUESTION + 'principal = {tenant = "default", groups = ["group:hr"]}\n')
     assert "write hr, not group:hr" in office.run("eval", file, code=2).stderr
 
