@@ -23,7 +23,7 @@ from rag.uris import parse_id
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
-    from rag.search.explain.why_not import Fate
+    from rag.search.explain.why_not import SourceTrace
 
 
 def _json_object(
@@ -88,7 +88,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         context=context,
     )
     principal = local_principal(settings)
-    fates: list[Fate] = []
+    fates: list[SourceTrace] = []
     async with Desk.open(settings, os.environ) as desk:
         if expect is not None:
             answer, fate = await desk.why_not(principal, request, parse_id(expect))
@@ -118,7 +118,7 @@ async def _write(report: Path, page: str) -> None:
         raise ConfigurationError(f"Cannot write the report {report}: {error.strerror}.") from error
 
 
-def _fate_json(fate: Fate) -> dict[str, Any]:
+def _fate_json(fate: SourceTrace) -> dict[str, Any]:
     ranks = [{"stage": stage, "rank": rank} for stage, rank in fate.ranks]
     fields = {"id": fate.source.id, "title": fate.source.title, "step": fate.step, "reason": fate.reason}
     return fields | {"chunk_id": fate.chunk_id or None, "ranks": ranks}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rag.admin.search_trace import Step
     from rag.answers import Answer, Hit, Stage, SubQuery, Usage
-    from rag.search.explain.why_not import Fate
+    from rag.search.explain.why_not import SourceTrace
     from rag.search.reply.search import HitRecord, SearchReply
 
 WIDTH = 100  # of lines
@@ -55,7 +55,7 @@ def _result_heading(result: HitRecord) -> str:
     return ", ".join(part for part in (result.title, result.section, page) if part)
 
 
-def explanation(answer: Answer, fates: Sequence[Fate] = ()) -> list[str]:
+def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:
     """The trace of an answer as lines: its queries, stages and hits, and what happened to expected sources.
 
     The lines hold no control characters. Only rows of the table can be longer than `WIDTH`.
@@ -113,7 +113,7 @@ def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[Step]) -> Iterator
     yield from _wrapped(ranks_text(rank_changes(steps, hit.chunk.id)))
 
 
-def _fate(fate: Fate) -> Iterator[str]:
+def _fate(fate: SourceTrace) -> Iterator[str]:
     yield from _wrapped(f"{label(fate.source.title)} [{fate.source.id}]:", "Expected ")
     yield from _wrapped(one_line(f"Out at {fate.step}. {fate.reason}" if fate.step else fate.reason))
     yield from _wrapped(ranks_text(changes(fate.ranks)))

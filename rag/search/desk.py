@@ -23,7 +23,7 @@ from rag.errors import BusyError, NotFoundError
 from rag.models.chat import open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
-from rag.search.explain.why_not import fate
+from rag.search.explain.why_not import trace_source
 from rag.search.gate import READS, is_fault
 from rag.search.plan import make_plan
 from rag.search.reply.context import assemble
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rag.models.chat import Chat
     from rag.models.embed import Embedder
     from rag.models.rerank import Reranker
-    from rag.search.explain.why_not import Fate
+    from rag.search.explain.why_not import SourceTrace
     from rag.search.plan import Plan
     from rag.store.reader import Listed, StoredSource
 
@@ -130,7 +130,9 @@ class Desk:
         answer, _ = await self._run(principal, request, trace=trace)
         return answer
 
-    async def why_not(self, principal: Principal, request: SearchRequest, id_: str) -> tuple[Answer, Fate]:
+    async def why_not(
+        self, principal: Principal, request: SearchRequest, id_: str
+    ) -> tuple[Answer, SourceTrace]:
         """A search with its trace, and what happened in it to a source. `id_` is the source's or a chunk's.
 
         Raises:
@@ -140,7 +142,7 @@ class Desk:
         source_id = id_.partition("/")[0]
         stored, _ = await self._located(principal, source_id)
         answer, run = await self._run(principal, request, trace=True)
-        return answer, await fate(stored, answer, run)
+        return answer, await trace_source(stored, answer, run)
 
     def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
         """The hits as one text for a prompt, each passage under its citation, within a token budget.

@@ -20,7 +20,7 @@ import pytest
 from rag.admin.main import main
 from rag.answers import Answer, Hit, Listing, Preview, Stage, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
-from rag.search.explain.why_not import Fate
+from rag.search.explain.why_not import SourceTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,7 @@ class Search:
     """A search written down by hand, in which passage b comes from behind and c falls out."""
 
     answer: Answer
-    fate: Fate
+    fate: SourceTrace
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def make_search() -> Callable[..., Search]:
             (hits["b"], hits["a"]), (f"A note: {saying}",), None, stages, Trace(queries, listings)
         )
         ranks = (("fuse", 2), ("gate", 2), ("thresholds", None), ("rerank", None))
-        fate = Fate(hits["c"].source, "thresholds", f"Too far: {saying}", ids["c"], ranks)
+        fate = SourceTrace(hits["c"].source, "thresholds", f"Too far: {saying}", ids["c"], ranks)
         return Search(answer, fate)
 
     return make

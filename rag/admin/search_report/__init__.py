@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rag.admin.search_trace import Step
     from rag.answers import Answer, Hit, Preview, Stage, SubQuery
-    from rag.search.explain.why_not import Fate
+    from rag.search.explain.why_not import SourceTrace
 
 STYLE = Path(__file__).with_name("style.css")
 SHOWN_CHARS = 600  # of a hit's text
@@ -38,7 +38,7 @@ TITLES = ("Step", "When", "ms", "In → out", "Tokens", "Cost")
 WITHOUT_USAGE = 4  # of the columns
 
 
-def search_report(question: str, answer: Answer, fates: Sequence[Fate] = ()) -> str:
+def search_report(question: str, answer: Answer, fates: Sequence[SourceTrace] = ()) -> str:
     """An HTML page of a search's trace, and of what happened to expected sources.
 
     It has no script and no links. Text of documents and models is escaped.
@@ -118,7 +118,7 @@ def _facts(hit: Hit, answer: Answer) -> Iterator[Html]:
         yield tag("p", f"Found by {listed}", class_="facts")
 
 
-def _fate(fate: Fate) -> Html:
+def _fate(fate: SourceTrace) -> Html:
     """What happened to a source, with the ranks of its best passage."""
     heading = tag("h3", tag("span", "?", class_="badge asked"), tag("bdi", label(fate.source.title)))
     out = f" Out at {fate.step}." if fate.step else ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rag.admin.search_trace import Step
     from rag.answers import Hit, Stage
-    from rag.search.explain.why_not import Fate
+    from rag.search.explain.why_not import SourceTrace
 
 DRAWN = 10  # hits with a line
 NEARLY = 4  # other passages with a line
@@ -48,7 +48,7 @@ class Line:
 
 
 def rank_figure(
-    hits: Sequence[Hit], stages: Sequence[Stage], steps: Sequence[Step], fates: Sequence[Fate]
+    hits: Sequence[Hit], stages: Sequence[Stage], steps: Sequence[Step], fates: Sequence[SourceTrace]
 ) -> Iterator[Html]:
     """The figure, and the passages that dropped out. Nothing if fewer than two steps ranked anything."""
     asked = {fate.chunk_id: fate for fate in fates if fate.chunk_id and fate.step is not None}

@@ -31,11 +31,11 @@ REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of a source. `step` is where the last of its passages fell out, None if one is a hit.
+class SourceTrace:
+    """What happened to a source in a search. `step` dropped its last passage, None if one is a hit.
 
-    `reason` says why in a sentence or two. `chunk_id` is its best passage and `ranks` are what that one had
-    after each stage, from 1, None once it was out; without such a passage both are empty.
+    `reason` says why in a sentence or two. `chunk_id` is its best passage, and `ranks` are the ranks of this
+    passage after each step, from 1, None after it was dropped. Both are empty if no list had a passage of it.
     """
 
     source: Source
@@ -45,20 +45,20 @@ class Fate:
     ranks: tuple[tuple[str, int | None], ...] = ()
 
 
-async def fate(stored: StoredSource, answer: Answer, run: Run) -> Fate:
-    """What became of a readable source in a run whose answer has a trace."""
+async def trace_source(stored: StoredSource, answer: Answer, run: Run) -> SourceTrace:
+    """What happened to a readable source in a run whose answer has a trace."""
     source, plan = stored.source, run.plan
     view = next((view for view in run.views if view.table.collection.name == source.collection), None)
     if view is None:
-        return Fate(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
+        return SourceTrace(source, "plan", f"The search doesn't cover its collection, {source.collection}.")
     listed = answer.trace.listings if answer.trace else {}
     if any(_of(source, id_) for id_ in listed):
         return _followed(source, answer, plan)
     if not view.admits(stored):
-        return Fate(source, *_excluded(source, plan))
+        return SourceTrace(source, *_excluded(source, plan))
     if not plan.limit:
-        return Fate(source, "limit", "The limit is 0.")
-    return Fate(source, "recall", await _why_unlisted(source, view, run))
+        return SourceTrace(source, "limit", "The limit is 0.")
+    return SourceTrace(source, "recall", await _why_unlisted(source, view, run))
 
 
 def _of(source: Source, chunk_id: str) -> bool:
@@ -90,15 +90,15 @@ async def _why_unlisted(source: Source, view: View, run: Run) -> str:
     return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
 
 
-def _followed(source: Source, answer: Answer, plan: Plan) -> Fate:
+def _followed(source: Source, answer: Answer, plan: Plan) -> SourceTrace:
     """A source that a list has, followed through the steps."""
     stages = [stage for stage in answer.stages if stage.left]
     last = next((stage for stage in reversed(stages) if _best(source, stage)), stages[0])
     chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
     ranks = tuple((stage.name, _rank(chunk_id, stage)) for stage in stages)
     if any(hit.chunk.id == chunk_id for hit in answer.hits):
-        return Fate(source, None, "It is among the hits.", chunk_id, ranks)
-    return Fate(source, *_drop(chunk_id, last, answer.stages, plan), chunk_id, ranks)
+        return SourceTrace(source, None, "It is among the hits.", chunk_id, ranks)
+    return SourceTrace(source, *_drop(chunk_id, last, answer.stages, plan), chunk_id, ranks)
 
 
 def _drop(chunk_id: str, last: Stage, stages: Sequence[Stage], plan: Plan) -> tuple[str, str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.models.chat import Chat
-    from rag.search.explain.why_not import Fate
+    from rag.search.explain.why_not import SourceTrace
     from tests.endpoint import Endpoint
     from tests.search.conftest import Shelf
 
@@ -56,7 +56,7 @@ async def _why_not(
     settings: dict[str, Any] | None = None,
     principal: Principal = ME,
     **request: Any,  # noqa: ANN401 a request's
-) -> tuple[Answer, Fate]:
+) -> tuple[Answer, SourceTrace]:
     desk = shelf.desk(**{"mode": "sparse"} | (settings or {}))
     answer, fate = await desk.why_not(principal, SearchRequest(QUERY, **request), id_)
     assert answer == await desk.search(principal, SearchRequest(QUERY, **request))
