@@ -113,7 +113,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Step:
     """A step of a search: its duration, and its usage of models.
 
     A `failed` step changed nothing; `warnings` say why, or what else the reader must know. The other fields
@@ -178,7 +178,7 @@ class Answer:
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
     context: Context | None = None
-    stages: tuple[Stage, ...] = field(default=(), compare=False)
+    steps: tuple[Step, ...] = field(default=(), compare=False)
     trace: Trace | None = field(default=None, compare=False)
 
 

@@ -128,7 +128,7 @@ class App:
         )
         desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, request, trace=bool(arguments.explain))
-        audit.current_call().stages = answer.stages
+        audit.current_call().steps = answer.steps
         server = self._settings.server
 
         def render(max_chars: int) -> types.CallToolResult:

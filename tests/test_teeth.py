@@ -369,7 +369,7 @@ async def _traced(desk: Desk, principal: Principal) -> str:
 
 async def _counts(desk: Desk, principal: Principal) -> dict[str, int]:
     """How many hits a trace says each stage left."""
-    stages = (await desk.search(principal, "pendulum", trace=True)).stages
+    stages = (await desk.search(principal, "pendulum", trace=True)).steps
     return {stage.name: stage.after for stage in stages if stage.after is not None}
 
 

@@ -26,8 +26,8 @@ from rag.search.reply.untrusted import label
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.admin.search_trace import Step
-    from rag.answers import Answer, Hit, Stage, SubQuery, Usage
+    from rag.admin.search_trace import RankStep
+    from rag.answers import Answer, Hit, Step, SubQuery, Usage
     from rag.search.explain.why_not import SourceTrace
     from rag.search.reply.search import HitRecord, SearchReply
 
@@ -68,7 +68,7 @@ def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:
             for query, name in zip(queries, _names(len(queries)), strict=True)
             for line in _query(query, name)
         ],
-        [*_stages(answer.stages)] if answer.stages else [],
+        [*_stages(answer.steps)] if answer.steps else [],
         *([*_hit(rank, hit, answer, steps)] for rank, hit in enumerate(answer.hits, 1)),
         *([*_fate(fate)] for fate in fates),
     ]
@@ -85,7 +85,7 @@ def _query(query: SubQuery, name: str) -> Iterator[str]:
     yield from _wrapped(label(query.reason))
 
 
-def _stages(stages: Sequence[Stage]) -> Iterator[str]:
+def _stages(stages: Sequence[Step]) -> Iterator[str]:
     """The stages as a table with warnings below their stages, and without empty columns."""
     titles = ("STAGE", "STATUS", "MS", "BEFORE → AFTER", "TOKENS", "COST")
     rows = [_row(one.name, one.status, one.seconds, counts(one), one.usage) for one in stages]
@@ -104,7 +104,7 @@ def _row(name: str, status: str, seconds: float, counted: str, usage: Usage | No
     return name, status, milliseconds(seconds), counted, tokens(usage), cost(usage)
 
 
-def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[Step]) -> Iterator[str]:
+def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep]) -> Iterator[str]:
     yield from _wrapped(heading(hit), f"{rank}. ")
     yield f"   [{hit.chunk.id}]  score {hit.score:.2f}  similarity {hit.similarity:.3f}"
     if answer.trace:

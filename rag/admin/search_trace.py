@@ -13,13 +13,13 @@ from rag.search.reply.untrusted import label
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rag.answers import Answer, Hit, Listing, Stage, SubQuery, Trace
+    from rag.answers import Answer, Hit, Listing, Step, SubQuery, Trace
 
 UNRANKED = frozenset({"plan", "planner", "multi_query", "embed", "recall"})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RankStep:
     """The ranks after a step, from 1, by chunk id. A list holds the best rank of all queries."""
 
     name: str
@@ -27,18 +27,18 @@ class Step:
     is_list: bool = False
 
 
-def rank_steps(answer: Answer) -> tuple[Step, ...]:
+def rank_steps(answer: Answer) -> tuple[RankStep, ...]:
     """The steps that rank passages, in order: the lists, then the stages; no lists without a trace."""
     lists = _lists(answer.trace) if answer.trace else ()
     stages = (
-        Step(stage.name, {id_: rank for rank, id_ in enumerate(stage.left, 1)})
-        for stage in answer.stages
+        RankStep(stage.name, {id_: rank for rank, id_ in enumerate(stage.left, 1)})
+        for stage in answer.steps
         if stage.name not in UNRANKED and stage.after == len(stage.left)
     )
     return (*lists, *stages)
 
 
-def _lists(trace: Trace) -> Iterator[Step]:
+def _lists(trace: Trace) -> Iterator[RankStep]:
     for name in ("dense", "sparse"):
         ranks = {
             id_: min(one.rank for one in listings if one.list == name)
@@ -46,10 +46,10 @@ def _lists(trace: Trace) -> Iterator[Step]:
             if any(one.list == name for one in listings)
         }
         if ranks:
-            yield Step(f"{name} list", ranks, is_list=True)
+            yield RankStep(f"{name} list", ranks, is_list=True)
 
 
-def changing_steps(steps: Sequence[Step]) -> list[Step]:
+def changing_steps(steps: Sequence[RankStep]) -> list[RankStep]:
     """The steps without the stages that changed nothing, except for the last.
 
     Example: fuse a b c, gate a b c, rerank b a c, limit b a -> fuse, rerank, limit.
@@ -62,7 +62,7 @@ def changing_steps(steps: Sequence[Step]) -> list[Step]:
     return [*(step for step in steps if step.is_list), *kept]
 
 
-def rank_changes(steps: Sequence[Step], id_: str) -> list[tuple[str, int | None]]:
+def rank_changes(steps: Sequence[RankStep], id_: str) -> list[tuple[str, int | None]]:
     """The stages that changed a passage's rank, with the new rank; None if it dropped out.
 
     Example: fuse 3, gate 3, rerank 1, dedupe None, limit None -> fuse 3, rerank 1, dedupe None.
@@ -113,7 +113,7 @@ def ranks_text(changes: Sequence[tuple[str, int | None]]) -> str:
     return " → ".join(f"{name} {rank or 'out'}" for name, rank in changes)
 
 
-def all_used(stages: Sequence[Stage]) -> Usage | None:
+def all_used(stages: Sequence[Step]) -> Usage | None:
     """The total usage of all stages; None if none is known."""
     used = [stage.usage for stage in stages if stage.usage]
     return sum(used, Usage()) if used else None
@@ -134,6 +134,6 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.1f}"
 
 
-def counts(stage: Stage) -> str:
+def counts(stage: Step) -> str:
     """The numbers of queries or hits before and after: "30 → 8"."""
     return " → ".join(str(count) for count in (stage.before, stage.after) if count is not None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.trace import get_tracer
 
-from rag.answers import Answer, Listing, Preview, Stage, Trace, Usage
+from rag.answers import Answer, Listing, Preview, Step, Trace, Usage
 from rag.search.recall import shares_of_best
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Run:
 class OpenStep:
     """A step while it runs. `record` is its entry in the trace."""
 
-    record: Stage
+    record: Step
     detailed: bool
 
     def warns(self, *warnings: str, failed: bool = False) -> None:
@@ -118,7 +118,7 @@ class Steps:
     @contextmanager
     def step(self, name: str) -> Iterator[OpenStep]:
         """A step that lasts as long as the block."""
-        step, began = OpenStep(Stage(name, 0.0), self.detailed), time.perf_counter()
+        step, began = OpenStep(Step(name, 0.0), self.detailed), time.perf_counter()
         with _tracer.start_as_current_span(
             f"refdesk.{name}", record_exception=False, set_status_on_exception=False
         ):
@@ -130,9 +130,9 @@ class Steps:
     def last_left(self) -> int:
         """How many hits there were after the last step that recorded hits; 0 without details."""
         recorded = (step.record for step in reversed(self._steps) if step.record.after is not None)
-        return next((len(stage.left) for stage in recorded), 0)
+        return next((len(step.left) for step in recorded), 0)
 
-    def ended(self) -> tuple[Stage, ...]:
+    def ended(self) -> tuple[Step, ...]:
         """The records of the steps that have ended."""
         return tuple(step.record for step in self._steps)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-    from rag.answers import Stage
+    from rag.answers import Step
     from rag.corpus import Principal
 
 Outcome = Literal["answered", "invalid", "not found", "denied", "busy", "late", "cancelled", "failed"]
@@ -80,7 +80,7 @@ class Call:
     why: str | None = None
     ids: tuple[str, ...] = ()
     asked: str | None = None
-    stages: tuple[Stage, ...] = ()
+    steps: tuple[Step, ...] = ()
     seconds: float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics: calls, their durations and stages, refused requests; and the health probes.
+"""Prometheus metrics: calls, their durations and steps, refused requests; and the health probes.
 
 They have a port and threads of their own, so that they answer even while the server is flooded.
 """
@@ -50,10 +50,10 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._stages = Histogram(
-            "refdesk_stage_seconds",
-            "Duration of the stages of searches.",
-            ["stage"],
+        self._steps = Histogram(
+            "refdesk_step_seconds",
+            "Duration of the steps of searches.",
+            ["step"],
             buckets=SECONDS,
             registry=self.registry,
         )
@@ -64,21 +64,21 @@ class Metrics:
             registry=self.registry,
         )
         self._failed = Counter(
-            "refdesk_failed_stages",
+            "refdesk_failed_steps",
             "Stages that failed; the search went on without them.",
-            ["stage"],
+            ["step"],
             registry=self.registry,
         )
         self._tokens = Counter(
             "refdesk_model_tokens",
-            "Chat model tokens used by stages.",
-            ["stage", "kind"],
+            "Chat model tokens used by steps.",
+            ["step", "kind"],
             registry=self.registry,
         )
         self._cost = Counter(
             "refdesk_model_cost",
             "Cost of these tokens, at the configured prices.",
-            ["stage"],
+            ["step"],
             registry=self.registry,
         )
         self._refused = Counter(
@@ -91,15 +91,15 @@ class Metrics:
     def measure(self, call: Call) -> None:
         """Count a call."""
         self._calls.labels(call.name, call.outcome).observe(call.seconds)
-        for stage in call.stages:
-            self._stages.labels(stage.name).observe(stage.seconds)
-            if stage.status == "failed":
-                self._failed.labels(stage.name).inc()
-            if stage.usage:
-                self._tokens.labels(stage.name, "input").inc(stage.usage.input_tokens)
-                self._tokens.labels(stage.name, "output").inc(stage.usage.output_tokens)
-                self._cost.labels(stage.name).inc(stage.usage.cost)
-        if call.stages:
+        for step in call.steps:
+            self._steps.labels(step.name).observe(step.seconds)
+            if step.status == "failed":
+                self._failed.labels(step.name).inc()
+            if step.usage:
+                self._tokens.labels(step.name, "input").inc(step.usage.input_tokens)
+                self._tokens.labels(step.name, "output").inc(step.usage.output_tokens)
+                self._cost.labels(step.name).inc(step.usage.cost)
+        if call.steps:
             self._searches.labels("something" if call.ids else "nothing").inc()
 
     def count_refusal(self, status: int) -> None:

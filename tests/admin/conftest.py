@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from rag.admin.main import main
-from rag.answers import Answer, Hit, Listing, Preview, Stage, SubQuery, Trace, Usage
+from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
 from rag.search.explain.why_not import SourceTrace
 
@@ -163,16 +163,16 @@ def make_search() -> Callable[..., Search]:
         hits = {name: _hit(name, saying) for name in "abc"}
         ids = {name: hit.chunk.id for name, hit in hits.items()}
 
-        def stage(name: str, before: int | None, left: str, **more: Any) -> Stage:  # noqa: ANN401 of a record
+        def stage(name: str, before: int | None, left: str, **more: Any) -> Step:  # noqa: ANN401 of a record
             preview = tuple(Preview(ids[one], 0.5, f"{saying} {one}") for one in left)
             after, rest = len(left), tuple(ids[one] for one in left)
-            return Stage(name, 0.001, before=before, after=after, preview=preview, left=rest, **more)
+            return Step(name, 0.001, before=before, after=after, preview=preview, left=rest, **more)
 
         stages = (
-            Stage("plan", 0.0004),
-            Stage("multi_query", 0.5, usage=Usage(1, 412, 96, 0.0012), before=1, after=2),
-            Stage("embed", 0.0091),
-            Stage("recall", 0.0124, after=3, left=(ids["c"], ids["b"], ids["a"])),
+            Step("plan", 0.0004),
+            Step("multi_query", 0.5, usage=Usage(1, 412, 96, 0.0012), before=1, after=2),
+            Step("embed", 0.0091),
+            Step("recall", 0.0124, after=3, left=(ids["c"], ids["b"], ids["a"])),
             stage("fuse", None, "acb"),
             stage("gate", 3, "acb"),
             stage("thresholds", 3, "ab"),

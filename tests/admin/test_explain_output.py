@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.admin.search_output import WIDTH, explanation
-from rag.admin.search_trace import Step, changes, changing_steps, rank_steps
-from rag.answers import Answer, Stage
+from rag.admin.search_trace import RankStep, changes, changing_steps, rank_steps
+from rag.answers import Answer, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def test_the_columns_of_the_table_of_stages_stand_under_each_other(make_search: 
 
 
 def test_columns_of_what_was_not_used_are_left_out() -> None:
-    lines = explanation(Answer((), stages=(Stage("plan", 0.001), Stage("embed", 0.002))))
+    lines = explanation(Answer((), steps=(Step("plan", 0.001), Step("embed", 0.002))))
     assert lines == ["STAGE  STATUS   MS", "plan   ok      1.0", "embed  ok      2.0", "total          3.0"]
 
 
@@ -89,8 +89,8 @@ def test_the_only_query_is_not_numbered(make_search: MakeSearch) -> None:
 
 
 def test_an_answer_without_a_trace_has_its_stages_and_hits(make_search: MakeSearch) -> None:
-    stages = (Stage("plan", 0.001),)
-    lines = explanation(replace(make_search().answer, trace=None, stages=stages))
+    stages = (Step("plan", 0.001),)
+    lines = explanation(replace(make_search().answer, trace=None, steps=stages))
     assert lines[0].startswith("STAGE")
     assert "1. Clocks b, Part > Clocks, p. 7" in lines
     assert not [line for line in lines if "fuse" in line or "Query" in line]
@@ -149,19 +149,19 @@ def test_lists_have_the_best_rank_of_all_queries(make_search: MakeSearch) -> Non
 
 
 def test_stages_that_make_queries_or_count_nothing_rank_nothing(make_search: MakeSearch) -> None:
-    stages = (*make_search().answer.stages, Stage("custom", 0.1, before=1, after=2), Stage("context", 0.1))
-    names = [step.name for step in rank_steps(Answer((), stages=stages))]
+    stages = (*make_search().answer.steps, Step("custom", 0.1, before=1, after=2), Step("context", 0.1))
+    names = [step.name for step in rank_steps(Answer((), steps=stages))]
     assert names == ["fuse", "gate", "thresholds", "rerank", "recency", "limit"]
 
 
 def test_a_stage_that_left_nothing_is_a_step() -> None:
-    stages = (Stage("fuse", 0.1, after=1, left=("a",)), Stage("thresholds", 0.1, before=1, after=0))
-    assert [step.ranks for step in rank_steps(Answer((), stages=stages))] == [{"a": 1}, {}]
+    stages = (Step("fuse", 0.1, after=1, left=("a",)), Step("thresholds", 0.1, before=1, after=0))
+    assert [step.ranks for step in rank_steps(Answer((), steps=stages))] == [{"a": 1}, {}]
 
 
 def test_steps_that_changed_nothing_are_left_out_but_for_the_last() -> None:
     orders = {"fuse": "abc", "gate": "abc", "rerank": "bac", "recency": "bac", "limit": "bac"}
-    steps = [Step(name, {id_: at for at, id_ in enumerate(ids, 1)}) for name, ids in orders.items()]
-    lists = [Step("dense list", steps[0].ranks, is_list=True)]
+    steps = [RankStep(name, {id_: at for at, id_ in enumerate(ids, 1)}) for name, ids in orders.items()]
+    lists = [RankStep("dense list", steps[0].ranks, is_list=True)]
     kept = [step.name for step in changing_steps([*lists, *steps])]
     assert kept == ["dense list", "fuse", "rerank", "limit"]

@@ -115,7 +115,7 @@ def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
     trace = explained.pop("trace")
     assert explained == plain
     assert trace["queries"] == [{"text": QUESTION, "weight": 1.0}]
-    assert [stage["name"] for stage in trace["stages"]] == [
+    assert [stage["name"] for stage in trace["steps"]] == [
         "plan",
         "embed",
         "recall",
@@ -124,7 +124,7 @@ def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
         "limit",
     ]
     assert list(trace["listings"]) == [hit["id"] for hit in plain["results"]]
-    assert len(trace["stages"][-1]["preview"]) == 2
+    assert len(trace["steps"][-1]["preview"]) == 2
 
 
 def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_names(
@@ -144,7 +144,7 @@ def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_name
     assert expected["reason"] == f"Its best passage has rank {rank}, and the limit is 1."
     ranks = {one["stage"]: one["rank"] for one in expected["ranks"]}
     assert (ranks["fuse"], ranks["gate"], ranks["limit"]) == (rank, rank, None)
-    assert [stage["name"] for stage in told[0]["trace"]["stages"]][-1] == "limit"
+    assert [stage["name"] for stage in told[0]["trace"]["steps"]][-1] == "limit"
     printed = clock_desk.run("search", QUESTION, "--limit", "1", "--expect", second["id"]).stdout
     who, *said = printed.strip().rpartition("\n\n")[2].splitlines()
     assert f"{second['title']} [{second['source_id']}]" in who

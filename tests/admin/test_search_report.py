@@ -12,7 +12,7 @@ import pytest
 
 from rag.admin.search_report import STYLE, search_report
 from rag.admin.search_report.ranks import COLOURS, DRAWN, FLAT, NEARLY, depth
-from rag.answers import Answer, Context, Stage, SubQuery, Trace
+from rag.answers import Answer, Context, Step, SubQuery, Trace
 from rag.corpus import Chunk
 from rag.report.html import PAGE
 
@@ -66,8 +66,8 @@ def _many(answer: Answer, count: int, over: int) -> Answer:
     hits = tuple(map(hit, range(count + over)))
     ids = tuple(one.chunk.id for one in hits)
     stages = (
-        Stage("fuse", 0.1, after=len(ids), left=ids),
-        Stage("limit", 0.1, before=len(ids), after=count, left=ids[:count]),
+        Step("fuse", 0.1, after=len(ids), left=ids),
+        Step("limit", 0.1, before=len(ids), after=count, left=ids[:count]),
     )
     return Answer(hits[:count], (), None, stages, Trace((), {}))
 
@@ -122,8 +122,8 @@ def test_every_step_has_its_time_counts_and_cost_with_warnings_beneath(body: ET.
 
 
 def test_columns_of_what_was_not_used_are_left_out() -> None:
-    stages = (Stage("plan", 0.001, warnings=("Careful.",)),)
-    steps = _section(_body(search_report("who?", Answer((), stages=stages))), "Steps")
+    stages = (Step("plan", 0.001, warnings=("Careful.",)),)
+    steps = _section(_body(search_report("who?", Answer((), steps=stages))), "Steps")
     assert [[_text(cell) for cell in row] for row in steps.iter("tr")] == [
         ["Step", "When", "ms", "In → out"],
         ["plan", "", "1.0", ""],
@@ -143,7 +143,7 @@ def test_the_bars_of_the_steps_follow_each_other_over_the_whole_time(body: ET.El
 
 
 def test_steps_that_took_no_time_have_bars_of_none(make_search: MakeSearch) -> None:
-    answer = replace(make_search().answer, stages=(Stage("plan", 0.0), Stage("embed", 0.0)))
+    answer = replace(make_search().answer, steps=(Step("plan", 0.0), Step("embed", 0.0)))
     (bar, _) = _of(_body(search_report("who?", answer)), "span")
     assert next(bar.iter("rect")).get("width") == "0.00%"
 
@@ -200,9 +200,9 @@ def test_of_many_hits_only_the_first_are_drawn_and_that_is_said(make_search: Mak
 
 def test_a_step_that_changed_only_what_is_not_drawn_is_not_drawn(make_search: MakeSearch) -> None:
     answer = _many(make_search().answer, 30, 30)
-    fused, limit = answer.stages
+    fused, limit = answer.steps
     swapped = (*fused.left[:-2], fused.left[-1], fused.left[-2])
-    answer = replace(answer, stages=(fused, replace(fused, name="recency", left=swapped), limit))
+    answer = replace(answer, steps=(fused, replace(fused, name="recency", left=swapped), limit))
     body = _body(search_report("who?", answer))
     assert [_text(one) for one in _of(body, "step")] == ["fuse", "limit"]
 
@@ -273,8 +273,8 @@ def test_the_context_is_counted(make_search: MakeSearch) -> None:
 
 def test_a_search_without_a_trace_or_anything_else_has_a_page_too(make_search: MakeSearch) -> None:
     assert _titles(_body(search_report("who?", Answer(())))) == []
-    stages = (Stage("plan", 0.1), Stage("embed", 0.1))
-    answer = replace(make_search().answer, trace=None, stages=stages)
+    stages = (Step("plan", 0.1), Step("embed", 0.1))
+    answer = replace(make_search().answer, trace=None, steps=stages)
     assert _titles(_body(search_report("who?", answer))) == ["What to know", "Steps", "Hits"]
 
 

@@ -213,7 +213,7 @@ async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_other
             "(filter is nested deeper than 5 levels)."
         ),
     )
-    assert [stage.warnings for stage in answer.stages if stage.name == "embed"] == [answer.notes]
+    assert [stage.warnings for stage in answer.steps if stage.name == "embed"] == [answer.notes]
     assert _titles(answer) == {"2005", "2020", "pendulum"}
     assert answer.trace
     queries = answer.trace.queries
@@ -238,7 +238,7 @@ async def test_a_trace_tells_the_queries_and_which_of_them_found_a_chunk(
         hit.source.title: [one.query for one in answer.trace.listings[hit.chunk.id]] for hit in answer.hits
     }
     assert listed == {"pendulum": [0], "1650": [1], "2005": [1]}
-    counts = {stage.name: (stage.before, stage.after) for stage in answer.stages}
+    counts = {stage.name: (stage.before, stage.after) for stage in answer.steps}
     assert counts["planner"] == (1, 2)
     assert counts["recall"] == (None, 3)
 
@@ -251,7 +251,7 @@ async def test_a_chat_model_that_fails_leaves_the_very_answer_of_the_question_an
     stages = [{"stage": "multi_query"}, {"stage": "planner"}]
     answer = await _asked(clocks.desk(chat=chat, mode=mode, stages=stages))
     assert answer.hits == (await clocks.search("pendulum", mode=mode)).hits
-    failed = [stage for stage in answer.stages if stage.name in {"multi_query", "planner"}]
+    failed = [stage for stage in answer.steps if stage.name in {"multi_query", "planner"}]
     assert [stage.status for stage in failed] == ["failed", "failed"]
     assert answer.notes == tuple(note for stage in failed for note in stage.warnings)
     for stage, note in zip(failed, answer.notes, strict=True):
@@ -276,7 +276,7 @@ async def test_what_the_chat_model_took_is_told_with_the_stage(
     chat_server.script = [chats.saying(_rephrased("horologium"), tokens=(100, 10))]
     desk = clocks.desk(chat=chat, stages=[{"stage": "multi_query"}])
     answer = await desk.search(ME, "pendulum")
-    used = {stage.name: stage.usage for stage in answer.stages if stage.usage}
+    used = {stage.name: stage.usage for stage in answer.steps if stage.usage}
     assert used == {"multi_query": Usage(1, 100, 10, 10 / 1_000_000)}
 
 

@@ -146,7 +146,7 @@ async def _reply(small: ModuleType, data: Path, case: Case, counted: Counted) ->
     except RefdeskError as error:
         return f"{type(error).__name__}: {error}"
     reply = json.loads(with_trace(search_reply(answer, None, vectors=True), answer, None).compact())
-    for stage in reply["trace"]["stages"]:
+    for stage in reply["trace"]["steps"]:
         stage.pop("ms")
     return json.dumps(reply) + repr([hit.score for hit in answer.hits])
 

@@ -75,10 +75,10 @@ async def test_an_answer_is_the_same_with_and_without_a_trace(
         wanted = SearchRequest("the pendulum of iron", mode=mode, profile=profile, **request)
         plain, traced = [await desk.search(ME, wanted, trace=trace) for trace in (False, True)]
         assert plain == traced
-        names = [stage.name for stage in traced.stages if stage.name != "limit"]
-        assert [stage.name for stage in plain.stages] == names
+        names = [stage.name for stage in traced.steps if stage.name != "limit"]
+        assert [stage.name for stage in plain.steps] == names
         assert plain.trace is None
-        for stage in plain.stages:
+        for stage in plain.steps:
             assert (stage.before, stage.after, stage.preview, stage.left) == (None, None, (), ())
 
 
@@ -87,7 +87,7 @@ async def test_each_stage_tells_what_it_was_given_and_what_it_left(stocked: Shel
     thresholds = {"min_similarity": 0.1}
     desk = stocked.desk(thresholds=thresholds, stages=STAGED)
     answer = await _asked(desk, mode=mode, limit=3, context=True)
-    told = {stage.name: stage for stage in answer.stages}
+    told = {stage.name: stage for stage in answer.steps}
     path = ["fuse", "gate", "thresholds", "dedupe", "diversify", "limit", "neighbors", "compress", "context"]
     assert [*told] == ["plan", "embed", "recall", *path]
     assert told["plan"].after is told["embed"].after is None
@@ -108,14 +108,14 @@ async def test_each_stage_tells_what_it_was_given_and_what_it_left(stocked: Shel
 async def test_only_a_limit_that_cuts_is_a_stage(stocked: Shelf) -> None:
     for limit, cuts in [(7, True), (10, False), (11, False)]:
         answer = await _asked(stocked.desk(), limit=limit, mode="dense")
-        assert [stage.name for stage in answer.stages if stage.name == "limit"] == ["limit"] * cuts
+        assert [stage.name for stage in answer.steps if stage.name == "limit"] == ["limit"] * cuts
         assert len(answer.hits) == min(limit, 10)
 
 
 async def test_where_thresholds_leave_nothing_there_is_nothing_for_the_limit(stocked: Shelf) -> None:
     answer = await _asked(_desk(stocked), profile="nothing", limit=2)
-    assert [stage.name for stage in answer.stages][-2:] == ["thresholds", "explain"]
-    assert (answer.stages[-2].before, answer.stages[-2].after) == (10, 0)
+    assert [stage.name for stage in answer.steps][-2:] == ["thresholds", "explain"]
+    assert (answer.steps[-2].before, answer.steps[-2].after) == (10, 0)
 
 
 @pytest.mark.parametrize("limit", [1, 8])
@@ -123,12 +123,12 @@ async def test_a_search_without_a_part_of_its_filter_is_traced_like_the_first(
     stocked: Shelf, limit: int
 ) -> None:
     answer = await _asked(_desk(stocked), profile="easy", filter={"year": 1999}, limit=limit)
-    names = [stage.name for stage in answer.stages if stage.name != "limit"]
+    names = [stage.name for stage in answer.steps if stage.name != "limit"]
     near = ["recall", "fuse", "gate"]
     assert names == ["plan", "embed", *near, "explain", *near, "dedupe", "neighbors"]
     assert answer.hits
     assert all(hit.excerpts for hit in answer.hits)
-    gates = [stage.after for stage in answer.stages if stage.name == "gate"]
+    gates = [stage.after for stage in answer.steps if stage.name == "gate"]
     assert gates == [0, 10]
     assert answer.trace
     assert set(answer.trace.listings) >= {hit.chunk.id for hit in answer.hits}
@@ -158,7 +158,7 @@ async def test_previews_are_at_most_five_and_of_at_most_200_characters(shelf: Sh
     long = ["pendulum " * 60 + str(n) for n in range(9)]
     await shelf.put("a", *long)
     answer = await _asked(shelf.desk(), limit=7)
-    previewing = [stage for stage in answer.stages if stage.left]
+    previewing = [stage for stage in answer.steps if stage.left]
     assert [len(stage.preview) for stage in previewing] == [5] * len(previewing)
     for stage in previewing:
         for one in stage.preview:
@@ -167,7 +167,7 @@ async def test_previews_are_at_most_five_and_of_at_most_200_characters(shelf: Sh
 
 async def test_a_preview_is_of_what_a_stage_shows(stocked: Shelf) -> None:
     answer = await _asked(_desk(stocked), profile="staged", limit=3)
-    assert [(one.id, one.score, one.text) for one in answer.stages[-1].preview] == [
+    assert [(one.id, one.score, one.text) for one in answer.steps[-1].preview] == [
         (hit.chunk.id, hit.score, hit.text[:200]) for hit in answer.hits
     ]
 
@@ -186,7 +186,7 @@ def _told(answer: Answer) -> Mapping[str, object]:
     assert answer.trace
     stages = [
         (replace(stage, seconds=0, preview=()), [(one.id, one.text) for one in stage.preview])
-        for stage in answer.stages
+        for stage in answer.steps
     ]
     listings = {
         id_: [(one.query, one.list, one.rank) for one in all_] for id_, all_ in answer.trace.listings.items()
@@ -237,5 +237,5 @@ async def test_a_trace_of_query_stages_tells_of_no_hidden_collection(
 async def test_what_stages_left_was_in_a_list(stocked: Shelf) -> None:
     answer = await _asked(_desk(stocked), profile="staged", limit=2)
     assert answer.trace
-    for stage in answer.stages:
+    for stage in answer.steps:
         assert set(stage.left) <= answer.trace.listings.keys()

@@ -284,8 +284,8 @@ def test_metrics_count_calls_stages_and_refusals_and_are_on_a_port_of_their_own(
     assert values['refdesk_call_seconds_count{call="search",outcome="invalid"}'] == 1
     assert values['refdesk_call_seconds_count{call="other",outcome="invalid"}'] == 1
     for stage in ("plan", "embed", "recall", "gate"):
-        assert values[f'refdesk_stage_seconds_count{{stage="{stage}"}}'] >= 3
-        assert 0 < values[f'refdesk_stage_seconds_sum{{stage="{stage}"}}'] < 60
+        assert values[f'refdesk_step_seconds_count{{step="{stage}"}}'] >= 3
+        assert 0 < values[f'refdesk_step_seconds_sum{{step="{stage}"}}'] < 60
     assert values['refdesk_searches_total{found="something"}'] == 3
     assert values['refdesk_searches_total{found="nothing"}'] == 1
     assert values['refdesk_refused_requests_total{status="401"}'] == 1

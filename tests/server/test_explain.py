@@ -42,7 +42,7 @@ def reply(wire: Wire, **arguments: object) -> tuple[Message, int]:
 
 
 def has_previews(trace: Message) -> bool:
-    return any("preview" in stage for stage in trace["stages"])
+    return any("preview" in stage for stage in trace["steps"])
 
 
 def test_unless_the_operator_offers_it_there_is_no_such_argument(wire: Wire) -> None:
@@ -83,7 +83,7 @@ def test_a_trace_tells_the_stages_their_first_hits_and_which_lists_had_each(expl
     trace, results = found["trace"], found["results"]
     assert trace["trust"] == "untrusted"
     assert trace["queries"] == [{"text": QUESTION, "weight": 1.0}]
-    stages = {stage["name"]: stage for stage in trace["stages"]}
+    stages = {stage["name"]: stage for stage in trace["steps"]}
     assert list(stages) == STAGES
     assert all(stage["ms"] >= 0 for stage in stages.values())
     assert stages["recall"]["after"] == stages["fuse"]["before"] == stages["limit"]["before"] > 3
@@ -109,7 +109,7 @@ def test_previews_give_way_first_and_then_the_trace_with_a_note(explaining: Wire
     none, _ = reply(explaining, limit=3, explain=True, max_chars=shorter - CLOCK_DIGITS)
     assert has_previews(roomy["trace"])
     assert not has_previews(brief["trace"])
-    assert [stage["name"] for stage in brief["trace"]["stages"]] == STAGES
+    assert [stage["name"] for stage in brief["trace"]["steps"]] == STAGES
     assert brief["trace"]["listings"] == whole["trace"]["listings"]
     assert "trace" not in none
     assert none["notes"] == [NO_ROOM]
@@ -137,12 +137,12 @@ def test_as_many_passages_are_shown_as_without_a_trace_but_for_the_room_to_say_t
 
 def test_a_context_and_an_empty_answer_can_be_explained_too(explaining: Wire) -> None:
     in_context, _ = reply(explaining, explain=True, context=True, limit=3, max_chars=50_000)
-    stages = {stage["name"]: stage for stage in in_context["trace"]["stages"]}
+    stages = {stage["name"]: stage for stage in in_context["trace"]["steps"]}
     assert list(stages) == [*STAGES, "context"]
     assert stages["context"]["after"] == len(in_context["results"]) == 3
     nothing = explaining.tool("search", {"query": "xyzzyplugh", "mode": "sparse", "explain": True})
     trace = nothing["structuredContent"]["trace"]
-    assert [stage["name"] for stage in trace["stages"]] == [
+    assert [stage["name"] for stage in trace["steps"]] == [
         "plan",
         "embed",
         "recall",
@@ -164,7 +164,7 @@ def expect_nothing_of_the_secret(told: Message) -> None:
     (id_,) = [hit["id"] for hit in told["results"]]
     assert told["trace"]["listings"].keys() == {id_}
     assert {one["rank"] for one in told["trace"]["listings"][id_]} == {1}
-    stages = {stage["name"]: stage for stage in told["trace"]["stages"]}
+    stages = {stage["name"]: stage for stage in told["trace"]["steps"]}
     assert [stages[name]["after"] for name in ("recall", "fuse", "gate")] == [1, 1, 1]
     assert {one["id"] for stage in stages.values() for one in stage.get("preview", ())} == {id_}
 
@@ -173,7 +173,7 @@ def expect_all_of_the_secret(told: Message) -> None:
     """The control: who may read both documents is told of both, wherever there is something to tell."""
     assert {hit["title"] for hit in told["results"]} == {"open", "secret"}
     assert len(told["trace"]["listings"]) == 2
-    stages = {stage["name"]: stage for stage in told["trace"]["stages"]}
+    stages = {stage["name"]: stage for stage in told["trace"]["steps"]}
     assert [stages[name]["after"] for name in ("recall", "fuse", "gate")] == [2, 2, 2]
     assert any(SECRET["words"] in one["text"] for one in stages["gate"]["preview"])
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
     from tests.server.conftest import Message, Remote, World
 
-STAGE = '{stage="multi_query"}'
+STAGE = '{step="multi_query"}'
 CANARY = "quokka4711"
 
 
@@ -33,7 +33,7 @@ def scraped(remote: Remote) -> dict[str, float]:
 
 
 def tokens(values: Message, kind: str) -> float:
-    count: float = values[f'refdesk_model_tokens_total{{kind="{kind}",stage="multi_query"}}']
+    count: float = values[f'refdesk_model_tokens_total{{kind="{kind}",step="multi_query"}}']
     return count
 
 
@@ -63,14 +63,14 @@ def test_tokens_their_cost_and_failures_are_counted_by_stage(remote: Remote, wor
     values = scraped(remote)
     assert (tokens(values, "input"), tokens(values, "output")) == (1_500, 50)
     assert values[f"refdesk_model_cost_total{STAGE}"] == pytest.approx((1_500 * 2 + 50 * 10) / 10**6)
-    assert f"refdesk_failed_stages_total{STAGE}" not in values
+    assert f"refdesk_failed_steps_total{STAGE}" not in values
     for _ in range(2):
         searched(remote, world.ann, CANARY)
     values = scraped(remote)
     assert (tokens(values, "input"), tokens(values, "output")) == (1_600, 57)
     assert values[f"refdesk_model_cost_total{STAGE}"] == pytest.approx((1_600 * 2 + 57 * 10) / 10**6)
-    assert values[f"refdesk_failed_stages_total{STAGE}"] == 2
-    assert values[f"refdesk_stage_seconds_count{STAGE}"] == 4
+    assert values[f"refdesk_failed_steps_total{STAGE}"] == 2
+    assert values[f"refdesk_step_seconds_count{STAGE}"] == 4
     assert values['refdesk_call_seconds_count{call="search",outcome="answered"}'] == 4
     for said in (str(values), remote.noise.read_text()):
         assert CANARY not in said
@@ -104,5 +104,5 @@ def test_a_search_goes_on_without_a_stage_that_failed_and_its_trace_tells_what_w
 
 
 def _stage(reply: Message) -> Message:
-    (stage,) = [stage for stage in reply["trace"]["stages"] if stage["name"] == "multi_query"]
+    (stage,) = [stage for stage in reply["trace"]["steps"] if stage["name"] == "multi_query"]
     return dict(stage)

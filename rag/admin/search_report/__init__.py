@@ -27,14 +27,14 @@ from rag.search.reply.untrusted import label
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.admin.search_trace import Step
-    from rag.answers import Answer, Hit, Preview, Stage, SubQuery
+    from rag.admin.search_trace import RankStep
+    from rag.answers import Answer, Hit, Preview, Step, SubQuery
     from rag.search.explain.why_not import SourceTrace
 
 STYLE = Path(__file__).with_name("style.css")
 SHOWN_CHARS = 600  # of a hit's text
 KEPT = "\n\u200c\u200d"  # lines; and joiners, which scripts need
-TITLES = ("Step", "When", "ms", "In → out", "Tokens", "Cost")
+TITLES = ("RankStep", "When", "ms", "In → out", "Tokens", "Cost")
 WITHOUT_USAGE = 4  # of the columns
 
 
@@ -49,10 +49,10 @@ def search_report(question: str, answer: Answer, fates: Sequence[SourceTrace] = 
         section("What to know", *_notes(answer.notes)),
         section("Expected", *(_fate(fate) for fate in fates)),
         section("Queries", *_queries(answer)),
-        section("Steps", *_stages_table(answer.stages)),
-        section("How the ranks moved", *rank_figure(answer.hits, answer.stages, steps, fates)),
+        section("Steps", *_stages_table(answer.steps)),
+        section("How the ranks moved", *rank_figure(answer.hits, answer.steps, steps, fates)),
         section("Hits", *hits),
-        section("The first passages after each step", *_previews(answer.stages)),
+        section("The first passages after each step", *_previews(answer.steps)),
     ]
     title = f"{label(question)}: trace of a search"
     return page(title, _header(question, answer), sections, style=STYLE.read_text(encoding="utf-8"))
@@ -65,9 +65,9 @@ def _header(question: str, answer: Answer) -> Html:
 
 
 def _took(answer: Answer) -> Iterator[str]:
-    seconds = sum(stage.seconds for stage in answer.stages)
+    seconds = sum(stage.seconds for stage in answer.steps)
     yield f"{counted(len(answer.hits), 'hit')} in {milliseconds(seconds)} ms."
-    if used := all_used(answer.stages):
+    if used := all_used(answer.steps):
         price = f"; cost: {cost(used)}" if cost(used) else ""
         yield f"{counted(used.requests, 'request')} to models; tokens: {tokens(used)}{price}."
     if answer.context:
@@ -93,7 +93,7 @@ def _query(query: SubQuery) -> Html:
     return tag("li", tag("span", label(query.text), dir="auto"), *details)
 
 
-def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[Step]) -> Html:
+def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep]) -> Html:
     """A hit: its heading, scores, lists, ranks through the stages, and the beginning of its text."""
     badge = tag("span", str(rank), class_=f"badge way-{(rank - 1) % COLOURS + 1}")
     heading = tag("h3", badge, *_isolated(heading_parts(hit)))
@@ -138,7 +138,7 @@ def _beginning(text: str) -> str:
     return f"{shown}…" if len(text) > SHOWN_CHARS else shown
 
 
-def _stages_table(stages: Sequence[Stage]) -> Iterator[Html]:
+def _stages_table(stages: Sequence[Step]) -> Iterator[Html]:
     """A row per stage with a bar for when it ran, and warnings below their stage."""
     if not stages:
         return
@@ -157,7 +157,7 @@ def _stages_table(stages: Sequence[Stage]) -> Iterator[Html]:
     yield tag("div", table, class_="scroll steps", role="region", tabindex=0, aria_label="Steps")
 
 
-def _stage(stage: Stage, bar: Html, columns: int) -> Html:
+def _stage(stage: Step, bar: Html, columns: int) -> Html:
     failed = stage.status == "failed"
     name = tag(
         "th", stage.name, " failed" if failed else "", scope="row", class_="failed" if failed else None
@@ -177,7 +177,7 @@ def _bar(start: float, seconds: float, of: float) -> Html:
     return tag("svg", tag("rect", x=x, y="0%", width=width, height="100%"), class_="span", aria_hidden="true")
 
 
-def _previews(stages: Sequence[Stage]) -> Iterator[Html]:
+def _previews(stages: Sequence[Step]) -> Iterator[Html]:
     """The first passages after each stage that has any, folded."""
     for stage in stages:
         if stage.preview:

@@ -19,8 +19,8 @@ from rag.search.reply.untrusted import label
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rag.admin.search_trace import Step
-    from rag.answers import Hit, Stage
+    from rag.admin.search_trace import RankStep
+    from rag.answers import Hit, Step
     from rag.search.explain.why_not import SourceTrace
 
 DRAWN = 10  # hits with a line
@@ -48,7 +48,7 @@ class Line:
 
 
 def rank_figure(
-    hits: Sequence[Hit], stages: Sequence[Stage], steps: Sequence[Step], fates: Sequence[SourceTrace]
+    hits: Sequence[Hit], stages: Sequence[Step], steps: Sequence[RankStep], fates: Sequence[SourceTrace]
 ) -> Iterator[Html]:
     """The figure, and the passages that dropped out. Nothing if fewer than two steps ranked anything."""
     asked = {fate.chunk_id: fate for fate in fates if fate.chunk_id and fate.step is not None}
@@ -69,7 +69,7 @@ def rank_figure(
         yield tag("ul", *items, class_="nearly") if items else Html()
 
 
-def _only(step: Step, drawn: set[str]) -> Step:
+def _only(step: RankStep, drawn: set[str]) -> RankStep:
     return replace(step, ranks={id_: rank for id_, rank in step.ranks.items() if id_ in drawn})
 
 
@@ -82,7 +82,7 @@ def _explained(hits: Sequence[Hit]) -> str:
     )
 
 
-def _nearly(steps: Sequence[Step], known: set[str]) -> list[str]:
+def _nearly(steps: Sequence[RankStep], known: set[str]) -> list[str]:
     """The other passages that stages ranked highest, best first."""
     best: dict[str, int] = {}
     for step in steps:
@@ -92,7 +92,7 @@ def _nearly(steps: Sequence[Step], known: set[str]) -> list[str]:
     return sorted(best, key=lambda id_: (best[id_], id_))[:NEARLY]
 
 
-def _line(steps: Sequence[Step], rank: int, hit: Hit) -> Line:
+def _line(steps: Sequence[RankStep], rank: int, hit: Hit) -> Line:
     title = f"{rank}. {heading(hit)}: {_ranks(steps, hit.chunk.id)}"
     page, kind = f", p. {hit.chunk.page}" if hit.chunk.page else "", f"way-{(rank - 1) % COLOURS + 1}"
     innermost = hit.chunk.section[-1] if hit.chunk.section else hit.source.title
@@ -100,7 +100,7 @@ def _line(steps: Sequence[Step], rank: int, hit: Hit) -> Line:
     return _path(steps, hit.chunk.id, mark=str(rank), kind=kind, name=name, title=title)
 
 
-def _fallen(steps: Sequence[Step], id_: str, mark: str, text: str) -> Line:
+def _fallen(steps: Sequence[RankStep], id_: str, mark: str, text: str) -> Line:
     return _path(steps, id_, mark=mark, kind=_kind(mark), name="", title=f"{text}: {_ranks(steps, id_)}")
 
 
@@ -108,25 +108,25 @@ def _kind(mark: str) -> str:
     return "asked" if mark == "?" else "fallen"
 
 
-def _ranks(steps: Sequence[Step], id_: str) -> str:
+def _ranks(steps: Sequence[RankStep], id_: str) -> str:
     """The ranks of a passage at all its steps."""
     return ranks_text([(step.name, step.ranks[id_]) for step in steps if id_ in step.ranks])
 
 
-def _item(steps: Sequence[Step], id_: str, mark: str, text: str) -> Html:
+def _item(steps: Sequence[RankStep], id_: str, mark: str, text: str) -> Html:
     badge = tag("span", mark, class_=f"badge {_kind(mark)}")
     passage = tag("span", text, dir="auto") if text else Html()
     ranks = tag("small", tag("code", f"[{id_}]"), f" {ranks_text(rank_changes(steps, id_))}")
     return tag("li", badge, tag("div", passage, ranks))
 
 
-def _path(steps: Sequence[Step], id_: str, *, mark: str, kind: str, name: str, title: str) -> Line:
+def _path(steps: Sequence[RankStep], id_: str, *, mark: str, kind: str, name: str, title: str) -> Line:
     """The line of a passage through the steps."""
     ranks = {at: step.ranks[id_] for at, step in enumerate(steps) if id_ in step.ranks}
     return Line(mark, kind, name, title, ranks)
 
 
-def _chart(steps: Sequence[Step], lines: Sequence[Line], *, label: str) -> Html:
+def _chart(steps: Sequence[RankStep], lines: Sequence[Line], *, label: str) -> Html:
     """A column per step (two or more), rank 1 on top, and a line per passage.
 
     A passage that drops out ends with a cross. The first line is drawn last, on top of the others.
@@ -156,7 +156,7 @@ def _down(rank: int) -> float:
     return ROW * depth(rank)
 
 
-def _across(at: float, steps: Sequence[Step]) -> str:
+def _across(at: float, steps: Sequence[RankStep]) -> str:
     return f"{100 * at / (len(steps) - 1):.2f}%"
 
 
@@ -168,13 +168,13 @@ def _grid(deepest: int) -> Iterator[Html]:
             yield tag("text", str(rank), x="0%", y=y, dx=-16, dy="0.35em", text_anchor="end")
 
 
-def _column(step: Step, x: str, bottom: float) -> Html:
+def _column(step: RankStep, x: str, bottom: float) -> Html:
     name = tag("text", step.name, text_anchor="middle", class_="step")
     head = tag("svg", name, x=x, y=-20)
     return tag("g", tag("line", x1=x, y1=0, x2=x, y2=f"{bottom:.1f}", class_="grid"), head)
 
 
-def _drawn(one: Line, steps: Sequence[Step]) -> Html:
+def _drawn(one: Line, steps: Sequence[RankStep]) -> Html:
     places = sorted(one.ranks.items())
     radius = BIG if one.name else SMALL
     strokes = [_stroke(start, end, steps) for start, end in pairwise(places)]
@@ -183,7 +183,7 @@ def _drawn(one: Line, steps: Sequence[Step]) -> Html:
     return tag("g", tag("title", one.title), *strokes, *end, *dots, class_=f"way {one.kind}")
 
 
-def _stroke(start: tuple[int, int], end: tuple[int, int], steps: Sequence[Step]) -> Html:
+def _stroke(start: tuple[int, int], end: tuple[int, int], steps: Sequence[RankStep]) -> Html:
     """From dot to dot; dotted between lists, which run concurrently."""
     (left, high), (right, low) = start, end
     kind = "hint" if steps[right].is_list else None
@@ -196,7 +196,7 @@ def _dot(x: str, y: float, mark: str, radius: float) -> Html:
     return tag("g", circle, tag("text", mark, x=x, y=f"{y:.1f}", dy="0.35em", text_anchor="middle"))
 
 
-def _end(at: int, rank: int, name: str, steps: Sequence[Step]) -> Html:
+def _end(at: int, rank: int, name: str, steps: Sequence[RankStep]) -> Html:
     """The name of a passage that stays to the end, else a cross halfway to the step where it drops out."""
     y = f"{_down(rank):.1f}"
     if at == len(steps) - 1:

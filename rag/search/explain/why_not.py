@@ -14,7 +14,7 @@ from rag.search.stages.thresholds import UNGROUNDED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.answers import Answer, Stage
+    from rag.answers import Answer, Step
     from rag.corpus import Source
     from rag.search.plan import Plan
     from rag.search.run import Run
@@ -92,18 +92,18 @@ async def _why_unlisted(source: Source, view: View, run: Run) -> str:
 
 def _followed(source: Source, answer: Answer, plan: Plan) -> SourceTrace:
     """A source that a list has, followed through the steps."""
-    stages = [stage for stage in answer.stages if stage.left]
-    last = next((stage for stage in reversed(stages) if _best(source, stage)), stages[0])
+    steps = [step for step in answer.steps if step.left]
+    last = next((step for step in reversed(steps) if _best(source, step)), steps[0])
     chunk_id = next((hit.chunk.id for hit in answer.hits if _of(source, hit.chunk.id)), _best(source, last))
-    ranks = tuple((stage.name, _rank(chunk_id, stage)) for stage in stages)
+    ranks = tuple((step.name, _rank(chunk_id, step)) for step in steps)
     if any(hit.chunk.id == chunk_id for hit in answer.hits):
         return SourceTrace(source, None, "It is among the hits.", chunk_id, ranks)
-    return SourceTrace(source, *_drop(chunk_id, last, answer.stages, plan), chunk_id, ranks)
+    return SourceTrace(source, *_drop(chunk_id, last, answer.steps, plan), chunk_id, ranks)
 
 
-def _drop(chunk_id: str, last: Stage, stages: Sequence[Stage], plan: Plan) -> tuple[str, str]:
+def _drop(chunk_id: str, last: Step, steps: Sequence[Step], plan: Plan) -> tuple[str, str]:
     """The step after the last one that had the passage, and why the passage dropped out there."""
-    following = [stage for stage in stages[stages.index(last) + 1 :] if stage.name != "context"]
+    following = [step for step in steps[steps.index(last) + 1 :] if step.name != "context"]
     if not following:
         return "evidence", UNGROUNDED
     name = following[0].name
@@ -112,10 +112,10 @@ def _drop(chunk_id: str, last: Stage, stages: Sequence[Stage], plan: Plan) -> tu
     return name, REASONS.get(name, "This stage dropped it.")
 
 
-def _best(source: Source, stage: Stage) -> str:
+def _best(source: Source, step: Step) -> str:
     """The best of the source's passages after a step, or nothing."""
-    return next((id_ for id_ in stage.left if _of(source, id_)), "")
+    return next((id_ for id_ in step.left if _of(source, id_)), "")
 
 
-def _rank(chunk_id: str, stage: Stage) -> int | None:
-    return stage.left.index(chunk_id) + 1 if chunk_id in stage.left else None
+def _rank(chunk_id: str, step: Step) -> int | None:
+    return step.left.index(chunk_id) + 1 if chunk_id in step.left else None

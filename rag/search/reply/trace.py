@@ -9,7 +9,7 @@ from rag.search.reply.fields import SCORE_DIGITS, Reply
 from rag.search.reply.untrusted import disarmed, label
 
 if TYPE_CHECKING:
-    from rag.answers import Answer, Listing, Preview, Stage, SubQuery, Usage
+    from rag.answers import Answer, Listing, Preview, Step, SubQuery, Usage
     from rag.search.reply.search import SearchReply
 
 COST_DIGITS = 6
@@ -44,7 +44,7 @@ class PreviewRecord(Reply):
     text: str
 
 
-class StageRecord(Reply):
+class StepRecord(Reply):
     """A step of the search. `before` and `after` count queries or hits; `preview` has the first hits."""
 
     name: str
@@ -70,7 +70,7 @@ class TraceRecord(Reply):
     """How a search went. `listings` maps the id of each hit to the lists that had it."""
 
     queries: list[QueryRecord]
-    stages: list[StageRecord]
+    steps: list[StepRecord]
     listings: dict[str, list[ListingRecord]]
     trust: Literal["untrusted"] = "untrusted"
 
@@ -85,7 +85,7 @@ def trace_record(answer: Answer) -> TraceRecord:
     several = len(queries) > 1
     return TraceRecord(
         queries=[_query(query) for query in queries],
-        stages=[_stage(stage) for stage in answer.stages],
+        steps=[_step(step) for step in answer.steps],
         listings={
             hit.chunk.id: [_listing(one, several=several) for one in listings[hit.chunk.id]]
             for hit in answer.hits
@@ -102,7 +102,7 @@ def with_trace(reply: SearchReply, answer: Answer, max_chars: int | None) -> Sea
     """
     whole = trace_record(answer)
     brief = whole.model_copy(
-        update={"stages": [stage.model_copy(update={"preview": None}) for stage in whole.stages]}
+        update={"steps": [step.model_copy(update={"preview": None}) for step in whole.steps]}
     )
     for trace in (whole, brief):
         explained = reply.model_copy(update={"trace": trace})
@@ -122,16 +122,16 @@ def _query(query: SubQuery) -> QueryRecord:
     )
 
 
-def _stage(stage: Stage) -> StageRecord:
-    return StageRecord(
-        name=stage.name,
-        ms=round(1000 * stage.seconds, 1),
-        status="failed" if stage.status == "failed" else None,
-        warnings=[label(warning) for warning in stage.warnings] or None,
-        usage=_usage(stage.usage) if stage.usage else None,
-        before=stage.before,
-        after=stage.after,
-        preview=[_preview(one) for one in stage.preview] or None,
+def _step(step: Step) -> StepRecord:
+    return StepRecord(
+        name=step.name,
+        ms=round(1000 * step.seconds, 1),
+        status="failed" if step.status == "failed" else None,
+        warnings=[label(warning) for warning in step.warnings] or None,
+        usage=_usage(step.usage) if step.usage else None,
+        before=step.before,
+        after=step.after,
+        preview=[_preview(one) for one in step.preview] or None,
     )
 
 

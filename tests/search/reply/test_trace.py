@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from rag.answers import Answer, Hit, Listing, Preview, Stage, SubQuery, Trace, Usage
+from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
 from rag.search.reply.trace import trace_record
 from rag.search.reply.untrusted import MAX_LABEL_CHARS
@@ -28,12 +28,12 @@ def _told(answer: Answer) -> Any:  # noqa: ANN401 any JSON
 
 def test_a_trace_says_what_was_asked_done_and_found() -> None:
     stages = (
-        Stage("plan", 0.00042),
-        Stage("multi_query", 0.5, usage=Usage(1, 412, 96, 0.0012), before=1, after=2),
-        Stage(
+        Step("plan", 0.00042),
+        Step("multi_query", 0.5, usage=Usage(1, 412, 96, 0.0012), before=1, after=2),
+        Step(
             "fuse", 0.001, after=2, preview=(Preview("mfzq/3", 0.98765, "text"),), left=("mfzq/3", "mfzq/4")
         ),
-        Stage("rerank", 0.01234, "failed", ("It took too long.",), Usage(2, 10, 0), 2, 2),
+        Step("rerank", 0.01234, "failed", ("It took too long.",), Usage(2, 10, 0), 2, 2),
     )
     queries = (
         SubQuery("who built it?"),
@@ -51,7 +51,7 @@ def test_a_trace_says_what_was_asked_done_and_found() -> None:
                 "filter": '{"year": 1656}',
             },
         ],
-        "stages": [
+        "steps": [
             {"name": "plan", "ms": 0.4},
             {
                 "name": "multi_query",
@@ -104,10 +104,10 @@ def test_of_passages_that_are_no_hits_the_lists_are_not_told() -> None:
 
 
 def test_an_answer_without_a_trace_has_its_stages_only() -> None:
-    told = _told(Answer((_hit(1),), stages=(Stage("plan", 0.001),)))
+    told = _told(Answer((_hit(1),), steps=(Step("plan", 0.001),)))
     assert told == {
         "queries": [],
-        "stages": [{"name": "plan", "ms": 1.0}],
+        "steps": [{"name": "plan", "ms": 1.0}],
         "listings": {},
         "trust": "untrusted",
     }
@@ -115,29 +115,29 @@ def test_an_answer_without_a_trace_has_its_stages_only() -> None:
 
 def test_images_in_texts_are_spoiled_and_labels_are_of_one_line() -> None:
     preview = Preview("mfzq/1", 0.5, "see ![a](http://x/y)")
-    stage = Stage("fuse", 0.1, "failed", ("a\nb \u202ec",), preview=(preview,))
+    stage = Step("fuse", 0.1, "failed", ("a\nb \u202ec",), preview=(preview,))
     query = SubQuery("who\nis \x1b[1mthat?", reason="![a](http://x/y)")
-    told = _told(Answer((), stages=(stage,), trace=Trace((query,), {})))
-    assert told["stages"][0]["preview"][0]["text"] == "see ! [a](http://x/y)"
-    assert told["stages"][0]["warnings"] == ["a b c"]
+    told = _told(Answer((), steps=(stage,), trace=Trace((query,), {})))
+    assert told["steps"][0]["preview"][0]["text"] == "see ! [a](http://x/y)"
+    assert told["steps"][0]["warnings"] == ["a b c"]
     assert told["queries"][0] == {"text": "who is [1mthat?", "weight": 1.0, "reason": "! [a](http://x/y)"}
 
 
 def test_the_size_does_not_depend_on_how_much_a_search_left_or_was_told() -> None:
     def size(much: int) -> int:
-        stage = Stage("fuse", 0.1, "failed", ("a" * much,), left=tuple(map(str, range(much))))
+        stage = Step("fuse", 0.1, "failed", ("a" * much,), left=tuple(map(str, range(much))))
         query = SubQuery("a" * much, 0.5, "b" * much, filter={"c": "d" * much})
-        return len(trace_record(Answer((), stages=(stage,), trace=Trace((query,), {}))).compact())
+        return len(trace_record(Answer((), steps=(stage,), trace=Trace((query,), {}))).compact())
 
     assert size(100_000) == size(MAX_LABEL_CHARS + 1)
 
 
 def test_a_search_of_many_stages_and_hits_stays_within_bounds() -> None:
     preview = tuple(Preview(f"mfzq/{at}", 0.55, "x" * PREVIEW_CHARS) for at in range(PREVIEWS))
-    stage = Stage("diversify", 0.123, before=1000, after=1000, preview=preview, left=("mfzq/1",) * 1000)
+    stage = Step("diversify", 0.123, before=1000, after=1000, preview=preview, left=("mfzq/1",) * 1000)
     hits = tuple(map(_hit, range(100)))
     listings = {hit.chunk.id: (Listing(0, "dense", 1, 0.5), Listing(0, "sparse", 1, 0.5)) for hit in hits}
-    answer = Answer(hits, stages=(stage,) * 12, trace=Trace((SubQuery("who?"),), listings))
+    answer = Answer(hits, steps=(stage,) * 12, trace=Trace((SubQuery("who?"),), listings))
     without_hits = replace(answer, hits=())
     assert len(trace_record(without_hits).compact()) < 12 * 5 * (PREVIEW_CHARS + 60)
     assert len(trace_record(answer).compact()) < 32_000

@@ -15,7 +15,7 @@ from rag.search.desk import Desk
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rag.answers import Stage
+    from rag.answers import Step
     from tests.search.conftest import Shelf
 
 pytestmark = pytest.mark.anyio
@@ -62,8 +62,8 @@ async def _asked(shelf: Shelf, *stages: dict[str, object], **request: Any) -> An
     return await shelf.desk(stages=stages).search(ME, SearchRequest("pendulum", **request), trace=True)
 
 
-def _stage(answer: Answer) -> Stage:
-    (stage,) = [stage for stage in answer.stages if stage.name == "custom"]
+def _stage(answer: Answer) -> Step:
+    (stage,) = [stage for stage in answer.steps if stage.name == "custom"]
     return stage
 
 
@@ -85,7 +85,7 @@ async def test_a_function_orders_and_leaves_out(
     assert answer.hits == tuple(before[place] for place in places)
     assert (_stage(answer).status, answer.notes) == ("ok", ())
     assert (_stage(answer).before, _stage(answer).after) == (4, len(places))
-    assert answer.stages[-1] == _stage(answer)
+    assert answer.steps[-1] == _stage(answer)
 
 
 @pytest.mark.parametrize("number", ["0.5", "1", "0", "-3", "np.float32(0.5)"])
@@ -109,7 +109,7 @@ async def test_a_function_sees_the_query_and_all_that_was_found_and_the_limit_cu
     body = "return hits[::-1] if query == 'pendulum' and type(hits) is tuple else []"
     answer = await _asked(stocked, written(body), limit=2)
     assert answer.hits == (before[3], before[2])
-    assert answer.stages[-1].name == "limit"
+    assert answer.steps[-1].name == "limit"
 
 
 async def test_what_a_function_does_to_fields_and_vectors_stays_with_it(
@@ -164,7 +164,7 @@ async def test_the_stages_after_a_bad_function_do_their_work(stocked: Shelf, wri
     await stocked.put("again", "pendulum ", collection="clocks")
     answer = await _asked(stocked, written("return None"), {"stage": "dedupe"})
     assert len(answer.hits) == 4
-    assert [stage.status for stage in answer.stages][-2:] == ["failed", "ok"]
+    assert [stage.status for stage in answer.steps][-2:] == ["failed", "ok"]
 
 
 async def test_a_desk_is_not_opened_with_a_function_that_is_not_there(shelf: Shelf, written: Written) -> None:

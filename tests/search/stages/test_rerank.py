@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.answers import Stage
+    from rag.answers import Step
     from rag.models.chat import Chat
     from rag.models.rerank import Reranker
     from tests.endpoint import Behaviour, Endpoint
@@ -88,8 +88,8 @@ def _ids(answer: Answer) -> list[str]:
     return [hit.chunk.id for hit in answer.hits]
 
 
-def _stage(answer: Answer) -> Stage:
-    (stage,) = [stage for stage in answer.stages if stage.name == "rerank"]
+def _stage(answer: Answer) -> Step:
+    (stage,) = [stage for stage in answer.steps if stage.name == "rerank"]
     return stage
 
 

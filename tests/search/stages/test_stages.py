@@ -23,7 +23,7 @@ NOW = datetime.now(UTC)
 async def _asked(shelf: Shelf, query: str, *stages: dict[str, Any], limit: int = 8) -> Answer:
     desk = shelf.desk(profiles={"staged": {"stages": stages}}, limit=limit)
     answer = await desk.search(ME, SearchRequest(query, profile="staged"))
-    assert [stage.name for stage in answer.stages][-len(stages) :] == [one["stage"] for one in stages]
+    assert [stage.name for stage in answer.steps][-len(stages) :] == [one["stage"] for one in stages]
     return answer
 
 
