@@ -115,7 +115,8 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("REFDESK_")}
+    ours = ("REFDESK_", "PYTEST_")  # pytest sets another PYTEST_CURRENT_TEST for each test
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)}
 
 
