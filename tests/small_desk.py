@@ -26,7 +26,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
-from rag.models.embed.vectors import unit_rows
+from rag.models.embed import unit_rows
 from rag.store.access_writer import access_table
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import NewSource

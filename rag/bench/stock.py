@@ -12,7 +12,7 @@ from rag.bench.corpus import SEED
 from rag.bench.engine import TENANT
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import Access, Passage, Source
-from rag.models.embed.vectors import unit_rows
+from rag.models.embed import unit_rows
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import NewSource
 from rag.store.settle import Claim

@@ -67,11 +67,6 @@ class ThresholdSettings(Section):
     min_evidence: Annotated[float, Field(ge=-1, le=1)] | None = None
     weak_evidence: Literal["note", "no hits"] = "note"
 
-    @property
-    def of_hits(self) -> bool:
-        """Whether a limit applies to single hits, not only to the evidence as a whole."""
-        return (self.min_similarity, self.max_distance, self.percentage_distance) != (None, None, None)
-
 
 class MultiQueryStage(Section):
     """Adds paraphrases of the query, written by the chat model."""

@@ -49,6 +49,12 @@ class Plan:
     query_stages: tuple[QueryStage, ...]
     hit_stages: tuple[HitStage, ...]
 
+    @property
+    def drops_distant(self) -> bool:
+        """Whether a threshold applies to single hits, not only to the evidence as a whole."""
+        limits = self.thresholds
+        return (limits.min_similarity, limits.max_distance, limits.percentage_distance) != (None, None, None)
+
 
 def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> Plan:
     """Check `request`, and complete it from its tenant's settings, then its profile, then `settings`.

@@ -115,12 +115,12 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
         lists = await recall(queries, plan)
     with run.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
-    wanted = len(candidates) if plan.thresholds.of_hits or plan.hit_stages else plan.limit
+    wanted = len(candidates) if plan.drops_distant or plan.hit_stages else plan.limit
     with run.steps.step("gate") as gate:
         hits = await admit(candidates, queries[0].vector, wanted, run.alarm)
     if run.steps.detailed:
         await _record(candidates, lists, hits, (recalled, fused, gate), queries[0], run)
-    if not plan.thresholds.of_hits:
+    if not plan.drops_distant:
         return hits
     with run.steps.step("thresholds") as step:
         metrics = {view.table.collection.name: view.table.collection.distance for view in queries[0].views}

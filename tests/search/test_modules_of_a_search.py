@@ -17,7 +17,7 @@ from rag.search import Desk
 if TYPE_CHECKING:
     from types import FrameType
 
-MOST_MODULES = 21
+MOST_MODULES = 20
 ROOT = Path(rag.__path__[0])
 
 

@@ -17,7 +17,7 @@ from anyio import to_thread
 from rag.concurrency import cores
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.models.embed.vectors import unit_rows
+from rag.models.embed import unit_rows
 from rag.models.onnx import opened_model, run
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 

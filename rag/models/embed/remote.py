@@ -14,7 +14,7 @@ import openai
 
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError, ProviderError
-from rag.models.embed.vectors import unit_rows
+from rag.models.embed import unit_rows
 from rag.models.endpoint import FIRST_DELAY, RefusedError, open_endpoint
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 

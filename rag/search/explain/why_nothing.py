@@ -47,7 +47,7 @@ async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query 
     Returns the query with the relaxed filter, None if there is nothing to retry.
     """
     plan, views = run.plan, query.views
-    if plan.thresholds.of_hits and await finds_any(query, run, with_thresholds=False):
+    if plan.drops_distant and await finds_any(query, run, with_thresholds=False):
         run.note([f"{UNGROUNDED} The nearest passages are below the thresholds."])
         return None
     impact = await _impact(query, run, finds_any) if plan.filter is not None else None

@@ -9,9 +9,8 @@ import pytest
 
 from rag.config.settings import EmbedderSettings
 from rag.errors import ProviderError
-from rag.models.embed import open_embedder
+from rag.models.embed import open_embedder, unit_rows
 from rag.models.embed.local import builtin_embedder
-from rag.models.embed.vectors import unit_rows
 
 if TYPE_CHECKING:
     from rag.models.embed.local import LocalEmbedder
