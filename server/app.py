@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
 from rag.access.tenants import declares_fields
-from rag.answers import MAX_REPLY_CHARS, SearchRequest
+from rag.answers import MAX_REPLY_CHARS
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import opened
 from rag.search.reply.search import search_reply
@@ -115,19 +115,8 @@ class App:
     async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(tools.SearchArguments, given)
         self._check_offered(arguments)
-        request = SearchRequest(
-            query=arguments.query,
-            profile=arguments.profile,
-            limit=arguments.limit,
-            mode=arguments.mode,
-            collections=None if arguments.collections is None else tuple(arguments.collections),
-            sources=None if arguments.sources is None else tuple(arguments.sources),
-            exclude_sources=tuple(arguments.exclude_sources or ()),
-            filter=arguments.filter,
-            context=bool(arguments.context),
-        )
         desk = await self._lazy_desk.desk()
-        answer = await desk.search(principal, request, trace=bool(arguments.explain))
+        answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
         audit.current_call().steps = answer.steps
         server = self._settings.server
 

@@ -7,6 +7,7 @@ part of each conversation, so texts are short and schemas omit what their names 
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -105,6 +106,14 @@ class SearchArguments(_Arguments):
     )
     explain: Annotated[bool | None, Field(description="Also return a trace of the search.")] = None
     max_chars: MaxChars = None
+
+    def request(self) -> SearchRequest:
+        """The library's request. It has every argument that it knows by the same name."""
+        given: dict[str, Any] = {}
+        for field in fields(SearchRequest):
+            if (value := getattr(self, field.name)) is not None:
+                given[field.name] = tuple(value) if isinstance(value, list) else value
+        return SearchRequest(**given)
 
 
 class GetSourceArguments(_Arguments):
