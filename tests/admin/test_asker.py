@@ -52,7 +52,7 @@ def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(
     file.write_text(QUESTION + NOBODY_IN)
     assert "Leave out --user and --group" in office.run("eval", file, "--group", "hr", code=2).stderr
     file.write_text(QUESTION + 'principal = {tenant = "default", groups = ["group:hr"]}\n')
-    assert "write hr, not group:hr" in office.run("eval", file, code=2).stderr
+    assert "without a prefix: hr, not group:hr" in office.run("eval", file, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_an_evaluation_asks_as_the_flags_principal_where_questions_do_not_say(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--group", "hr", "--group", "group:hr"], "write hr, not group:hr"),
-        (["--user", "user:ann"], "write ann, not user:ann"),
+        (["--group", "hr", "--group", "group:hr"], "without a prefix: hr, not group:hr"),
+        (["--user", "user:ann"], "without a prefix: ann, not user:ann"),
         (["--group", "user:ann"], "names a user"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_terminal_shows_a_bar_and_at_the_end_only_what_counts(
     assert "of 3 files" in shown
     assert "2 chunks" in shown
     assert left_on_screen(shown) == [
-        f"skipped   {folder}/empty.md: empty",
+        f"skipped   {folder}/empty.md: the file has no content",
         "2 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 0 ignored",
         "2 added: 2 open to the tenant",
     ]
@@ -55,7 +55,7 @@ def test_a_pipe_gets_a_line_per_file_on_standard_error_and_the_counts_on_standar
     run = desk.run("ingest", folder, code=3)
     assert run.stderr.splitlines() == [
         "3 files",
-        f"skipped   {folder}/empty.md: empty",
+        f"skipped   {folder}/empty.md: the file has no content",
         f"added     {folder}/one.md (1 chunk)",
         f"added     {folder}/two.md (1 chunk)",
     ]

@@ -72,7 +72,7 @@ def test_a_context_is_one_text_for_a_prompt_with_its_citations(clock_desk: Desk)
 def test_an_empty_desk_says_so(desk: Desk) -> None:
     reply = desk.json("search", "anything")
     assert reply["results"] == []
-    assert "no documents yet" in reply["notes"][0]
+    assert "There are no documents to search yet" in reply["notes"][0]
     assert not desk.data.exists()
 
 

@@ -352,5 +352,5 @@ def test_contenders_are_every_profile_in_every_mode_once() -> None:
         Contender("words", "hybrid"): 200,
         Contender("words", "dense"): 200,
     }
-    with pytest.raises(InvalidRequestError, match="'letters'; there are: default, fast, fresh, precise, w"):
+    with pytest.raises(InvalidRequestError, match=r"'letters'\. Profiles: default, fast, fresh, precise"):
         contenders(settings, ["letters"], [None])

@@ -341,13 +341,13 @@ def wire(request: pytest.FixtureRequest, lasting_start: Start, clock_room: Path)
     return opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """As in the folder above, but wide enough for a client that many tests share."""
+    """As in the folder above, but wide enough for a client that the tests of a file share."""
     return "asyncio"
 
 
-@pytest.fixture(scope="session", params=["legacy", "auto"])
+@pytest.fixture(scope="module", params=["legacy", "auto"])  # longer, and other folders had its event loop
 async def client(
     request: pytest.FixtureRequest,
     scripts: Scripts,

@@ -42,7 +42,7 @@ def test_where_each_request_says_who_asks_such_flags_are_refused(
 
 
 def test_an_entry_where_a_name_is_wanted_is_refused(scripts: Scripts, world: World) -> None:
-    assert "write hr, not group:hr" in _refusal(scripts, world.data, "--group", "group:hr")
+    assert "without a prefix: hr, not group:hr" in _refusal(scripts, world.data, "--group", "group:hr")
 
 
 def _refusal(scripts: Scripts, data: Path, *flags: str) -> str:

@@ -43,7 +43,7 @@ def test_a_copy_is_gone_on_with_under_the_same_ids_if_it_has_the_key_to_them(
     (restored / "key").unlink()
     run = scripts.admin("ingest", paper, "--tenant", "acorn", "--data", restored)
     assert run.returncode == 2
-    assert f"{restored / 'key'}, can't be read" in run.stderr
+    assert f"{restored / 'key'} can't be read" in run.stderr
     assert "Restore it" in run.stderr
 
 

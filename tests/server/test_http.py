@@ -381,8 +381,8 @@ def test_a_second_signal_ends_it_at_once(listen: Callable[..., Remote], world: W
         ({"HTTP_AUTHENTICATION": "", "HTTP_ALLOWED_HOSTS": "desk.example.com"}, "remove allowed_hosts"),
         ({"HTTP_AUTHENTICATION": "", "HTTP_TRUSTED_PROXIES": "127.0.0.1"}, "remove trusted_proxies"),
         ({"HTTP_TRUSTED_PROXIES": "proxy.example.com"}, "write an address (192.0.2.1)"),
-        ({"HTTP_PATH": "mcp"}, "http.path"),
-        ({"HTTP_PUBLIC_URL": "desk.example.com"}, "http.public_url"),
+        ({"HTTP_PATH": "mcp"}, "REFDESK_HTTP_PATH: write a path"),
+        ({"HTTP_PUBLIC_URL": "desk.example.com"}, "REFDESK_HTTP_PUBLIC_URL: write a URL"),
     ],
 )
 def test_what_would_let_anybody_in_is_refused_at_the_start(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STYLE = Path(__file__).with_name("style.css")
 SHOWN_CHARS = 600  # of a hit's text
 KEPT = "\n\u200c\u200d"  # lines; and joiners, which scripts need
-TITLES = ("RankStep", "When", "ms", "In → out", "Tokens", "Cost")
+TITLES = ("Step", "When", "ms", "In → out", "Tokens", "Cost")
 WITHOUT_USAGE = 4  # of the columns
 
 
