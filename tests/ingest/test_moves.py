@@ -410,6 +410,36 @@ async def test_an_unchanged_request_of_the_document_does_not_undo_what_an_admini
     assert (await archive.access())["plan.md"] == HR
 
 
+async def test_another_text_in_the_place_of_one_that_went_elsewhere_is_ingested_like_a_new_one(
+    archive: Archive,
+) -> None:
+    """No file is missing: only the text that turned up elsewhere tells that this may be another document."""
+    archive.write("plan.md", "# Plan\n\nMore leave.\n")
+    await archive.ingest()
+    archive.move("plan.md", "kept.md")
+    archive.write("plan.md", "# Names\n\nWho is to go.\n")
+    archive.write("menu.md", f"{MENU}And bread.\n")
+    await archive.ingest(asked=RequestedAccess("restricted"))
+    access = await archive.access()
+    assert (access["plan.md"], access["kept.md"]) == (NOBODY, NOBODY)
+    assert access["menu.md"] == TENANT
+
+
+async def test_who_had_the_name_before_does_not_hide_what_a_file_could_be(archive: Archive) -> None:
+    archive.write("hr/plan.md", "# Plan\n\nMore leave.\n")
+    archive.write("hr/other.md", "# Other\n\nNothing secret.\n")
+    await archive.ingest()
+    await archive.give("hr/salaries.md", ONLY_HR)
+    archive.move("hr/plan.md", "hr/leave.md")
+    await archive.ingest()
+    archive.move("hr/salaries.md", "hr/plan.md")
+    archive.write("hr/plan.md", f"{SALARIES}The clerk earns 3000.\n")
+    report = await archive.ingest()
+    assert (await archive.access())["hr/plan.md"] == HR
+    assert "restricted to group:hr" in _of(report, "plan.md").reason
+    assert (await archive.access())["hr/other.md"] == TENANT
+
+
 async def test_rights_are_set_without_embedding_anything(archive: Archive) -> None:
     await archive.ingest()
     archive.embedder.texts.clear()
