@@ -14,6 +14,7 @@ import anyio
 import numpy as np
 from anyio import to_thread
 
+from rag.concurrency import concurrently
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.claims import Claims
@@ -94,15 +95,15 @@ async def ingest(
     run = _Run(writer, embedder, instructions, progress, await writer.records())
     await run.begin(discovery)
     await run.move(discovery)
-    try:
-        async with anyio.create_task_group() as tasks:
-            to_embed, prepared = anyio.create_memory_object_stream[list[Prepared]](0)
-            to_write, embedded = anyio.create_memory_object_stream[list[NewSource]](0)
-            tasks.start_soon(run.prepare, discovery, to_embed)
-            tasks.start_soon(run.embed, prepared, to_write)
-            tasks.start_soon(run.write, embedded)
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
+    to_embed, prepared = anyio.create_memory_object_stream[list[Prepared]](0)
+    to_write, embedded = anyio.create_memory_object_stream[list[NewSource]](0)
+    await concurrently(
+        [
+            partial(run.prepare, discovery, to_embed),
+            partial(run.embed, prepared, to_write),
+            partial(run.write, embedded),
+        ]
+    )
     await run.set_rights()
     notes = await run.remove(discovery)
     await writer.finish()
