@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tests.endpoint import Endpoint
     from tests.forks import Forks
+    from tests.snapshots import Snapshots
 
 
 # More: pytest tests/filters --hypothesis-profile=default (100 examples each), =thorough or =million.
@@ -39,7 +40,7 @@ LONGEST = (
     *("tests/bench/", "tests/evaluate/test_quality.py", "tests/server/", "tests/admin/"),
     *("tests/test_package.py", "tests/search/test_strict.py", "tests/filters/test_engine.py"),
     *("tests/store/test_processes.py", "tests/ingest/sandbox/", "tests/ingest/test_discover.py"),
-    "tests/test_readme.py",
+    *("tests/test_readme.py", "tests/soak/"),
 )
 """What drives processes or takes seconds a test: marked as slow and begun first, the longest at the front."""
 
@@ -154,6 +155,13 @@ def small_desk() -> ModuleType:
 def chats() -> ModuleType:
     """tests/chats.py as a module: what a chat model can answer, and what it was asked."""
     return _beside("chats")
+
+
+@pytest.fixture(scope="session")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Snapshots:
+    """What tests of this process put into data folders, to be copied where others put the same."""
+    made: Snapshots = _beside("snapshots").Snapshots(tmp_path_factory.mktemp("snapshots"))
+    return made
 
 
 def _endpoint() -> Iterator[Endpoint]:

@@ -15,6 +15,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 import rag.ingest.run
+import rag.store.collections
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.store.connection import database_folder
@@ -491,7 +492,10 @@ async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
     assert (await (await library.table()).statistics()).chunks == 9
 
 
-async def test_a_collection_that_is_being_written_turns_a_run_away(library: Library) -> None:
+async def test_a_collection_that_is_being_written_turns_a_run_away(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rag.store.collections, "WRITER_WAIT_SECONDS", 0.1)
     library.write("a.md", "a")
     async with await library.small.writing(library.data):
         with pytest.raises(BusyError):

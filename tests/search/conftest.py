@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from rag.store.collections import ensure_collection
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
     from types import ModuleType
 
@@ -25,31 +26,48 @@ if TYPE_CHECKING:
     from rag.models.chat import Chat
     from rag.models.rerank import Reranker
     from tests.endpoint import Endpoint
+    from tests.snapshots import Snapshots
 
 ME = Principal("default")
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """A data folder. `small` is the small desk's module."""
+    """A data folder. `small` is the small desk's module; `snapshots` has what other tests put before."""
 
     small: ModuleType
     data: Path
+    snapshots: Snapshots
 
     async def put(
         self, name: str, *paragraphs: str, collection: str = "documents", **details: object
     ) -> Source:
         """Store a source with these paragraphs as its chunks; an earlier one of that name is replaced."""
-        async with await self.small.writing(self.data, "default", collection) as writer:
-            item = self.small.new_source(writer, name, *paragraphs, **details)
-            await writer.replace([item])
-            source: Source = item.source
-            return source
+
+        async def store() -> Source:
+            async with await self.small.writing(self.data, "default", collection) as writer:
+                item = self.small.new_source(writer, name, *paragraphs, **details)
+                await writer.replace([item])
+                source: Source = item.source
+                return source
+
+        change = f"put {(name, paragraphs, collection, details)}"
+        return await self.snapshots.changed(self.data, change, store)
+
+    async def put_all(self, texts: Mapping[str, str], collection: str = "documents") -> None:
+        """Store sources of one passage each, in a single write."""
+
+        async def store() -> None:
+            async with await self.small.writing(self.data, "default", collection) as writer:
+                await writer.replace([self.small.new_source(writer, *one) for one in texts.items()])
+
+        await self.snapshots.changed(self.data, f"put all {(texts, collection)}", store)
 
     async def declare(self, collection: str, **fields: FieldType) -> None:
         """Make a collection with these fields."""
         identity = self.small.BagOfWords().identity
-        await ensure_collection(self.data, "default", collection, identity, fields=fields)
+        make = partial(ensure_collection, self.data, "default", collection, identity, fields=fields)
+        await self.snapshots.changed(self.data, f"declare {(collection, fields)}", make)
 
     def desk(self, *, chat: Chat | None = None, reranker: Reranker | None = None, **settings: object) -> Desk:
         """A desk of its own over this shelf."""
@@ -64,9 +82,11 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def shelf(
+    small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Shelf:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
-    return Shelf(small_desk, tmp_path / "data")
+    return Shelf(small_desk, tmp_path / "data", snapshots)
 
 
 @pytest.fixture

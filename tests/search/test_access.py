@@ -77,11 +77,8 @@ async def _put_declared(
     shelf: Shelf, collection: str, declared: Mapping[str, FieldType], fields: Mapping[str, object]
 ) -> None:
     """A source, called like its collection, with declared fields that everybody may read."""
-    identity = shelf.small.BagOfWords().identity
-    made = await ensure_collection(shelf.data, "default", collection, identity, fields=declared)
-    async with open_writer(shelf.data, made) as writer:
-        item = shelf.small.new_source(writer, collection, f"pendulum {collection}", fields=fields)
-        await writer.replace([item])
+    await shelf.declare(collection, **declared)
+    await shelf.put(collection, f"pendulum {collection}", collection=collection, fields=fields)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -358,11 +355,8 @@ async def test_an_unknown_field_names_only_those_of_collections_that_the_princip
     shelf: Shelf,
 ) -> None:
     await _put_declared(shelf, "dated", {"year": "integer"}, {"year": 2001})
-    identity = shelf.small.BagOfWords().identity
-    kept: dict[str, FieldType] = {"clearance": "string"}
-    made = await ensure_collection(shelf.data, "default", "kept", identity, fields=kept)
-    async with open_writer(shelf.data, made) as writer:
-        await writer.replace([shelf.small.new_source(writer, "kept", "pendulum", access=ONLY_ANN)])
+    await shelf.declare("kept", clearance="string")
+    await shelf.put("kept", "pendulum", collection="kept", access=ONLY_ANN)
     for principal, names in [(ANN, "clearance, year"), (BOB, "year"), (NOBODY, "year")]:
         with pytest.raises(InvalidRequestError) as error:
             await _found(shelf.desk(), principal, filter={"colour": "red"})

@@ -64,10 +64,14 @@ async def test_scores_fall_and_the_best_is_at_most_one(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, mode: Mode, *, indexed: bool
 ) -> None:
     monkeypatch.setattr(maintenance, "LARGE_ROWS", 300 if indexed else 9999)
-    async with await shelf.small.writing(shelf.data) as writer:
-        texts = [f"pendulum word{n} word{n % 7}" for n in range(400)]
-        await writer.replace([shelf.small.new_source(writer, "a", *texts)])
-        await writer.finish()
+
+    async def fill() -> None:
+        async with await shelf.small.writing(shelf.data) as writer:
+            texts = [f"pendulum word{n} word{n % 7}" for n in range(400)]
+            await writer.replace([shelf.small.new_source(writer, "a", *texts)])
+            await writer.finish()
+
+    await shelf.snapshots.changed(shelf.data, f"400 chunks, {indexed=}", fill)
     hits = (await shelf.search("pendulum word5 word5", mode=mode, limit=30)).hits
     scores = [hit.score for hit in hits]
     assert len(hits) == 30
@@ -78,9 +82,8 @@ async def test_scores_fall_and_the_best_is_at_most_one(
 
 
 async def test_hybrid_finds_what_either_of_its_lists_finds(shelf: Shelf) -> None:
-    await shelf.put("words", "the code xk42 stands here among many other things that are said about nothing")
-    for number in range(30):
-        await shelf.put(f"near {number}", f"xk42x xk42y{number} reason")
+    words = {"words": "the code xk42 stands here among many other things that are said about nothing"}
+    await shelf.put_all(words | {f"near {number}": f"xk42x xk42y{number} reason" for number in range(30)})
     request = {"limit": 5}
     assert "words" in _names(await shelf.search("xk42", mode="sparse", **request))
     assert "words" in _names(await shelf.search("xk42", mode="hybrid", **request))
@@ -114,19 +117,19 @@ async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep
     for name, year in (("old", 1990), ("none", None), ("new", 2020), ("middle", 2005)):
         date = year and datetime(year, 1, 1, tzinfo=UTC)
         await shelf.put(name, "pendulum clock", title=name, date=date)
-    undated = _names(await shelf.search("pendulum", mode=mode)).index("none")
-    names = _names(await shelf.search("pendulum", mode=mode))
+    answer = await shelf.search("pendulum", mode=mode)
+    names = _names(answer)
     assert [name for name in names if name != "none"] == ["new", "middle", "old"]
-    ids = sorted([hit.source.id for hit in (await shelf.search("pendulum", mode=mode)).hits])
-    by_id = {hit.source.id: hit.source.title for hit in (await shelf.search("pendulum", mode=mode)).hits}
-    assert [by_id[id_] for id_ in ids].index("none") == undated
+    by_id = {hit.source.id: hit.source.title for hit in answer.hits}
+    assert [by_id[id_] for id_ in sorted(by_id)].index("none") == names.index("none")
 
 
 @pytest.mark.parametrize("limit", [1, 3, MAX_LIMIT])
 async def test_limit_is_how_many_hits_there_are(shelf: Shelf, limit: int) -> None:
     await shelf.put("a", *(f"pendulum {n}" for n in range(MAX_LIMIT + 5)))
+    desk = shelf.desk()
     for mode in MODES:
-        assert len((await shelf.search("pendulum", mode=mode, limit=limit)).hits) == limit
+        assert len((await desk.search(ME, SearchRequest("pendulum", mode=mode, limit=limit))).hits) == limit
 
 
 async def test_the_settings_say_what_a_request_leaves_open(shelf: Shelf) -> None:
@@ -192,9 +195,8 @@ async def test_at_its_ends_a_convex_combination_is_one_list(shelf: Shelf, alpha:
 
 
 async def test_the_weights_of_ranks_say_which_list_wins(shelf: Shelf) -> None:
-    await shelf.put("words", "the code xk42 stands here among many other things that are said about nothing")
-    for number in range(9):
-        await shelf.put(f"near {number}", f"xk42 xk42y{number} reason")
+    words = {"words": "the code xk42 stands here among many other things that are said about nothing"}
+    await shelf.put_all(words | {f"near {number}": f"xk42 xk42y{number} reason" for number in range(9)})
     first = {}
     for name, weights in (("dense", [1, 0]), ("sparse", [0, 1])):
         desk = shelf.desk(profiles={"one": {"fusion": {"method": "rrf", "weights": weights}}})
@@ -207,19 +209,16 @@ async def test_the_weights_of_ranks_say_which_list_wins(shelf: Shelf) -> None:
 
 async def test_a_word_s_rarity_is_its_own_collection_s(shelf: Shelf) -> None:
     """A word that is rare among few documents counts as much as one that is rare among many."""
-    for number in range(40):
-        await shelf.put(f"large {number}", f"gear{number} wheel", collection="large")
-    await shelf.put("large", "quartz in a thing", collection="large")
-    await shelf.put("small 1", "sand in a thing", collection="small")
-    await shelf.put("small 2", "wheel of nothing", collection="small")
+    gears = {f"large {number}": f"gear{number} wheel" for number in range(40)}
+    await shelf.put_all(gears | {"large": "quartz in a thing"}, "large")
+    await shelf.put_all({"small 1": "sand in a thing", "small 2": "wheel of nothing"}, "small")
     hits = (await shelf.search("quartz sand", mode="sparse")).hits
     assert {hit.chunk.text for hit in hits} == {"quartz in a thing", "sand in a thing"}
     assert hits[1].score > 0.5
 
 
 async def test_a_context_has_the_hits_in_their_order_within_its_budget(shelf: Shelf) -> None:
-    for number in range(9):
-        await shelf.put(f"{number}", f"pendulum {'and more ' * number}" + "to be said here.")
+    await shelf.put_all({f"{n}": f"pendulum {'and more ' * n}" + "to be said here." for n in range(9)})
     desk = shelf.desk(limit=9, profiles={"large": {"context_tokens": 1000}}, context_tokens=100)
     for profile, most in [("default", 100), ("large", 1000)]:
         answer = await desk.search(ME, SearchRequest("pendulum", profile=profile, context=True))

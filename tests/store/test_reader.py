@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Language
     from rag.store.schema import NewSource
+    from tests.snapshots import Snapshots
 
 pytestmark = pytest.mark.anyio
 
@@ -188,9 +189,14 @@ async def test_no_values_match_nothing(small_desk: ModuleType, tmp_path: Path) -
 @pytest.mark.parametrize(
     "query", [*NASTY, '"quoted phrase"', "AND OR NOT", "body:text", "+a -b", "te*t", "((", "?", "x " * 2000]
 )
-async def test_any_query_is_only_words(small_desk: ModuleType, tmp_path: Path, query: str) -> None:
-    async with await small_desk.writing(tmp_path) as writer:
-        await writer.replace([small_desk.new_source(writer, "a", "the text")])
+async def test_any_query_is_only_words(
+    small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path, query: str
+) -> None:
+    async def fill() -> None:
+        async with await small_desk.writing(tmp_path) as writer:
+            await writer.replace([small_desk.new_source(writer, "a", "the text")])
+
+    await snapshots.changed(tmp_path, "the text", fill)
     table = await _opened(tmp_path)
     assert len(await table.sparse(query, 9, ALL)) <= 1
     assert len(await table.sparse(f"text {query}", 9, ALL)) == 1
@@ -231,12 +237,16 @@ IDENTIFIERS = ["DEC-0054", "v1.0.21", "user_id", "CVE-2026-1234", "GPT-4", "HH:M
 @pytest.mark.parametrize("identifier", IDENTIFIERS)
 @pytest.mark.parametrize("query", ["{}", "what does {} mean?", "({}),"])
 async def test_identifiers_are_found_and_come_before_those_that_resemble_them(
-    small_desk: ModuleType, tmp_path: Path, identifier: str, query: str
+    small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path, identifier: str, query: str
 ) -> None:
     others = ["DEC-0055", "v1.0.22", "user_name", "CVE-2026-1235", "GPT-5", "HH:SS", "a.b.D()", "x87_64"]
-    async with await small_desk.writing(tmp_path) as writer:
-        for text in [*IDENTIFIERS, *others]:
-            await writer.replace([small_desk.new_source(writer, text, f"Something on {text} here.")])
+
+    async def fill() -> None:
+        async with await small_desk.writing(tmp_path) as writer:
+            for text in [*IDENTIFIERS, *others]:
+                await writer.replace([small_desk.new_source(writer, text, f"Something on {text} here.")])
+
+    await snapshots.changed(tmp_path, "identifiers", fill)
     ranking = await (await _opened(tmp_path)).sparse(query.format(identifier), 9, ALL)
     assert identifier in ranking[0].stored.chunk.text
     assert len(ranking) == 1 or ranking[0].score > ranking[1].score

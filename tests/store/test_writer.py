@@ -14,7 +14,7 @@ from rag.access.names import valid_name
 from rag.access.rule import labels_of
 from rag.corpus import Access, EmbedderIdentity
 from rag.errors import BusyError, ConfigurationError, NotReadyError, StoreError
-from rag.store import maintenance, schema
+from rag.store import collections, maintenance, schema
 from rag.store.access_writer import change_access
 from rag.store.collections import drop_collection, ensure_collection
 from rag.store.connection import connect, database_folder
@@ -173,7 +173,10 @@ async def test_a_collection_keeps_its_language(small_desk: ModuleType, tmp_path:
     assert (await ensure_collection(tmp_path, "default", "other", identity)).language == "English"
 
 
-async def test_a_second_writer_of_a_collection_is_turned_away(small_desk: ModuleType, tmp_path: Path) -> None:
+async def test_a_second_writer_of_a_collection_is_turned_away(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collections, "WRITER_WAIT_SECONDS", 0.1)
     async with await small_desk.writing(tmp_path):
         with pytest.raises(BusyError, match=r"default\.documents"):
             async with await small_desk.writing(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 from rag.answers import Mode, SearchRequest
 from rag.corpus import Access, Principal
-from rag.store.collections import ensure_collection, open_writer
 
 if TYPE_CHECKING:
     from rag.answers import Answer
@@ -34,17 +33,13 @@ FINAL_1999: dict[str, object] = {"year": 1999, "status": "final", "tags": ("old"
 @pytest.fixture
 async def filed(shelf: Shelf) -> Shelf:
     """A draft and a final paper that everybody reads, and a secret one of Ann's."""
-    identity = shelf.small.BagOfWords().identity
-    made = await ensure_collection(shelf.data, "default", "papers", identity, fields=FIELDS)
-    async with open_writer(shelf.data, made) as writer:
-        for name, fields, access in [
-            ("draft", DRAFT_2001, Access("tenant")),
-            ("final", FINAL_1999, Access("tenant")),
-            ("secret", {"status": "secret", "year": 2050}, Access("restricted", frozenset({"user:ann"}))),
-        ]:
-            await writer.replace(
-                [shelf.small.new_source(writer, name, "pendulum", fields=fields, access=access)]
-            )
+    await shelf.declare("papers", **FIELDS)
+    for name, fields, access in [
+        ("draft", DRAFT_2001, Access("tenant")),
+        ("final", FINAL_1999, Access("tenant")),
+        ("secret", {"status": "secret", "year": 2050}, Access("restricted", frozenset({"user:ann"}))),
+    ]:
+        await shelf.put(name, "pendulum", collection="papers", fields=fields, access=access)
     return shelf
 
 
@@ -184,11 +179,8 @@ async def test_a_list_of_sources_is_not_relaxed(filed: Shelf) -> None:
 async def test_types_that_differ_between_collections_are_said_where_a_value_fits_only_one(
     filed: Shelf,
 ) -> None:
-    identity = filed.small.BagOfWords().identity
-    made = await ensure_collection(filed.data, "default", "songs", identity, fields={"year": "string"})
-    async with open_writer(filed.data, made) as writer:
-        new = filed.small.new_source(writer, "song", "pendulum", fields={"year": "MMI"})
-        await writer.replace([new])
+    await filed.declare("songs", year="string")
+    await filed.put("song", "pendulum", collection="songs", fields={"year": "MMI"})
     desk = filed.desk()
     hint = r"different types: year; name one collection"
     for value in (2001, "MMI"):

@@ -46,15 +46,19 @@ async def _put(
     **details: object,
 ) -> Source:
     """Store a source with these paragraphs as its chunks, and as headings those that have a level."""
-    async with await shelf.small.writing(shelf.data) as writer:
-        item = shelf.small.new_source(writer, name, *paragraphs, **details)
-        outline = [
-            Heading(paragraphs[place], level, item.passages[place].start)
-            for place, level in (levels or {}).items()
-        ]
-        await writer.replace([replace(item, outline=tuple(outline))])
-        source: Source = item.source
-        return source
+
+    async def store() -> Source:
+        async with await shelf.small.writing(shelf.data) as writer:
+            item = shelf.small.new_source(writer, name, *paragraphs, **details)
+            outline = [
+                Heading(paragraphs[place], level, item.passages[place].start)
+                for place, level in (levels or {}).items()
+            ]
+            await writer.replace([replace(item, outline=tuple(outline))])
+            source: Source = item.source
+            return source
+
+    return await shelf.snapshots.changed(shelf.data, f"outlined {(name, paragraphs, levels, details)}", store)
 
 
 async def _views(shelf: Shelf, principal: Principal = BOB) -> dict[str, View]:
