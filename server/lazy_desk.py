@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
+from rag.config.data_folder import data_folder_problem
 from rag.errors import RefdeskError
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class LazyDesk:
 
     @property
     def ready(self) -> bool:
-        """Whether the desk is open."""
-        return self._desk is not None
+        """Whether the desk is open and its data folder is there. Reads the folder, so it may block."""
+        return self._desk is not None and data_folder_problem(self._settings.data) is None
 
     @property
     def alarms(self) -> int:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from rag.access.tenants import local_principal
+from rag.access.tenants import LocalAsker
+from rag.config.data_folder import data_folder_problem
 from rag.config.load import asker_flags, config_path, load_settings
 from rag.config.permissions import loose_permissions
 from rag.errors import ConfigurationError
@@ -52,6 +53,8 @@ def main() -> None:
     logs.set_up(settings.server.log_level, audit=flags.http)
     for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
         log.warning(warning)
+    if problem := data_folder_problem(settings.data):
+        log.warning(problem)
     anyio.run(serve)
 
 
@@ -70,10 +73,11 @@ def _check_no_asker(asker: Mapping[str, object]) -> None:
 
 def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
     """One host over standard input and output."""
-    principal = local_principal(settings)
+    asker = LocalAsker(settings)
+    asker.principal()  # a wrong tenant ends the start
     lazy_desk = LazyDesk(settings)
     admission = Admission(settings.limits, wait_forever=True)
-    server = create_server(lazy_desk, settings, admission, lambda _context: principal)
+    server = create_server(lazy_desk, settings, admission, lambda _context: asker.principal())
     return partial(stdio.serve, server, lazy_desk, admission)
 
 

@@ -72,6 +72,28 @@ def local_principal(settings: Settings) -> Principal:
     return Principal(tenant_of(settings), named.user or None, frozenset(named.groups))
 
 
+class LocalAsker:
+    """The local principal, found anew until the data folder has tenants: it may be mounted later."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._principal: Principal | None = None
+
+    def principal(self) -> Principal:
+        """Who asks. It stays the same once there are tenants, even if more of them are created.
+
+        Raises:
+            ConfigurationError: as `tenant_of`.
+        """
+        if self._principal:
+            return self._principal
+        settled = bool(tenants(self._settings.data))
+        principal = local_principal(self._settings)
+        if settled:
+            self._principal = principal
+        return principal
+
+
 def declares_fields(data: Path, tenant: str) -> bool:
     """Whether collections of the tenant may declare fields to filter by. False is certain, True is not."""
     try:

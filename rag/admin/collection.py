@@ -14,7 +14,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
-from rag.admin.sources import open_collections
+from rag.admin.sources import open_collections, open_reader
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
@@ -95,7 +95,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     Markdown files and from sidecar files (report.pdf.meta.toml); title and date also from the document's own
     metadata.
     """
-    if valid_name(name) in {table.collection.name for table in await open_collections(settings, None)}:
+    if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
         raise ConfigurationError(f"The collection {name!r} already exists.")
     visibility = visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": visibility, "fields": fields}

@@ -19,6 +19,7 @@ from rag.errors import ConfigurationError
 from rag.search.desk import Desk
 from rag.search.reply.search import search_reply
 from rag.search.reply.trace import with_trace
+from rag.search.search import NO_DOCUMENTS
 from rag.uris import parse_id
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         print_json(reply.model_dump(exclude_none=True) | expected)
         return
     print_results(reply)
+    if NO_DOCUMENTS in answer.notes:
+        echo(f"The data folder is {settings.data}. Add documents with refdesk-admin ingest PATH.")
     if explain or fates:
         echo("\n".join(["", *explanation(answer, fates)]))
     if report:

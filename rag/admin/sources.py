@@ -12,6 +12,7 @@ import click
 
 from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table
+from rag.config.data_folder import check_data_folder
 from rag.errors import NotFoundError
 from rag.hidden import in_one_line
 from rag.ingest.paths import local_path
@@ -73,9 +74,12 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
 
     Raises:
         NotFoundError: there is none of that name.
+        ConfigurationError: the data folder is missing or not one of refdesk's.
     """
     reader = open_reader(settings)
     collections = await reader.collections(tenant_of(settings))
+    if not collections:
+        check_data_folder(settings.data)
     chosen = [one for one in collections if name in {None, one.name}]
     if name and not chosen:
         names = ", ".join(one.name for one in collections) or "none"

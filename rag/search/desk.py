@@ -18,6 +18,7 @@ from anyio import to_thread
 from rag.answers import Answer, SearchRequest
 from rag.concurrency import concurrently
 from rag.config.check import check_consistent, stages_of
+from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
 from rag.errors import BusyError, NotFoundError
 from rag.models.chat import open_chat
@@ -122,7 +123,8 @@ class Desk:
             InvalidRequestError: a value of the request is out of range, or its filter is malformed.
             NotFoundError: the principal can't read a collection that the request names.
             NotReadyError: a collection lacks the index that the mode needs.
-            ConfigurationError: a collection was made with another embedder, or a stage lacks what it needs.
+            ConfigurationError: a collection was made with another embedder, a stage lacks what it needs, or
+                the data folder is missing.
             ProviderError, StoreError: the embedder or the storage failed.
         """
         if isinstance(request, str):
@@ -224,8 +226,14 @@ class Desk:
         return admitted
 
     async def _all_views(self, principal: Principal) -> list[View]:
-        """The collections of the principal's tenant, ordered by name, even if it can read nothing there."""
+        """The collections of the principal's tenant, ordered by name, even if it can read nothing there.
+
+        Raises:
+            ConfigurationError: there are none, because the data folder is missing or not one of refdesk's.
+        """
         collections = await self._reader.collections(principal.tenant)
+        if not collections:
+            await to_thread.run_sync(check_data_folder, self._reader.data)
         tables = [await self._reader.open(one) for one in collections]
         await self._reader.refresh(principal.tenant)
         case = self._reader.letter_case

@@ -388,7 +388,7 @@ class Reader:
 
     def __init__(self, data: Path, *, timeout_seconds: float, letter_case: LetterCase = "allow") -> None:
         self.letter_case = letter_case
-        self._data = data
+        self.data = data
         self._timeout_seconds = timeout_seconds
         self._database: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
@@ -459,8 +459,8 @@ class Reader:
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:
         if self._catalog is None:
-            if not database_folder(self._data).is_dir():
+            if not database_folder(self.data).is_dir():
                 return None  # connecting would create the folder
-            self._database = self._database or await connect(self._data)
+            self._database = self._database or await connect(self.data)
             self._catalog = await open_if_there(self._database, schema.COLLECTIONS)
         return self._catalog

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import uvicorn
+from anyio import to_thread
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url
 from mcp.server.sse import SseServerTransport
@@ -178,7 +179,8 @@ def http_app(
         return PlainTextResponse("ok")
 
     async def readyz(_request: Request) -> Response:
-        return PlainTextResponse("ready") if lazy_desk.ready else PlainTextResponse("not ready", 503)
+        ready = await to_thread.run_sync(lambda: lazy_desk.ready)  # a network drive may hang
+        return PlainTextResponse("ready") if ready else PlainTextResponse("not ready", 503)
 
     routes: list[BaseRoute] = [
         Route(http.path, authorized(endpoint)),

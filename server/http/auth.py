@@ -14,7 +14,7 @@ from pydantic import AnyHttpUrl
 from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError
 
 from rag.access.keys import PREFIX, SEARCH_SCOPE, ApiKey, Keys, holder_of, keys_file, read_keys
-from rag.access.tenants import local_principal
+from rag.access.tenants import LocalAsker
 from rag.errors import ConfigurationError, ProviderError
 from server.http.addresses import resource_url
 from server.http.identity import Caller
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
     from rag.config.settings import Settings
-    from rag.corpus import Principal
     from server.http.oauth import GroupsMatter
     from server.lazy_desk import LazyDesk
 
@@ -40,13 +39,22 @@ KEY_ID = re.compile(r"[0-9a-f]{8}")
 class NoAuthentication(AuthenticationBackend):
     """Every request is the configured local user's. Only allowed on a loopback address."""
 
-    def __init__(self, principal: Principal) -> None:
-        scopes = [SEARCH_SCOPE]
-        self._caller = Caller(token="", client_id="local", scopes=scopes, principal=principal, kind="local")
+    def __init__(self, asker: LocalAsker) -> None:
+        self._asker = asker
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser]:  # noqa: ARG002 as the SDK calls it
-        """The local user, whatever the request carries."""
-        return AuthCredentials(self._caller.scopes), AuthenticatedUser(self._caller)
+        """The local user, whatever the request carries.
+
+        Raises:
+            AuthenticationError: the data folder has appeared, and its tenants don't fit the settings.
+        """
+        try:
+            principal = self._asker.principal()
+        except ConfigurationError as error:
+            raise AuthenticationError(str(error)) from error
+        scopes = [SEARCH_SCOPE]
+        caller = Caller(token="", client_id="local", scopes=scopes, principal=principal, kind="local")
+        return AuthCredentials(scopes), AuthenticatedUser(caller)
 
 
 class AuditedBearer(BearerAuthBackend):
@@ -140,9 +148,15 @@ def _why_invalid(token: str, keys: Sequence[ApiKey]) -> str:
 
 
 def auth_backend(settings: Settings, groups_matter: GroupsMatter) -> AuthenticationBackend:
-    """The backend for the configured methods. A new method is a `TokenVerifier` in `BearerVerifier`."""
+    """The backend for the configured methods. A new method is a `TokenVerifier` in `BearerVerifier`.
+
+    Raises:
+        ConfigurationError: there is no authentication, and no such tenant as the settings name.
+    """
     if not settings.http.authentication:
-        return NoAuthentication(local_principal(settings))
+        asker = LocalAsker(settings)
+        asker.principal()  # a wrong tenant ends the start
+        return NoAuthentication(asker)
     verifier = BearerVerifier(settings, groups_matter)
     return AuditedBearer(verifier, resource_server_url=AnyHttpUrl(resource_url(settings.http)))
 

@@ -192,7 +192,9 @@ class _CurrentState(Collector):
     def collect(self) -> Iterable[Metric]:
         """The current values."""
         yield GaugeMetricFamily("refdesk_active", "Requests that hold a slot.", self._admission.active)
-        yield GaugeMetricFamily("refdesk_ready", "Whether the desk is open.", float(self._lazy_desk.ready))
+        yield GaugeMetricFamily(
+            "refdesk_ready", "Whether searches can be answered.", float(self._lazy_desk.ready)
+        )
         yield CounterMetricFamily(
             "refdesk_rejected", "Requests rejected by admission control.", value=self._admission.rejected
         )

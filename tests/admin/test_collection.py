@@ -63,6 +63,8 @@ def test_a_collection_is_made_with_fields_a_language_and_a_visibility(desk: Desk
 
 
 def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
+    assert "There is no data folder" in inside.run("collection", "list", code=2).stderr
+    inside.run("tenant", "create", "default")
     nothing = inside.run("collection", "list").stdout
     assert nothing == "There are no collections yet. Add documents with refdesk-admin ingest PATH.\n"
     assert inside.json("collection", "list") == {"collections": []}

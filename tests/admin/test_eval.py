@@ -351,10 +351,13 @@ def test_a_file_of_questions_is_never_written_over_nor_made_of_nothing(
         f"Cannot create the file {file}: File exists." in clock_desk.run("eval", "new", file, code=2).stderr
     )
     assert file.read_text() == begun
+    nothing = desk.run("eval", "new", tmp_path / "other.toml", code=2)
+    assert "There is no data folder" in nothing.stderr
+    assert not desk.data.exists()
+    desk.run("tenant", "create", "default")
     nothing = desk.run("eval", "new", tmp_path / "other.toml", code=1)
     assert "There are no documents yet. Add some with" in nothing.stderr
     assert not (tmp_path / "other.toml").exists()
-    assert not desk.data.exists()
 
 
 def test_runs_that_can_t_be_kept_are_printed_all_the_same(desk: Desk, clocks: Path) -> None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 
 def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, tmp_path: Path) -> None:
+    assert "There is no data folder" in desk.run("purge", code=2).stderr
+    desk.run("tenant", "create", "default")
     assert "no collections yet" in desk.run("purge").stdout
     papers = tmp_path / "papers"
     papers.mkdir()

@@ -69,10 +69,22 @@ def test_a_context_is_one_text_for_a_prompt_with_its_citations(clock_desk: Desk)
     assert printed.startswith(f"{reply['context']}\n")
 
 
-def test_an_empty_desk_says_so(desk: Desk) -> None:
+def test_an_empty_desk_says_what_to_do(desk: Desk) -> None:
+    desk.run("tenant", "create", "acorn")
     reply = desk.json("search", "anything")
     assert reply["results"] == []
     assert "There are no documents to search yet" in reply["notes"][0]
+    printed = desk.run("search", "anything").stdout
+    assert f"The data folder is {desk.data}. Add documents with refdesk-admin ingest PATH." in printed
+
+
+@pytest.mark.parametrize("command", [("search", "anything"), ("sources",), ("status",)])
+def test_a_wrong_data_path_is_no_empty_desk(desk: Desk, command: tuple[str, ...]) -> None:
+    missing = desk.run(*command, code=2).stderr
+    assert missing.startswith(
+        f"refdesk-admin: There is no data folder {desk.data}. If its drive is not mounted"
+    )
+    assert "refdesk-admin ingest PATH" in missing
     assert not desk.data.exists()
 
 
@@ -220,6 +232,7 @@ def test_a_report_tells_of_the_source_that_was_expected_and_takes_the_place_of_a
 
 def test_a_report_that_cant_be_written_is_refused_in_a_line(inside: Desk, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
+    inside.run("tenant", "create", "acorn")
     for place in (
         tmp_path / "missing" / "page.html",
         tmp_path / "file" / "page.html",

@@ -94,9 +94,12 @@ def test_status_says_where_and_how_much(clock_desk: Desk) -> None:
 
 
 def test_an_empty_desk_says_how_to_begin_and_is_left_as_it_is(desk: Desk) -> None:
+    assert "refdesk-admin ingest PATH" in desk.run("sources", code=2).stderr
+    assert "refdesk-admin ingest PATH" in desk.run("status", code=2).stderr
+    assert not desk.data.exists()
+    desk.run("tenant", "create", "default")
     assert "refdesk-admin ingest PATH" in desk.run("sources").stdout
     assert "refdesk-admin ingest PATH" in desk.run("status").stdout
-    assert not desk.data.exists()
 
 
 def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(

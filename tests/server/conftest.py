@@ -254,7 +254,12 @@ def _free_port() -> int:
 
 def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., Remote]:
     def begin(
-        data: Path, *, more: Mapping[str, str] | None = None, before: Sequence[str] = (), **settings: str
+        data: Path,
+        *,
+        more: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+        probe: str = "/readyz",
+        **settings: str,
     ) -> Remote:
         port, metrics_port = _free_port(), _free_port()
         own = {"http_metrics_port": str(metrics_port)}
@@ -270,7 +275,7 @@ def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., R
         ends = time.monotonic() + START_SECONDS
         while time.monotonic() < ends:
             try:
-                if httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
+                if httpx2.get(f"http://127.0.0.1:{port}{probe}").status_code == 200:
                     return Remote(process, port, metrics_port, noise)
             except httpx2.TransportError:
                 assert process.poll() is None, noise.read_text()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from rag.store.folder import prepare
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,9 +23,9 @@ def hits(wire: Wire, query: str) -> list[dict[str, Any]]:
     return list(wire.tool("search", {"query": query})["structuredContent"]["results"])
 
 
-def test_a_desk_without_documents_says_so_and_makes_nothing(start: Start, tmp_path: Path) -> None:
-    data = tmp_path / "not" / "there"
-    wire = start(data, era="modern")
+def test_a_desk_without_documents_says_so(scripts: Scripts, start: Start, tmp_path: Path) -> None:
+    assert scripts.admin("tenant", "create", "acorn", "--data", tmp_path).returncode == 0
+    wire = start(tmp_path, era="modern")
     wire.begin()
     found = wire.tool("search", {"query": "clock"})["structuredContent"]
     assert found["results"] == []
@@ -33,14 +35,13 @@ def test_a_desk_without_documents_says_so_and_makes_nothing(start: Start, tmp_pa
     assert wire.tool_error("get_source", {"id": "abc"}).startswith("Nothing readable")
     assert wire.leave() == 0
     assert wire.stderr() == ""
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_documents_come_change_and_go_for_every_server_without_a_restart(
     scripts: Scripts, start: Start, tmp_path: Path
 ) -> None:
     data, texts = tmp_path / "data", tmp_path / "texts"
-    data.mkdir()
+    prepare(data)
     texts.mkdir()
     (texts / "one.md").write_text("# Breakfast\n\nMarmalade is made of bitter oranges.\n")
     (texts / "two.md").write_text("# Tea\n\nTea is made of leaves.\n")

@@ -176,9 +176,9 @@ def test_it_leaves_when_it_is_warm_with_calls_under_way_and_has_no_children(
     assert wire.stderr() == ""
 
 
-def test_it_leaves_when_nobody_reads_what_it_says(scripts: Scripts, tmp_path: Path) -> None:
+def test_it_leaves_when_nobody_reads_what_it_says(scripts: Scripts, clock_room: Path) -> None:
     pipe = subprocess.PIPE
-    command = [scripts.server, "--data", str(tmp_path)]
+    command = [scripts.server, "--data", str(clock_room)]
     with subprocess.Popen(command, env=scripts.environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdin
         assert process.stdout

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
 
+from rag.store.folder import prepare
+
 if TYPE_CHECKING:
     from mcp import Client
 
@@ -97,6 +99,7 @@ def test_the_tools_tell_the_operators_own_defaults(start: Start, tmp_path: Path)
 
 
 def test_assistants_choose_among_the_profiles_that_the_operator_offers(start: Start, tmp_path: Path) -> None:
+    prepare(tmp_path)
     wire = start(tmp_path, env={"REFDESK_SERVER_PROFILES": "fresh, default"})
     wire.begin()
     (search, _) = (tool["inputSchema"]["properties"] for tool in wire.result("tools/list")["tools"])
