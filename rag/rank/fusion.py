@@ -9,6 +9,7 @@ sure as an exact one. Calibrated fusion, the default, gives BM25 a scale that de
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import hypot, sqrt
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
@@ -146,14 +147,22 @@ def newer_first(hits: Sequence[Hit], *, within: float = TIE) -> list[Hit]:
     Hits tie if both their score and their similarity are within `within` of the first of them. The similarity
     is compared, too, because scores computed from ranks are close together whatever the evidence.
     """
-    ordered: list[Hit] = []
-    ties: list[Hit] = []
-    for hit in hits:
-        if ties and not _tie(ties[0], hit, within):
-            ordered += _by_date(ties)
-            ties = []
-        ties.append(hit)
-    return ordered + _by_date(ties)
+    starts = [*_ties(hits, within), len(hits)]
+    return [hit for start, end in pairwise(starts) for hit in _by_date(hits[start:end])]
+
+
+def last_tie(hits: Sequence[Hit], *, within: float = TIE) -> int:
+    """The index at which the last group of ties in `hits` begins, to which the next hit might belong, too."""
+    return max(_ties(hits, within), default=0)
+
+
+def _ties(hits: Sequence[Hit], within: float) -> list[int]:
+    """The indexes at which a group of ties begins; a hit that ties with no other is a group of its own."""
+    starts: list[int] = []
+    for index, hit in enumerate(hits):
+        if not starts or not _tie(hits[starts[-1]], hit, within):
+            starts.append(index)
+    return starts
 
 
 def _tie(first: Hit, other: Hit, within: float) -> bool:

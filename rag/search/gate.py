@@ -15,7 +15,7 @@ import numpy as np
 
 from rag.answers import Hit
 from rag.concurrency import concurrently
-from rag.rank.fusion import newer_first
+from rag.rank.fusion import last_tie, newer_first
 from rag.store.schema import split_chunk_id
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.search.view import View
     from rag.store.reader import StoredChunk, StoredSource
 
-SLACK = 4  # candidates checked beyond the limit, so that one stale candidate doesn't cost a second round
+SLACK = 4  # candidates checked beyond the limit, so that a stale one or a tie doesn't cost a second round
 WIDER = 4  # how many times as many candidates the next round checks
 READS = 3  # attempts to read a source that is replaced each time
 
@@ -49,10 +49,13 @@ def is_fault(withheld: StoredSource, generation: str, revision: int) -> bool:
 async def admit(
     candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], limit: int, alarm: Alarm
 ) -> list[Hit]:
-    """The first `limit` candidates that are readable now, as hits, newer first among equals."""
+    """The first `limit` candidates that are readable now, as hits, newer first among equals.
+
+    They are the beginning of what a higher limit would return: all equals take part, however many there are.
+    """
     checked = limit + SLACK
     hits = await _readable(candidates[:checked], vector, alarm)
-    while len(hits) < limit and checked < len(candidates):
+    while last_tie(hits) < limit and checked < len(candidates):
         # Each round reads all candidates again, not only the new ones. If a source is replaced between two
         # rounds, adding up their hits would show it in two versions at once.
         checked *= WIDER

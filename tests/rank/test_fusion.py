@@ -21,6 +21,7 @@ from rag.rank.fusion import (
     calibrated_fusion,
     convex_combination,
     distribution_based_fusion,
+    last_tie,
     newer_first,
     ranks,
     reciprocal_rank_fusion,
@@ -229,3 +230,15 @@ def test_ordering_by_date_leaves_undated_hits_in_place(hits: list[Hit]) -> None:
     assert [hit for hit in zip(range(12), ordered, strict=False) if hit[1].source.date is None] == [
         hit for hit in zip(range(12), hits, strict=False) if hit[1].source.date is None
     ]
+
+
+def test_the_last_ties_begin_at_the_first_hit_that_the_last_one_equals() -> None:
+    assert last_tie([]) == 0
+    assert last_tie([_hit("a", 0.9), _hit("b", 0.5), _hit("c", 0.49), _hit("d", 0.485)]) == 1
+    assert last_tie([_hit("a", 0.9), _hit("b", 0.5), _hit("c", 0.4)]) == 2
+
+
+@given(HITS, st.integers(0, 12))
+def test_what_stands_before_the_last_ties_is_settled_whatever_follows(hits: list[Hit], known: int) -> None:
+    settled = last_tie(hits[:known])
+    assert newer_first(hits)[:settled] == newer_first(hits[:known])[:settled]

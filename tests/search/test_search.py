@@ -125,6 +125,16 @@ async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep
     assert [by_id[id_] for id_ in sorted(by_id)].index("none") == names.index("none")
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_newest_of_many_equals_come_first_whatever_the_limit(shelf: Shelf, mode: Mode) -> None:
+    years = [1990 + 9 * n % 37 for n in range(21)]  # in no order
+    for year in years:
+        await shelf.put(f"of {year}", "pendulum clock", title="bylaws", date=datetime(year, 1, 1, tzinfo=UTC))
+    for limit in (1, 2, 3, 8, 21):
+        hits = (await shelf.search("pendulum", mode=mode, limit=limit)).hits
+        assert [hit.source.uri for hit in hits] == [f"of {year}" for year in sorted(years)[::-1][:limit]]
+
+
 @pytest.mark.parametrize("limit", [1, 3, MAX_LIMIT])
 async def test_limit_is_how_many_hits_there_are(shelf: Shelf, limit: int) -> None:
     await shelf.put("a", *(f"pendulum {n}" for n in range(MAX_LIMIT + 5)))

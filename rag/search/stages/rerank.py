@@ -10,6 +10,7 @@ import anyio
 
 from rag.errors import ProviderError
 from rag.models.rerank.chat import chat_scores, weighted
+from rag.rank.fusion import newer_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,9 @@ UNSCORED = "The reranker gave no score to {} of the passages; they come last."
 async def reranked(
     hits: Sequence[Hit], stage: RerankStage, query: str, models: Models, step: OpenStep, *, limit: int
 ) -> list[Hit]:
-    """The hits by their new scores, those without one last. Hits that were not sent to the model are dropped.
+    """The hits by their new scores, newer first among equals, and those without a score last.
 
+    Hits that were not sent to the model are dropped.
     The first `candidates` of the stage are sent, or the first `limit` if that is more. If scoring fails, all
     hits stay as they are, with a warning.
     """
@@ -50,10 +52,10 @@ async def reranked(
         return list(hits)
     if missing := scores.count(None):
         step.warns(UNSCORED.format(missing))
-    pairs = sorted(
-        zip(scored, scores, strict=True), key=lambda pair: -1 if pair[1] is None else pair[1], reverse=True
-    )
-    return [replace(hit, score=score or 0.0) for hit, score in pairs][: stage.limit]
+    pairs = list(zip(scored, scores, strict=True))
+    given = [replace(hit, score=score) for hit, score in pairs if score is not None]
+    without = [replace(hit, score=0.0) for hit, score in pairs if score is None]
+    return [*newer_first(sorted(given, key=lambda hit: -hit.score)), *without][: stage.limit]
 
 
 async def _scores(

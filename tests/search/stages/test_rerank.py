@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,6 +122,19 @@ async def test_equals_keep_the_order_of_the_search(
 ) -> None:
     rerank_server.script = [_scoring("cohere", lambda _place, _count: 0.5)]
     assert _ids(await _asked(stocked.desk(reranker=reranker, stages=[RERANK]))) == await _order(stocked)
+
+
+async def test_of_equals_for_the_reranker_the_newer_comes_first_and_one_without_a_score_still_last(
+    shelf: Shelf, rerank_server: Endpoint, reranker: Reranker
+) -> None:
+    for year in (1990, 2026, 2003):
+        await shelf.put(f"of {year}", "pendulum", title="bylaws", date=datetime(year, 1, 1, tzinfo=UTC))
+    desk = shelf.desk(reranker=reranker, stages=[RERANK])
+    rising = _scoring("cohere", lambda place, _count: 0.004 + 0.005 * place)  # the oldest is the best
+    newest_without = _scoring("cohere", lambda place, _count: 0.004 if place else None)
+    rerank_server.script = [rising, newest_without]
+    for expected in (["of 2026", "of 2003", "of 1990"], ["of 2003", "of 1990", "of 2026"]):
+        assert [hit.source.uri for hit in (await _asked(desk)).hits] == expected
 
 
 @pytest.mark.parametrize(
