@@ -126,7 +126,8 @@ class Document:
     """A parsed file.
 
     `pages` holds the start of every page in `text`; it is empty if the format has no pages. `date` is the
-    document's own date, if it states one. `url` is where a person can open it.
+    document's own date, if it states one. `url` is where a person can open it. `remarks` say what of the file
+    could not be read, for the report.
     """
 
     text: str
@@ -137,6 +138,7 @@ class Document:
     date: datetime | None = None
     url: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

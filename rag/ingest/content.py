@@ -19,7 +19,7 @@ from rag.ingest.metadata import read_sidecar
 if TYPE_CHECKING:
     from rag.ingest.discover import Found
 
-RECIPE = 3
+RECIPE = 4
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
 
 

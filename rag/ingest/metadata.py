@@ -17,7 +17,7 @@ from rag.errors import ParseError
 from rag.filters.parse import MAX_CHARS, MAX_INTEGER
 from rag.ingest import discover
 from rag.ingest.parse import blocks
-from rag.ingest.parse.front_matter import ACCESS_KEYS
+from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +49,8 @@ def declared_fields(
     for name, kind in declared.items():
         written = metadata.get(name, "").strip()
         if not written:
+            if any(key.startswith(f"{name}.") for key in metadata):
+                complaints.append(f"{name} is a mapping, not {_EXPECTED[kind]}")
             continue
         value = _CONVERSIONS[kind](written)
         if value is None:
@@ -85,7 +87,7 @@ def _boolean(written: str) -> bool | None:
 
 
 def _strings(written: str) -> tuple[str, ...] | None:
-    items = tuple(_string(item.strip()) for item in written.split(",") if item.strip())
+    items = tuple(map(_string, items_of(written)))
     return None if None in items or not items else tuple(item for item in items if item)
 
 
@@ -159,8 +161,8 @@ def _written(key: str, value: object) -> str:
             return str(value)
         case datetime() | date() | time():
             return value.isoformat()
-        case list() if not any(isinstance(one, list | dict) or "," in str(one) for one in value):
-            return ", ".join(_written(key, one) for one in value)
+        case list() if not any(isinstance(one, list | dict) for one in value):
+            return listed(_written(key, one) for one in value)
     raise ParseError(
-        f"its {discover.SIDECAR_SUFFIX} file: {key} must be a plain value, or a list of values without commas"
+        f"its {discover.SIDECAR_SUFFIX} file: {key} must be a plain value, or a list of plain values"
     )

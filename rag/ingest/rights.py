@@ -149,7 +149,7 @@ def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
     """The access that a document requests. An unreadable request rejects it: it may have meant to hide it."""
     for key, value in entries.items():
         if not value:
-            raise ParseError(f"its {key} can't be read; write it on one line, separated by commas")
+            raise ParseError(f"its {key} can't be read; write a list of plain values")
     match entries.get("visibility"):
         case None | "tenant" | "restricted" as visibility:
             pass

@@ -261,7 +261,7 @@ class _Run:
         if document.date:
             metadata["date"] = document.date.isoformat()
         fields, complaints = declared_fields(metadata, self._writer.collection.fields)
-        self._remarks[found.uri] += complaints
+        self._remarks[found.uri] += [*document.remarks, *complaints]
         return fields
 
     async def embed(

@@ -166,19 +166,21 @@ def test_front_matter_fills_the_fields_and_what_is_wrong_is_said(
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "right.md").write_text(
-        "---\nyear: 2024\nweight: 2.5\nfinal: yes\nreviewed: 2024-05-01\nstatus: 'final'\n"
-        "tags: [leave, rules]\nother: thing\n---\n# Right\n\nthirty days\n"
+        "---\nyear: 2024\nweight: 2.5\nfinal: yes\nreviewed: 2024-05-01\nstatus: >-\n  final\n"
+        "tags:\n  - leave\n  - rules\nother: thing\n---\n# Right\n\nthirty days\n"
     )
     (folder / "wrong.md").write_text(
         "---\nyear: last\nfinal: perhaps\nstatus: draft\n---\n# Wrong\n\nforty days\n"
     )
+    (folder / "broken.md").write_text("---\ntitle: 'Leave\ntags: [leave]\n---\nsixty days\n")
     (folder / "without.txt").write_text("fifty days\n")
     inside.run("collection", "create", "handbook", *OPTIONS)
     report = desk.json("ingest", folder, "--collection", "handbook")
-    assert report["counts"]["added"] == 3
+    assert report["counts"]["added"] == 4
     assert {entry["path"].removeprefix(f"{folder}/"): entry["reason"] for entry in report["files"]} == {
         "right.md": "",
         "wrong.md": "year is not an integer; final is not a boolean",
+        "broken.md": "its front matter is not valid YAML (line 4: found unexpected end of stream)",
         "without.txt": "",
     }
     assert stored_fields(desk, "handbook") == {
@@ -191,10 +193,13 @@ def test_front_matter_fills_the_fields_and_what_is_wrong_is_said(
             "tags": ("leave", "rules"),
         },
         "wrong.md": {"status": "draft"},
+        "broken.md": {"tags": ("leave",)},
         "without.txt": {},
     }
     texts = [hit["text"] for hit in inside.json("search", "forty days")["results"]]
     assert any("forty days" in text for text in texts)
+    of_leave = inside.json("search", "days", "--filter", '{"tags": "leave", "status": "final"}')["results"]
+    assert [hit["metadata"]["path"] for hit in of_leave] == ["right.md"]
     shown = {source["metadata"]["path"]: source["metadata"] for source in inside.json("sources")["sources"]}
     assert shown["wrong.md"] == {"year": "last", "final": "perhaps", "status": "draft", "path": "wrong.md"}
     assert shown["right.md"]["other"] == "thing"

@@ -29,7 +29,7 @@ def _said(toml: str) -> dict[str, str]:
 def test_its_values_are_metadata_as_in_front_matter() -> None:
     said = _said(
         'year = 2024\nweight = 1.5\nfinal = true\nstatus = " open "\ndue = 2024-05-01\n'
-        'at = 2024-05-01T10:00:00Z\ntags = ["law", "old", 5]\n'
+        'at = 2024-05-01T10:00:00Z\ntags = ["law", "Smith, Ann", 5]\n'
     )
     assert said == {
         "year": "2024",
@@ -38,7 +38,7 @@ def test_its_values_are_metadata_as_in_front_matter() -> None:
         "status": "open",
         "due": "2024-05-01",
         "at": "2024-05-01T10:00:00+00:00",
-        "tags": "law, old, 5",
+        "tags": 'law, "Smith, Ann", 5',
         "Allow": "group:everyone",
     }
 
@@ -69,7 +69,7 @@ def test_access_comes_from_the_sidecar_or_the_document_but_not_from_both() -> No
     assert access(b"year = 1") == everyone
     assert access(b'allow = ["group:hr"]') == Access("restricted", hr, revision=1)
     assert access(b'visibility = "restricted"') == Access("restricted", revision=1)
-    for wrong in (b'visibility = "secret"', b'allow = ["hr"]', b"allow = []"):
+    for wrong in (b'visibility = "secret"', b'allow = ["hr"]', b"allow = []", b'allow = ["group:a,group:b"]'):
         with pytest.raises(ParseError):
             access(wrong)
 
@@ -81,7 +81,6 @@ def test_access_comes_from_the_sidecar_or_the_document_but_not_from_both() -> No
         (b'"allow\\u200b" = "group:all"\nallow = "group:hr"', "two of its keys look the same"),
         (b"\xff", "is not valid TOML"),
         (b"[allow]\ngroup = 1\n", "allow must be a plain value"),
-        (b'tags = ["a, b"]', "tags must be a plain value"),
         (b"tags = [[1]]", "tags must be a plain value"),
     ],
 )

@@ -1,36 +1,186 @@
-"""The front matter of a Markdown text: the plain entries of its YAML."""
+"""The front matter of a Markdown text: its YAML as names and values.
+
+Values stay as they are written, because the fields of the collection decide their types: YAML would read `no`
+as false, `12:30` as 750, and `0123` as 83.
+"""
 
 from __future__ import annotations
 
 import re
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
-_FENCED = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_ENTRY = re.compile(r"^([A-Za-z_][\w.-]*):(?:[ \t]+(.*))?$", re.MULTILINE)
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+import yaml
+
+from rag.ingest.parse.blocks import clean, title_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
 ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
 """In any letter case. Unreadable values of these keys are kept as empty ones, so that they are noticed."""
-_NESTED = tuple("|>{&*!")  # the first characters of YAML values that are not plain text
+MAX_CHARS = 64_000  # of front matter; a sidecar may have as many bytes
+_MAX_EXPANDED = 4 * MAX_CHARS  # with what its aliases stand for: ten lines of them can stand for billions
+_MAX_DEPTH = 50  # brackets within brackets: the parser takes a second to give up at some 200
+
+_FENCED = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_BLANK = re.compile(r"(?:[^\S\n]*+(?:#[^\n]*+)?\n)*+")
+_ENTRY = re.compile(r"""^(?:[^\W\d][\w.-]*+|"[^"\n]++"|'[^'\n]++')[ \t]*+:(?!\S)""", re.MULTILINE)
+_ACCESS_ENTRY = re.compile(rf"\b({'|'.join(sorted(ACCESS_KEYS))})[\"']?\s*:", re.IGNORECASE)
+_NULL = "tag:yaml.org,2002:null"
+_ITEM = re.compile(r'\s*+(?:"((?:[^"]|"")*+)"\s*+(?=,|\Z)|([^,]*+))(?:,|\Z)')
 
 
-def split_front_matter(text: str) -> tuple[dict[str, str], str]:
-    r"""The plain entries of the front matter, and the text after it.
+class FrontMatter(NamedTuple):
+    """The entries of front matter, and remarks on what is wrong with it."""
 
-    A list on one line becomes its items separated by commas; nested values are left out. A text that just
-    begins with a thematic break has no front matter.
+    entries: Mapping[str, str]
+    remarks: tuple[str, ...] = ()
 
-    Example: "---\ntitle: 'A b'\ntags: [x, y]\n---\n# A" -> {"title": "A b", "tags": "x, y"}, "# A".
+
+class _UnreadableError(ValueError):
+    """The YAML can't be read; the message says why."""
+
+
+def split_front_matter(text: str) -> tuple[FrontMatter, str]:
+    r"""The front matter of a text, and the text after it.
+
+    A list becomes its items, separated by commas as in `listed`. A mapping becomes an entry for each of its
+    keys. Entries without a value are left out. If the YAML is not valid, the entries that can be read alone
+    are kept. A text that just begins with a thematic break has no front matter.
+
+    Example: "---\ntags: [x, y]\nby: {name: A}\n---\n# B" -> {"tags": "x, y", "by.name": "A"}, "# B".
     """
     fenced = _FENCED.match(text)
-    if not fenced or not _ENTRY.match(fenced[1].lstrip("\n")):
-        return {}, text
-    entries = {key: _plain(value.strip()) for key, value in _ENTRY.findall(fenced[1])}
-    kept = {key: value for key, value in entries.items() if value or key.casefold() in ACCESS_KEYS}
-    return kept, text[fenced.end() :]
+    blank = _BLANK.match(fenced[1]) if fenced else None
+    if not fenced or not blank or not _ENTRY.match(fenced[1], blank.end()):
+        return FrontMatter({}), text
+    return _read(fenced[1]), text[fenced.end() :]
 
 
-def _plain(value: str) -> str:
-    if value.startswith("[") and value.endswith("]"):
-        return ", ".join(_plain(item.strip()) for item in value[1:-1].split(","))
-    if value[:1] in {"'", '"'} and (closing := value.find(value[0], 1)) > 0:
-        return value[1:closing]
-    return "" if value.startswith(_NESTED) else _COMMENT.sub("", value).strip()
+def listed(items: Iterable[str]) -> str:
+    """Items separated by commas, those that contain one in quotation marks.
+
+    Example: ["law", "Smith, Ann"] -> 'law, "Smith, Ann"'.
+    """
+    return ", ".join(_quoted(item) if "," in item or item[:1] == '"' else item for item in items)
+
+
+def _quoted(item: str) -> str:
+    return '"' + item.replace('"', '""') + '"'
+
+
+def items_of(written: str) -> list[str]:
+    """The items that `listed` joined, without empty ones: 'law, "Smith, Ann"' -> ["law", "Smith, Ann"]."""
+    items = ((quoted or "").replace('""', '"') or plain or "" for quoted, plain in _ITEM.findall(written))
+    return [item.strip() for item in items if item.strip()]
+
+
+def _read(block: str) -> FrontMatter:
+    if len(block) > MAX_CHARS:
+        why = f"its front matter has over {MAX_CHARS:,} characters and was not read"
+        return FrontMatter(_unreadable_access(block), (why,))
+    try:
+        return _entries(block)
+    except _UnreadableError as error:
+        return _entry_by_entry(block, str(error))
+
+
+def _entries(block: str) -> FrontMatter:
+    """The entries of valid YAML.
+
+    Raises:
+        _UnreadableError: it is not valid, or not a mapping.
+    """
+    entries: dict[str, str] = {}
+    twice: list[str] = []
+    names: set[str] = set()
+    for name, node in _pairs(_composed(block)):
+        is_access = name.casefold() in ACCESS_KEYS
+        same = name.casefold() if is_access else name
+        twice += [name] if same in names else []
+        values = _values(name, node)
+        if is_access:
+            entries[name] = values.get(name, "") if len(values) == 1 and same not in names else ""
+        else:
+            entries |= values
+        names.add(same)
+    return FrontMatter(
+        entries, tuple(f"its front matter has {name} twice; the last counts" for name in twice)
+    )
+
+
+def _values(name: str, node: yaml.Node) -> dict[str, str]:
+    """What is written at and below a node, by name."""
+    found: dict[str, list[str]] = {}
+    for path, value in _leaves(name, node):
+        found.setdefault(path, []).append(value)
+    is_text = isinstance(node, yaml.ScalarNode)
+    return {path: values[0] if is_text else listed(values) for path, values in found.items()}
+
+
+def _leaves(name: str, node: yaml.Node) -> Iterator[tuple[str, str]]:
+    """The texts at and below a node, each with its name: those of mappings are joined by dots."""
+    room = _MAX_EXPANDED
+    left = [(name, node)]
+    while left:
+        name, node = left.pop()
+        room -= len(name) + len(node.value) + 1
+        if room < 0:
+            raise _UnreadableError(f"its aliases stand for over {_MAX_EXPANDED:,} characters")
+        if isinstance(node, yaml.MappingNode):
+            left += [(f"{name}.{key}", value) for key, value in reversed([*_pairs(node)])]
+        elif isinstance(node, yaml.SequenceNode):
+            left += [(name, item) for item in reversed(node.value)]
+        elif node.tag != _NULL and (text := clean(node.value).strip()):
+            yield name, text
+
+
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
+    if not isinstance(node, yaml.MappingNode):
+        raise _UnreadableError("it is not a mapping of names to values")
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _UnreadableError(f"line {key.start_mark.line + 2}: a name must be plain text")
+        yield clean(key.value).strip(), value
+
+
+def _composed(block: str) -> yaml.Node | None:
+    """The YAML as nodes: nothing is constructed, so that no tag runs anything and values stay as written."""
+    depths = accumulate((mark in "[{") - (mark in "]}") for mark in block)
+    if max(depths, default=0) > _MAX_DEPTH:
+        raise _UnreadableError("it is nested too deeply")
+    try:
+        return yaml.compose(block, Loader=yaml.SafeLoader)
+    except RecursionError as error:
+        raise _UnreadableError("it is nested too deeply") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 2}: " if mark else ""  # line 1 is the fence
+        why = getattr(error, "problem", None) or getattr(error, "reason", None) or "invalid"
+        raise _UnreadableError(where + title_line(str(why))) from error
+
+
+def _entry_by_entry(block: str, why: str) -> FrontMatter:
+    """What can be read of invalid YAML: the entries that are valid alone, or on one line."""
+    entries: dict[str, str] = {}
+    lost: list[str] = []
+    starts = [entry.start() for entry in _ENTRY.finditer(block)]
+    for start, end in pairwise([*starts, len(block)]):
+        part = block[start:end].strip()
+        try:
+            entries |= _entries(part).entries
+        except _UnreadableError:
+            name, value = (clean(half).strip() for half in part.split(":", 1))
+            if "\n" in part or "\n" in value:
+                lost.append(name)
+            else:  # as in "title: Part one: beginnings", which is not YAML, but clear
+                entries[name.strip("\"'")] = value
+    remark = f"its front matter is not valid YAML ({why})"
+    left_out = f"; left out: {', '.join(lost)}" if lost else ""
+    return FrontMatter(entries | _unreadable_access(block), (remark + left_out,))
+
+
+def _unreadable_access(block: str) -> dict[str, str]:
+    """The access keys in a text that is not valid, without their values: what it grants can't be trusted."""
+    return {key.casefold(): "" for key in _ACCESS_ENTRY.findall(block)}

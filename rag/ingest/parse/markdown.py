@@ -41,7 +41,7 @@ _MARKUP = re.compile(r"`|\*\*|</\w+>|<\w+\s[^<>]*>|\s*\{:?\s*[#.][^{}]*\}\s*$|\s
 
 def parse(text: str, name: str) -> Document:
     """The document of a Markdown file, without its front matter."""
-    entries, body = split_front_matter(text)
+    (entries, remarks), body = split_front_matter(text)
     blocks = tuple(markdown_blocks(body))
     day = date(entries.get("date", ""))
     known = {"title", "date"} if day else {"title"}
@@ -52,6 +52,7 @@ def parse(text: str, name: str) -> Document:
         blocks=blocks,
         date=day,
         metadata={key: value for key, value in entries.items() if key not in known},
+        remarks=remarks,
     )
 
 

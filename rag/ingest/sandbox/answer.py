@@ -31,6 +31,7 @@ class _Document(_Data):
     date: datetime | None
     url: Annotated[str, Field(pattern=r"^(?i:https?)://", max_length=2100)] | None
     metadata: dict[str, str]
+    remarks: tuple[str, ...] = ()
 
 
 class _Answer(_Data):
@@ -75,4 +76,5 @@ def _checked(document: _Document) -> Document:
         date=utc(document.date) if document.date else None,
         url=document.url,
         metadata=document.metadata,
+        remarks=tuple(map(title_line, document.remarks)),
     )

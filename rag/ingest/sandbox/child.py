@@ -90,4 +90,5 @@ def _values(document: Document) -> dict[str, object]:
         "date": document.date.isoformat() if document.date else None,
         "url": document.url,
         "metadata": dict(document.metadata),
+        "remarks": document.remarks,
     }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.ingest.parse import parse
-from rag.ingest.parse.front_matter import split_front_matter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,37 +84,3 @@ def test_front_matter_is_metadata_and_not_text() -> None:
 def test_a_date_that_is_none_stays_metadata() -> None:
     document = parse(b"---\ndate: spring\n---\nText.", "a.md")
     assert (document.date, document.metadata) == (None, {"date": "spring"})
-
-
-def test_front_matter_keeps_plain_entries_only() -> None:
-    text = """---
-plain: some words # a remark
-quoted: "a: b # c"
-single: 'it is'
-url: https://example.org/#part
-tags: [one, "two", three]
-empty:
-nested:
-  inner: value
-folded: >
-  text
-map: {a: b}
-- item
-...
-Text."""
-    entries, rest = split_front_matter(text)
-    assert rest == "Text."
-    assert entries == {
-        "plain": "some words",
-        "quoted": "a: b # c",
-        "single": "it is",
-        "url": "https://example.org/#part",
-        "tags": "one, two, three",
-    }
-
-
-@pytest.mark.parametrize(
-    "text", ["---\n\nText\n\n---\n", "---\ntitle: never closed\n", "Text\n---\na: b\n---\n"]
-)
-def test_a_rule_is_no_front_matter(text: str) -> None:
-    assert split_front_matter(text) == ({}, text)

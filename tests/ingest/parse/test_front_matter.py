@@ -1,0 +1,214 @@
+"""The YAML at the beginning of a Markdown text: everything in it is metadata, or the report says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.corpus import Access
+from rag.errors import ParseError
+from rag.ingest.metadata import declared_fields
+from rag.ingest.parse import parse
+from rag.ingest.parse.front_matter import MAX_CHARS, items_of, listed, split_front_matter
+from rag.ingest.rights import Rights
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+
+def read(yaml: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The entries and the remarks of a front matter. The body behind it is never lost."""
+    (entries, remarks), body = split_front_matter(f"---\n{yaml}\n---\nText.")
+    assert body == "Text."
+    return dict(entries), remarks
+
+
+def test_lists_over_several_lines_block_scalars_and_mappings_are_read() -> None:
+    yaml = """# what it is
+plain: some words # a remark
+quoted: "a: b # c"
+single: 'it is'
+url: https://example.org/#part
+tags: [one, "two", three]
+topics:
+  - law
+  - "Smith, Ann"
+kept: |
+  two
+  lines
+folded: >-
+  one
+  line
+by: {name: Ann, mail: a@example.org}
+reviewers:
+- name: Bo
+- name: Cy
+same: &it [x, y]
+again: *it
+empty:
+nothing: ~
+none: []"""
+    assert read(yaml) == (
+        {
+            "plain": "some words",
+            "quoted": "a: b # c",
+            "single": "it is",
+            "url": "https://example.org/#part",
+            "tags": "one, two, three",
+            "topics": 'law, "Smith, Ann"',
+            "kept": "two\nlines",
+            "folded": "one line",
+            "by.name": "Ann",
+            "by.mail": "a@example.org",
+            "reviewers.name": "Bo, Cy",
+            "same": "x, y",
+            "again": "x, y",
+        },
+        (),
+    )
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["2024-05-01", "2024-05-01T10:00:00Z", "no", "Yes", "1_000", "12:30", "0123", "0x1F", "1e3", "1.10"],
+)
+def test_values_stay_as_they_are_written(written: str) -> None:
+    assert read(f"it: {written}\nthey: [{written}]") == ({"it": written, "they": written}, ())
+
+
+def test_fields_decide_what_a_value_is() -> None:
+    entries, _ = read("final: no\nat: 2024-05-01\nnumber: 0123\nsize: 1_000\ntags:\n- a\n- 'b, c'")
+    fields, complaints = declared_fields(
+        entries,
+        {"final": "boolean", "at": "datetime", "number": "string", "size": "integer", "tags": "string list"},
+    )
+    assert complaints == []
+    assert (fields["final"], fields["number"], fields["size"]) == (False, "0123", 1000)
+    assert fields["tags"] == ("a", "b, c")
+
+
+def test_a_field_that_is_a_mapping_is_a_complaint() -> None:
+    entries, _ = read("by: {name: Ann}\nother: {name: Bo}")
+    assert declared_fields(entries, {"by": "string"})[1] == [
+        "by is a mapping, not a string of at most 512 characters"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("yaml", "entries", "remark"),
+    [
+        (
+            "title: Part one: beginnings\nyear: 2024",
+            {"title": "Part one: beginnings", "year": "2024"},
+            "its front matter is not valid YAML (line 2: mapping values are not allowed here)",
+        ),
+        (
+            "year: 2024\ntags:\n\t- a\nstatus: open",
+            {"year": "2024", "status": "open"},
+            "(line 4: found character '\\t' that cannot start any token); left out: tags",
+        ),
+        (
+            "year: 2024\ntags: [a,\n  b\nstatus: open",
+            {"year": "2024", "status": "open"},
+            "left out: tags",
+        ),
+        ("year: 2024\nby: *nobody", {"year": "2024", "by": "*nobody"}, "found undefined alias"),
+        ("year: 2024\n? [a, b]\n: c", {}, "line 3: a name must be plain text); left out: year"),
+        ("year: 2023\nyear: 2024", {"year": "2024"}, "its front matter has year twice; the last counts"),
+        ("it: " + "[" * 5000, {"it": "[" * 5000}, "nested too deeply"),
+        (BOMB, None, "its aliases stand for over 256,000 characters"),
+        ("a: &a [*a, *a]\nb: 1", None, "its aliases stand for over 256,000 characters"),
+        ("a: &a {b: *a, c: x}\nb: 1", None, "its aliases stand for over 256,000 characters"),
+        ("it: " + "x" * MAX_CHARS, {}, "its front matter has over 64,000 characters and was not read"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_can_not_be_read_is_said_and_the_rest_is_kept(
+    yaml: str, entries: dict[str, str] | None, remark: str
+) -> None:
+    read_entries, (said,) = read(yaml)
+    assert remark in said
+    if entries is not None:
+        assert read_entries == entries
+    assert sum(map(len, read_entries.values())) <= MAX_CHARS
+    assert parse(f"---\n{yaml}\n---\nText.".encode(), "a.md").remarks == (said,)
+
+
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!mine", "!!binary", "!!int"])
+def test_a_tag_runs_nothing(tag: str) -> None:
+    assert read(f"it: {tag} words") == ({"it": "words"}, ())
+
+
+def test_nothing_is_hidden_in_names_and_values() -> None:
+    assert read(r'"k\u200b": "v\u202e"') == ({"k": "v"}, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\nText\n\n---\n",
+        "---\ntitle: never closed\n",
+        "Text\n---\na: b\n---\n",
+        "---\n- a\n---\n",
+        "---\n---\n",
+    ],
+)
+def test_a_rule_is_no_front_matter(text: str) -> None:
+    assert split_front_matter(text) == (({}, ()), text)
+
+
+OF_DOCUMENTS = Rights("tenant", of_documents=True)
+
+
+@pytest.mark.parametrize(
+    "yaml", ["allow:\n- group:hr\n- user:ann", "allow: [group:hr, user:ann]", "Allow: 'group:hr, user:ann'"]
+)
+def test_access_is_read_however_it_is_written(yaml: str) -> None:
+    assert OF_DOCUMENTS.claim(Path("/a.md"), read(yaml)[0]).access == Access(
+        "restricted", frozenset({"group:hr", "user:ann"}), revision=1
+    )
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        "allow: {group: hr}",
+        "allow: [group:hr, {group: it}]",
+        "allow: ['group:hr, group:it']",
+        "allow: group:hr\nallow: group:it",
+        'allow: group:hr\n"al\\u200blow": group:it',
+        "allow: group:hr\nAllow: group:it",
+        "allow: []",
+        "allow:",
+        "title: a: b\nallow: group:hr",
+        "title: 'x\nallow: group:hr",
+        "title: {a, allow : group:hr",
+        "allow: group:hr\nit: " + "x" * MAX_CHARS,
+    ],
+    ids=lambda yaml: yaml[:40],
+)
+def test_access_that_is_not_clear_refuses_the_document(yaml: str) -> None:
+    with pytest.raises(ParseError, match=r"allow can't be read|valid access list entry"):
+        OF_DOCUMENTS.claim(Path("/a.md"), read(yaml)[0])
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=8).map(str.strip).filter(bool), max_size=5))
+def test_items_come_back_as_they_were_listed(items: list[str]) -> None:
+    assert items_of(listed(items)) == items
+
+
+@pytest.mark.parametrize("written", ['5" pipe, 6" pipe', '"a" b, c', '"a', "a, , b"])
+def test_items_of_plain_text_are_between_its_commas(written: str) -> None:
+    assert items_of(written) == [one.strip() for one in written.split(",") if one.strip()]
+
+
+@given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"#?,~ \n\t"), max_size=40))
+def test_no_yaml_loses_the_body_or_breaks_the_parser(yaml: str) -> None:
+    (entries, _), body = split_front_matter(f"---\na: b\n{yaml}\n---\nText.")
+    assert body.endswith("Text.")
+    assert all(isinstance(value, str) for value in entries.values())
