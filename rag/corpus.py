@@ -184,7 +184,8 @@ class Source:
     """One document of a collection, without its text.
 
     `uri` is where it was ingested from, for operators; `url` is where a reader can open it. `date` is the
-    document's own date, `ingested_at` the time of ingestion.
+    document's own date, `ingested_at` the time of ingestion. `without_vector` counts the chunks for which the
+    embedder had no valid vector: they are found by their words only.
     """
 
     id: str
@@ -199,6 +200,7 @@ class Source:
     url: str | None = None
     date: datetime | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    without_vector: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ def source_json(source: Source) -> dict[str, Any]:
         "date": source.date and source.date.isoformat(),
         "ingested_at": source.ingested_at.isoformat(timespec="seconds"),
         "chunks": source.chunk_count,
+        "without_vector": source.without_vector,
         "length": source.length,
         "digest": source.digest,
         "metadata": dict(source.metadata),

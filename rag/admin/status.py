@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rag.access.tenants import tenant_of
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.sources import open_collections
+from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
@@ -44,6 +45,12 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         for one in collections
     ]
     print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "LANGUAGE", "EMBEDDER", "INDEXES"), *rows])
+    for one in collections:
+        if lacking := one["without_vector"]:
+            echo(
+                f"{counted(lacking, 'chunk')} of {one['name']} found by words only: the embedding model "
+                "had no valid vector. The next ingest asks again."
+            )
 
 
 def folder_bytes(folder: Path) -> int:

@@ -52,6 +52,7 @@ class Prepared:
             url=document.url,
             date=document.date,
             metadata={**self.shown, "path": printable(self.found.name)},
+            without_vector=int((~vectors.any(axis=1)).sum()),
         )
         outline = tuple(
             Heading(block.title, block.level, block.start)

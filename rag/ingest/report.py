@@ -20,7 +20,8 @@ class Outcome:
 
     `skipped` means that it failed, for `reason`; `ignored`, that it is in a walked folder and not a supported
     document; `missing`, that it is gone, but so are so many others that nothing was removed. `access` is who
-    may see the source, if the run decided that.
+    may see the source, if the run decided that. `without_vector` counts the chunks for which the embedder has
+    no valid vector.
     """
 
     path: str
@@ -29,6 +30,7 @@ class Outcome:
     source_id: str | None = None
     chunks: int = 0
     access: Access | None = None
+    without_vector: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,17 +28,18 @@ from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
 from rag.ingest.report import Outcome, Report
 from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
 from rag.store.schema import NewSource
 from rag.store.writer import Moved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from rag.config.settings import IngestSettings
-    from rag.corpus import AccessRecord, Document, Source, Value, Vectors
+    from rag.corpus import Access, AccessRecord, Document, Source, Value
     from rag.ingest.content import FileContent
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.report import OutcomeKind
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from rag.store.writer import CollectionWriter, KnownSource
 
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
-EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
 
 
 class Progress(Protocol):
@@ -135,10 +135,15 @@ class _Run:
         self._first_with: dict[str, Found] = {}
         self._remarks: dict[str, list[str]] = defaultdict(list)
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
+        self._mended = 0
 
     async def begin(self, discovery: Discovery) -> None:
-        """Look up what is stored, and report the files that need no reading."""
+        """Look up what is stored, ask for vectors that it lacks, and report files that need no reading."""
         self._known = await self._writer.known(self._recorded.by_id)
+        before = sum(one.without_vector for one in self._known.values())
+        left = await ask_again(self._writer, self._embedder, self._known)
+        self._mended = before - sum(left.values())
+        self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in left.items()}
         self._progress.started(len(discovery.found) + len(discovery.outcomes))
         self.finish(discovery.outcomes)
         if folders := self._claims.remember(discovery.folders):
@@ -253,8 +258,7 @@ class _Run:
             metadata = (await self._parsed(one)).metadata if rights.of_documents else {}
             self._to_claim[known.id] = known, rights.claim(one.found.path, metadata, one.content)
             return
-        reason = "; ".join(self._remarks[known.uri])
-        self.finish([Outcome(path_of(known.uri), "unchanged", reason, known.id, known.chunk_count)])
+        self._finish("unchanged", known, ())
 
     def _fields(self, found: Found, document: Document) -> Mapping[str, Value]:
         metadata = {"title": document.title, **document.metadata}
@@ -272,19 +276,12 @@ class _Run:
         """Give every passage its vector."""
         async with waves, embedded:
             async for wave in waves:
-                vectors = await self._vectors([text for one in wave for text in one.texts()])
+                texts = [text for one in wave for text in one.texts()]
+                vectors = await vectors_of_texts(self._embedder, texts, self._progress.embedded)
                 ends = np.cumsum([len(one.passages) for one in wave])
                 parts = zip(wave, np.split(vectors, ends[:-1]), strict=True)
                 name = self._writer.collection.name
                 await embedded.send([one.new_source(name, part) for one, part in parts])
-
-    async def _vectors(self, texts: Sequence[str]) -> Vectors:
-        parts = []
-        for start in range(0, len(texts), EMBED_AT_ONCE):
-            part = texts[start : start + EMBED_AT_ONCE]
-            parts.append(await self._embedder.embed(part, "document"))
-            self._progress.embedded(len(part))
-        return np.concatenate(parts)
 
     async def write(self, waves: MemoryObjectReceiveStream[list[NewSource]]) -> None:
         """Commit wave by wave."""
@@ -309,11 +306,19 @@ class _Run:
     def _finish_stored(
         self, kind: OutcomeKind, source: Source | KnownSource, claim: Claim, record: AccessRecord
     ) -> None:
-        remarks = [*self._remarks[source.uri], *self._claims.remarks(source.uri, claim, record)]
-        chunks = source.chunk_count
-        self.finish(
-            [Outcome(path_of(source.uri), kind, "; ".join(remarks), source.id, chunks, record.access)]
-        )
+        self._finish(kind, source, self._claims.remarks(source.uri, claim, record), record.access)
+
+    def _finish(
+        self,
+        kind: OutcomeKind,
+        source: Source | KnownSource,
+        remarks: Iterable[str],
+        access: Access | None = None,
+    ) -> None:
+        lacking, chunks = source.without_vector, source.chunk_count
+        about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
+        reason = "; ".join([*self._remarks[source.uri], *remarks, *about_vectors])
+        self.finish([Outcome(path_of(source.uri), kind, reason, source.id, chunks, access, lacking)])
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
@@ -325,4 +330,5 @@ class _Run:
 
     def notes(self, discovery: Discovery) -> list[str]:
         """What the report must say about the run as a whole."""
-        return list(self._claims.notes([found.path for found in discovery.found.values()]))
+        about_vectors = vector_notes(self.outcomes, mended=self._mended)
+        return [*about_vectors, *self._claims.notes([found.path for found in discovery.found.values()])]

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         LetterCase,
         Source,
         Value,
-        Vectors,
     )
 
 PROBES = 20  # minimum; there is no maximum, so that a filter can't starve a search
@@ -101,10 +100,14 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts of a collection. `unindexed` chunks are found too, but slowly."""
+    """Counts of a collection. `unindexed` chunks are found too, but slowly.
+
+    `without_vector` counts the chunks that are found by their words only.
+    """
 
     sources: int
     chunks: int
+    without_vector: int
     indexes: tuple[str, ...]
     unindexed: int
 
@@ -299,9 +302,11 @@ class CollectionReader:
         """Numbers for operators."""
         with engine_errors("counting"):
             indexes = await self._chunks.list_indices()
+            rows = await self._rows(self._sources.query().select(["digest"]))
             return Statistics(
-                sources=await self._sources.count_rows(),
+                sources=len(rows),
                 chunks=await self._chunks.count_rows(),
+                without_vector=sum(schema.split_digest(row["digest"])[1] for row in rows),
                 indexes=tuple(sorted(f"{index.columns[0]} ({index.index_type})" for index in indexes)),
                 unindexed=max((index.num_unindexed_rows or 0 for index in indexes), default=0),
             )
@@ -368,9 +373,7 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
 
 def stored_chunks(rows: pa.Table) -> list[StoredChunk]:
     """The chunks of rows with `CHUNK_COLUMNS` and the vector, in order."""
-    column = cast("Any", rows["vector"].combine_chunks())
-    flat = column.flatten().to_numpy(zero_copy_only=False)
-    vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
+    vectors = schema.vectors_of(rows)
     columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in CHUNK_COLUMNS}
     rows_ = zip(columns["id"], columns["generation"], columns["revision"], vectors, strict=True)
     return [StoredChunk(*values, columns, row) for row, values in enumerate(rows_)]

@@ -87,7 +87,7 @@ SOURCES_SCHEMA = _schema(
         "uri": pa.string(),
         "title": pa.string(),
         "mime_type": pa.string(),
-        "digest": pa.string(),
+        "digest": pa.string(),  # see `digest_value`
         "generation": pa.string(),
         "metadata": pa.string(),  # JSON, for display
         "chunk_count": pa.int32(),
@@ -100,7 +100,9 @@ SOURCES_SCHEMA = _schema(
     {"url": pa.string(), "date": _MOMENT},
 )
 SUMMARY_COLUMNS = [name for name in SOURCES_SCHEMA.names if name not in {"outline", "text"}]
-SOURCE_COLUMNS = [name for name in SUMMARY_COLUMNS if name not in {"generation", "metadata", "fields"}]
+SOURCE_COLUMNS = [
+    name for name in SUMMARY_COLUMNS if name not in {"digest", "generation", "metadata", "fields"}
+]
 """The columns that a `Source` has unchanged."""
 
 ACCESS_SCHEMA = _schema(
@@ -127,7 +129,8 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
     """The columns of a chunk table, with one for each declared field.
 
     `body` is what is embedded and indexed: the context line and the text, which is its last `end - start`
-    characters. A chunk is visible only if its `generation` is that of its source.
+    characters. A chunk is visible only if its `generation` is that of its source. A `vector` of zeros means
+    that the embedder had none; the engine's cosine never finds it, neither with an index nor without.
     """
     required: dict[str, pa.DataType] = {
         "id": pa.string(),
@@ -182,12 +185,28 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     fields = {name: _stored(value) for name, value in new.fields.items()}
     return {
         **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
+        "digest": digest_value(new.source.digest, new.source.without_vector),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
         "fields": json.dumps(fields, ensure_ascii=False),
         "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
         "text": new.text,
     }
+
+
+def digest_value(digest: str, without_vector: int) -> str:
+    """A source's digest with the number of its chunks that lack a vector: ("a7", 0) -> "a7", 2 -> "a7 2".
+
+    So every version of the program that reads this column knows that the source is not complete: one that
+    doesn't know the number takes the source for changed, and stores it again.
+    """
+    return f"{digest} {without_vector}" if without_vector else digest
+
+
+def split_digest(value: str) -> tuple[str, int]:
+    """The digest of a row and the number of chunks without a vector; the inverse of `digest_value`."""
+    digest, _, without_vector = value.partition(" ")
+    return digest, int(without_vector or 0)
 
 
 def access_row(record: AccessRecord) -> dict[str, Any]:
@@ -252,7 +271,14 @@ def _value(value: Any, kind: FieldType) -> Value:  # noqa: ANN401 what JSON hold
 def source_record(row: Mapping[str, Any], collection: str) -> Source:
     """The source of a row's summary columns."""
     values = {name: row[name] for name in SOURCE_COLUMNS}
-    return Source(collection=collection, metadata=json.loads(row["metadata"]), **values)
+    digest, without_vector = split_digest(row["digest"])
+    return Source(
+        collection=collection,
+        digest=digest,
+        metadata=json.loads(row["metadata"]),
+        without_vector=without_vector,
+        **values,
+    )
 
 
 def outline_record(value: str) -> tuple[Heading, ...]:
@@ -269,6 +295,19 @@ def split_chunk_id(id_: str) -> tuple[str, int]:
     """The parts of a chunk id: "a7…/3" -> ("a7…", 3)."""
     source_id, _, seq = id_.partition("/")
     return source_id, int(seq)
+
+
+def vector_column(vectors: Vectors) -> pa.FixedSizeListArray[Any]:
+    """Vectors as a column; the inverse of `vectors_of`."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+
+
+def vectors_of(rows: pa.Table) -> Vectors:
+    """The vectors of rows of the chunk table, in order."""
+    column = cast("Any", rows["vector"].combine_chunks())
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    vectors: Vectors = flat.reshape(rows.num_rows, column.type.list_size)
+    return vectors
 
 
 def chunk_rows(
@@ -291,7 +330,7 @@ def chunk_rows(
         "page": [passage.page for passage in passages],
         "section": [list(passage.section) for passage in passages],
         "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(new.vectors.reshape(-1)), new.vectors.shape[1]),
+        "vector": vector_column(new.vectors),
     }
     schema = chunks_schema(new.vectors.shape[1], fields)
     columns |= {name: [same.get(name)] * count for name in schema.names if name not in columns}

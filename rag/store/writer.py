@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Access, AccessRecord, Collection
+    from rag.corpus import Access, AccessRecord, Collection, Vectors
     from rag.store.access_writer import Around
     from rag.store.schema import NewSource
     from rag.store.settle import Claim
@@ -52,6 +52,7 @@ class KnownSource:
     title: str
     metadata: Mapping[str, str]
     record: AccessRecord
+    without_vector: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ class CollectionWriter:
             columns = ["id", "uri", "digest", "chunk_count", "title", "metadata"]
             rows = (await self._sources.query().select(columns).to_arrow()).to_pylist()
         for row in rows:
-            row["digest"] = "" if row["id"] in self._incomplete else row["digest"]
+            digest, row["without_vector"] = schema.split_digest(row["digest"])
+            row["digest"] = "" if row["id"] in self._incomplete else digest
             row["metadata"] = json.loads(row["metadata"])
         return {row["uri"]: KnownSource(record=records[row["id"]], **row) for row in rows}
 
@@ -154,6 +156,44 @@ class CollectionWriter:
             await update.execute(pa.Table.from_pylist(rows, schema=pa.schema(fields)))
         await self.copy_labels()
         return records
+
+    async def without_vector(self, ids: Sequence[str]) -> pa.Table:
+        """The rows of the chunks of these sources that have no vector."""
+        with engine_errors("reading chunks"):
+            rows = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
+        return _chosen(rows, schema.vectors_of(rows), zero=True)
+
+    async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:
+        """Give the rows that `without_vector` has for these sources their vectors, where these aren't zero.
+
+        Returns how many chunks of each source still lack one. Whole rows are written: for the vectors alone,
+        the engine would rewrite those of all other chunks too.
+        """
+        column = rows.schema.get_field_index("vector")
+        given = rows.set_column(column, rows.schema.field("vector"), schema.vector_column(vectors))
+        with engine_errors("writing vectors"):
+            if vectors.any():
+                self._changed = True
+                upsert = self._chunks.merge_insert("id").when_matched_update_all()
+                await upsert.execute(_chosen(given, vectors, zero=False))
+            lacking = Counter((await self.without_vector(ids))["source_id"].to_pylist())
+            left = {id_: lacking[id_] for id_ in ids}
+            await self._note_without_vector(left)
+        return left
+
+    async def _note_without_vector(self, counts: Mapping[str, int]) -> None:
+        """Note how many chunks of each source have no vector, where that has changed."""
+        query = self._sources.query().where(schema.one_of("id", counts)).select(["id", "digest"])
+        rows = []
+        for row in (await query.to_arrow()).to_pylist():
+            digest, before = schema.split_digest(row["digest"])
+            if counts[row["id"]] != before:
+                rows.append(row | {"digest": schema.digest_value(digest, counts[row["id"]])})
+        if rows:
+            self._changed = True
+            fields = [schema.SOURCES_SCHEMA.field(name) for name in ("id", "digest")]
+            update = self._sources.merge_insert("id").when_matched_update_all()
+            await update.execute(pa.Table.from_pylist(rows, schema=pa.schema(fields)))
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources; they are invisible from the first commit. Their access records stay."""
@@ -267,6 +307,11 @@ class CollectionWriter:
     async def _source_rows(self) -> list[dict[str, Any]]:
         query = self._sources.query().select(["id", "uri", "generation", "chunk_count"])
         return (await query.to_arrow()).to_pylist()
+
+
+def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
+    """The rows whose vector, given in their order, is zero or isn't."""
+    return rows.filter(pa.array([zero != bool(vector.any()) for vector in vectors], pa.bool_()))
 
 
 def table_folders(data: Path, collection: Collection) -> tuple[Path, Path]:

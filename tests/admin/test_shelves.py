@@ -22,6 +22,7 @@ DETAILS = {
     "date",
     "ingested_at",
     "chunks",
+    "without_vector",
     "length",
     "digest",
     "metadata",

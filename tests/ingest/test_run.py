@@ -15,6 +15,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 import rag.ingest.run
+import rag.ingest.vectors
 import rag.store.collections
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
@@ -521,7 +522,7 @@ async def test_waves_of_any_size_give_the_same_collection(
     await library.ingest()
     whole = {name: await library.texts(name) for name in await library.sources()}
     monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 2)
-    monkeypatch.setattr(rag.ingest.run, "EMBED_AT_ONCE", 3)
+    monkeypatch.setattr(rag.ingest.vectors, "EMBED_AT_ONCE", 3)
     for number in range(12):
         library.write(f"{number}.md", f"{number}. {LONG[: 500 * number]}")
     assert _counts(await library.ingest()) == {"replaced": 12}

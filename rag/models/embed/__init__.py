@@ -47,8 +47,10 @@ class Embedder(Protocol):
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """One vector of unit length per text, in order. Texts are not blank.
 
+        A document for which the model has no valid vector gets a row of zeros.
+
         Raises:
-            ProviderError: a remote model failed, or its reply holds no valid vectors.
+            ProviderError: a remote model failed, its reply is invalid, or a query has no valid vector.
         """
 
 
@@ -89,18 +91,23 @@ def _remote(
 
 
 def unit_rows(rows: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> Vectors:
-    """Every row scaled to unit length.
+    """Every row scaled to unit length; a row that is not finite becomes zero.
 
-    Example: [[3, 4]] -> [[0.6, 0.8]].
+    Example: [[3, 4], [inf, 0]] -> [[0.6, 0.8], [0, 0]].
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # such rows become zero
+        norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
+    valid = np.isfinite(norms) & (norms > 0)
+    zeros = np.zeros(rows.shape, np.float64)
+    unit: Vectors = np.divide(rows, norms, out=zeros, where=valid).astype(np.float32)
+    return unit
+
+
+def check_queries(vectors: Vectors, kind: TextKind) -> None:
+    """Check that every query has a vector; documents may lack one.
 
     Raises:
-        ProviderError: a row is zero, or not finite.
+        ProviderError: one has none.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # the check below reports them
-        norms = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1, keepdims=True))
-    if not (np.isfinite(norms) & (norms > 0)).all():
-        raise ProviderError(
-            "The embedding model returned a vector that is zero or not finite; nothing was stored."
-        )
-    unit: Vectors = (rows / norms).astype(np.float32)
-    return unit
+    if kind == "query" and not vectors.any(axis=1).all():
+        raise ProviderError("The embedding model returned a vector that is zero or not finite.")

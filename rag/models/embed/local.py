@@ -17,7 +17,7 @@ from anyio import to_thread
 from rag.concurrency import cores
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
-from rag.models.embed import unit_rows
+from rag.models.embed import check_queries, unit_rows
 from rag.models.onnx import opened_model, run
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 
@@ -94,7 +94,9 @@ class LocalEmbedder:
                 group.start_soon(fill, row, text)
             if texts:
                 await fill(0, texts[0])  # a single text, as in most queries, needs no extra task
-        return unit_rows(rows)
+        vectors = unit_rows(rows)
+        check_queries(vectors, kind)
+        return vectors
 
     def _vector(self, text: str) -> npt.NDArray[np.float32]:
         return self.encoder.vector(self.tokens.ids(text, self.limit))

@@ -15,6 +15,7 @@ import openai
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.embed import unit_rows
+from rag.models.embed.batches import BatchSize, TooFastError, in_batches
 from rag.models.endpoint import FIRST_DELAY, RefusedError, open_endpoint
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 
 Encoding = Literal["base64", "float"]
+CONTROL = "refdesk"
+"""A text that every model embeds: if this one fails, too, no other text is to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +47,37 @@ class VectorModel:
     ) -> Vectors:
         """One vector of unit length per text, in order; each has `dimension` components, if given.
 
+        A vector that is zero or not finite is zero.
+
         Raises:
+            TooFastError: the endpoint limits the rate, and there are several texts.
             RefusedError: the endpoint refuses this request.
             ProviderError: it gave no answer, or one without such vectors.
         """
         body = await self.endpoint.answer(lambda: self._request(texts, encoding))
         try:
             return unit_rows(_rows(body, len(texts), dimension))
-        except (ProviderError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-            length = f" with {dimension} dimensions" if dimension else ""
-            raise ProviderError(
-                f"{self.endpoint.name} did not return a valid vector{length} for each of {len(texts)} texts."
-            ) from error
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+            raise self.invalid(len(texts), dimension) from error
+
+    def invalid(self, count: int, dimension: int | None) -> ProviderError:
+        """The error for a reply to this many texts that lacks valid vectors."""
+        length = f" with {dimension} dimensions" if dimension else ""
+        texts = "1 text" if count == 1 else f"each of {count} texts"
+        return ProviderError(f"{self.endpoint.name} did not return a valid vector{length} for {texts}.")
 
     async def _request(self, texts: Sequence[str], encoding: Encoding) -> bytes:
-        reply = await self.endpoint.client.embeddings.with_raw_response.create(
-            input=list(texts),
-            model=self.settings.model,
-            encoding_format=encoding,
-            dimensions=self.settings.dimensions or openai.omit,
-        )
+        try:
+            reply = await self.endpoint.client.embeddings.with_raw_response.create(
+                input=list(texts),
+                model=self.settings.model,
+                encoding_format=encoding,
+                dimensions=self.settings.dimensions or openai.omit,
+            )
+        except openai.RateLimitError as error:
+            if len(texts) > 1:  # smaller batches fit a limit of tokens better than the same one again
+                raise TooFastError(error.response.headers.get("Retry-After", "")) from error
+            raise
         return reply.content  # the SDK's own parsing is many times slower
 
 
@@ -94,6 +108,7 @@ class RemoteEmbedder:
     model: VectorModel
     encoding: Encoding
     tokens: Tokens
+    size: BatchSize
 
     @property
     def window(self) -> int:
@@ -113,27 +128,33 @@ class RemoteEmbedder:
         return 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        """One vector of unit length per text, truncated to the window, in batches.
+        """One vector of unit length per text, truncated to the window, in batches of the size learnt.
 
-        If the endpoint refuses a batch, the batch size is halved.
+        A document that the endpoint refuses, or for which it has no valid vector, gets zeros.
 
         Raises:
-            ProviderError: the endpoint failed, or its reply holds no valid vectors.
+            ProviderError: the endpoint failed, its reply is invalid, or a query has no valid vector.
         """
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
-        size, done = self.model.settings.batch_size, 0
-        parts = [np.empty((0, self.identity.dimension), np.float32)]
-        while done < len(texts):
-            batch = [prefix + self._truncated(text) for text in texts[done : done + size]]
-            try:
-                parts.append(await self.model.vectors(batch, self.encoding, self.identity.dimension))
-            except RefusedError:
-                if len(batch) == 1:
-                    raise
-                size = len(batch) // 2
-            else:
-                done += len(batch)
-        return np.concatenate(parts)
+        given = [prefix + self._truncated(text) for text in texts]
+        dimension = self.identity.dimension
+
+        async def request(batch: Sequence[str]) -> Vectors:
+            vectors = await self.model.vectors(batch, self.encoding, dimension)
+            if kind == "query" and not vectors.any(axis=1).all():
+                raise self.model.invalid(len(batch), dimension)
+            return vectors
+
+        async def alone(refusal: RefusedError) -> Vectors:
+            if kind == "query":
+                raise refusal
+            await self.model.vectors([CONTROL], self.encoding, dimension)
+            return np.zeros((1, dimension), np.float32)
+
+        parts = await in_batches(
+            given, self.size, request, alone, first_delay=self.model.endpoint.first_delay
+        )
+        return np.concatenate([np.empty((0, dimension), np.float32), *parts])
 
     def _truncated(self, text: str) -> str:
         spans, window = self.token_spans(text), self.window
@@ -170,12 +191,18 @@ async def remote_embedder(
         identity = EmbedderIdentity(
             settings.provider, settings.model, dimension, settings.query_prefix, settings.document_prefix
         )
-        yield RemoteEmbedder(identity, model, encoding, Tokens(BUILTIN_MODEL / "tokenizer.json"))
+        size = BatchSize(settings.batch_size, settings.batch_size)
+        yield RemoteEmbedder(identity, model, encoding, Tokens(BUILTIN_MODEL / "tokenizer.json"), size)
 
 
 async def _probed(model: VectorModel) -> tuple[Encoding, int]:
     """The fastest encoding that the endpoint supports, and the dimension of its vectors."""
+    encoding: Encoding = "base64"
     try:
-        return "base64", (await model.vectors(["refdesk"], "base64")).shape[1]
+        vectors = await model.vectors([CONTROL], encoding)
     except RefusedError:
-        return "float", (await model.vectors(["refdesk"], "float")).shape[1]
+        encoding = "float"
+        vectors = await model.vectors([CONTROL], encoding)
+    if not vectors.any():
+        raise model.invalid(1, None)
+    return encoding, vectors.shape[1]

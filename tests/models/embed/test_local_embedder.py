@@ -9,7 +9,7 @@ import pytest
 
 from rag.config.settings import EmbedderSettings
 from rag.errors import ProviderError
-from rag.models.embed import open_embedder, unit_rows
+from rag.models.embed import check_queries, open_embedder, unit_rows
 from rag.models.embed.local import builtin_embedder
 
 if TYPE_CHECKING:
@@ -91,9 +91,19 @@ async def test_a_prefix_is_part_of_the_text_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
-def test_what_has_no_direction_is_no_vector(row: list[float]) -> None:
+def test_what_has_no_direction_becomes_zeros_and_only_a_document_may_be_that(row: list[float]) -> None:
+    vectors = unit_rows(np.array([[3.0, 4.0], row]))
+    assert vectors == pytest.approx(np.array([[0.6, 0.8], [0.0, 0.0]]))
+    check_queries(vectors, "document")
+    check_queries(vectors[:1], "query")
     with pytest.raises(ProviderError, match="zero or not finite"):
-        unit_rows(np.array([[3.0, 4.0], row]))
+        check_queries(vectors, "query")
+
+
+async def test_text_without_a_word_has_a_vector() -> None:
+    embedder = builtin_embedder(EmbedderSettings())
+    vectors = await embedder.embed(["\x01\x02", "\u200b", "\ufffd", " "], "document")
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(4), abs=1e-6)
 
 
 def test_a_row_is_divided_by_its_length() -> None:

@@ -135,12 +135,98 @@ async def test_a_batch_that_is_too_large_is_halved_and_the_next_ones_too(
     assert sizes(provider) == [6, 3, 1, 1, 1, 1, 1, 1, 1]
 
 
-async def test_one_text_that_is_refused_is_an_error_at_once(provider: Endpoint) -> None:
+def refusing(*texts: str) -> Behaviour:
+    return lambda request: (400, {}, b"") if set(request["input"]) & {*texts} else honest(request)
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_the_size_learnt_lasts_as_long_as_the_embedder(provider: Endpoint, status: int) -> None:
+    provider.script = [no_more_than(2, status)]
+    async with opened(provider, batch_size=8) as embedder:
+        for _ in range(2):
+            await embedder.embed(["a", "bb", "ccc", "dddd"], "document")
+    assert sizes(provider) == [4, 2, 2, 2, 2]
+
+
+async def test_one_query_that_is_refused_is_an_error_at_once(provider: Endpoint) -> None:
+    provider.script = [refusing("too long")]
+    async with opened(provider) as embedder:
+        with pytest.raises(ProviderError, match="after 1 of 5 attempts: HTTP 400"):
+            await embedder.embed(["too long"], "query")
+    assert sizes(provider) == [1]
+
+
+async def test_a_document_that_is_refused_alone_gets_zeros_and_does_not_shrink_later_batches(
+    provider: Endpoint,
+) -> None:
+    texts = ["x" * n for n in range(1, 9)]
+    provider.script = [refusing("xxx")]
+    async with opened(provider, batch_size=8) as embedder:
+        vectors = await embedder.embed(texts, "document")
+        wanted = expected(*texts)
+        wanted[2] = 0
+        assert vectors == pytest.approx(wanted, abs=1e-6)
+        await embedder.embed(["y" * n for n in range(1, 9)], "document")
+    assert sizes(provider) == [8, 4, 2, 2, 1, 1, 5, 8]  # the sixth is the control
+
+
+async def test_an_endpoint_that_refuses_everything_is_an_error_and_no_bad_document(
+    provider: Endpoint,
+) -> None:
     provider.script = [provider.failing(400)]
     async with opened(provider) as embedder:
         with pytest.raises(ProviderError, match="after 1 of 5 attempts: HTTP 400"):
-            await embedder.embed(["too long"], "document")
-    assert sizes(provider) == [1]
+            await embedder.embed(["a"], "document")
+    assert provider.requests[-1]["input"] == ["refdesk"]
+
+
+async def test_a_batch_that_comes_too_fast_is_halved_and_grows_again(provider: Endpoint) -> None:
+    texts = ["x" * n for n in range(1, 38)]
+    provider.script = [provider.failing(429, **{"Retry-After": "0"}), honest]
+    async with opened(provider, batch_size=4, first_delay=3600) as embedder:
+        with anyio.fail_after(20):
+            assert await embedder.embed(texts, "document") == pytest.approx(expected(*texts), abs=1e-6)
+    assert sizes(provider) == [4, *[2] * 8, *[4] * 5, 1]
+
+
+async def test_one_text_that_comes_too_fast_is_tried_five_times(provider: Endpoint) -> None:
+    provider.script = [provider.failing(429)]
+    async with opened(provider) as embedder:
+        with pytest.raises(ProviderError, match="after 5 of 5 attempts: HTTP 429"):
+            await embedder.embed(["a", "b"], "document")
+    assert sizes(provider) == [2, 1, 1, 1, 1, 1]
+
+
+INVALID = {
+    "not a number": [float("nan"), 1.0, 1.0],
+    "infinite": [float("inf"), 1.0, 1.0],
+    "zero": [0.0, 0.0, 0.0],
+    "too large to measure": [1e200, 1.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("encoding", ["base64", "float"])
+@pytest.mark.parametrize("invalid", INVALID.values(), ids=INVALID.keys())
+async def test_a_vector_without_a_direction_is_zeros_for_a_document_and_an_error_for_a_query(
+    provider: Endpoint, invalid: list[float], encoding: str
+) -> None:
+    vectors: list[Any] = [vector("one"), invalid]
+    if encoding == "base64":
+        with np.errstate(over="ignore"):
+            vectors = [base64.b64encode(np.array(v, "<f4").tobytes()).decode() for v in vectors]
+    provider.script = [provider.sending(listed(vectors))]
+    async with opened(provider) as embedder:
+        rows = await embedder.embed(["one", "two"], "document")
+        assert rows == pytest.approx(np.stack([expected("one")[0], np.zeros(3)]), abs=1e-6)
+        with pytest.raises(ProviderError, match="did not return a valid vector with 3 dimensions for each"):
+            await embedder.embed(["one", "two"], "query")
+
+
+async def test_a_model_without_a_vector_for_a_plain_word_is_not_opened(provider: Endpoint) -> None:
+    zeros = provider.sending(listed([[0.0, 0.0, 0.0]]))
+    with pytest.raises(ProviderError, match=r"did not return a valid vector for 1 text\.$"):
+        async with opened(provider, probe=zeros):
+            pass
 
 
 async def test_no_texts_make_no_request(provider: Endpoint) -> None:
@@ -204,10 +290,7 @@ async def test_a_closed_port_is_no_connection_and_credentials_in_the_url_stay_se
 
 GOOD = vector("one")
 LIES = {
-    "not a number": listed([GOOD, [float("nan"), 1.0, 1.0]]),
-    "infinite": listed([GOOD, [float("inf"), 1.0, 1.0]]),
     "too large for a double": listed([GOOD, [10**400, 1.0, 1.0]]),
-    "zero": listed([GOOD, [0.0, 0.0, 0.0]]),
     "shorter": listed([GOOD, [1.0, 1.0]]),
     "all of another length": listed([[1.0, 1.0], [1.0, 1.0]]),
     "too few": listed([GOOD]),

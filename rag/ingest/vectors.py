@@ -1,0 +1,90 @@
+"""The vectors of a run: those of new texts, and those that earlier runs did not get.
+
+A model can fail for single texts: it returns zeros or NaN, or its endpoint refuses them. Such a chunk is
+stored without a vector, and each later run asks for it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from rag.errors import ProviderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rag.corpus import Vectors
+    from rag.ingest.report import Outcome
+    from rag.models.embed import Embedder
+    from rag.store.writer import CollectionWriter, KnownSource
+
+EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
+NAMED = 5  # files in a note; the report has them all
+CONTROL = "refdesk"  # every model has a vector for it
+
+
+async def vectors_of_texts(embedder: Embedder, texts: Sequence[str], count: Callable[[int], None]) -> Vectors:
+    """The vectors of documents, zeros for those that get none. `count` is told how many more are done.
+
+    Raises:
+        ProviderError: the model failed, or has no vector for anything any more.
+    """
+    parts = [np.empty((0, embedder.identity.dimension), np.float32)]
+    for start in range(0, len(texts), EMBED_AT_ONCE):
+        part = await embedder.embed(texts[start : start + EMBED_AT_ONCE], "document")
+        if not part.any():
+            await _check_model(embedder, len(part))
+        parts.append(part)
+        count(len(part))
+    return np.concatenate(parts)
+
+
+async def _check_model(embedder: Embedder, texts: int) -> None:
+    if not (await embedder.embed([CONTROL], "document")).any():
+        raise ProviderError(
+            f"The embedding model {embedder.identity.model or embedder.identity.provider} returned no valid "
+            f"vector for any of {texts} texts, nor for a plain word: only zeros, NaN or infinite values. "
+            "Check the model. What was stored before stays; run the command again to go on."
+        )
+
+
+def vector_notes(outcomes: Iterable[Outcome], *, mended: int) -> Iterator[str]:
+    """What the report must say about chunks without a vector, and about those that have theirs now."""
+    if mended:
+        yield f"{_chunks(mended)} got the vector that an earlier run asked for in vain."
+    lacking = {one.path: one.without_vector for one in outcomes if one.without_vector}
+    if not lacking:
+        return
+    named = [f"{path} ({count})" for path, count in lacking.items()][:NAMED]
+    others = f" and {len(lacking) - NAMED} other files" if len(lacking) > NAMED else ""
+    yield (
+        f"The embedding model has no valid vector for {_chunks(sum(lacking.values()))}: {', '.join(named)}"
+        f"{others}. Searches find them by their words only. The next run asks again."
+    )
+
+
+def _chunks(count: int) -> str:
+    return "1 chunk" if count == 1 else f"{count} chunks"
+
+
+async def ask_again(
+    writer: CollectionWriter, embedder: Embedder, known: Mapping[str, KnownSource]
+) -> dict[str, int]:
+    """Ask again for the vectors that stored chunks lack. Returns how many each source, by URI, still lacks.
+
+    Sources that lack none before are left out.
+
+    Raises:
+        ProviderError, StoreError: the embedder or the storage failed.
+    """
+    uris = {one.id: uri for uri, one in known.items() if one.without_vector}
+    if not uris:
+        return {}
+    ids = list(uris)
+    rows = await writer.without_vector(ids)
+    texts = cast("list[str]", rows["body"].to_pylist())
+    vectors = await vectors_of_texts(embedder, texts, lambda _more: None)
+    left = await writer.give_vectors(ids, rows, vectors)
+    return {uri: left[id_] for id_, uri in uris.items()}

@@ -1,0 +1,245 @@
+"""Chunks for which the embedder has no vector: stored all the same, told, and asked for again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from rag.errors import ProviderError
+from rag.store import maintenance
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.corpus import EmbedderIdentity, Vectors
+    from rag.ingest.report import Outcome, Report
+    from rag.models.embed import Embedder, TextKind
+    from rag.store.reader import CollectionReader
+
+pytestmark = pytest.mark.anyio
+
+BAD = "cursed"
+FILLER = "Filler about pendulums. " * 60  # a chunk of its own
+
+
+@dataclass(slots=True)
+class Moody:
+    """An embedder without a vector for texts with some word, or for any text."""
+
+    embedder: Embedder
+    word: str = BAD
+    broken: bool = False
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return self.embedder.identity
+
+    @property
+    def window(self) -> int:
+        return self.embedder.window
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        return self.embedder.token_spans(text)
+
+    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+        return 1.0
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        self.texts += texts
+        vectors = await self.embedder.embed(texts, kind)
+        vectors[[self.broken or (self.word in text if self.word else False) for text in texts]] = 0
+        return vectors
+
+
+@dataclass(slots=True)
+class Library:
+    """A folder of files and a collection made of it."""
+
+    small: ModuleType
+    folder: Path
+    embedder: Moody
+
+    def write(self, name: str, *paragraphs: str) -> None:
+        path = self.folder / "files" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n\n".join(paragraphs))
+
+    async def ingest(self, *names: str) -> Report:
+        self.embedder.texts.clear()
+        paths = [self.folder / "files" / name for name in names or [""]]
+        report: Report = await self.small.ingested(self.folder / "data", *paths, embedder=self.embedder)
+        return report
+
+    async def table(self) -> CollectionReader:
+        reader = Reader(self.folder / "data", timeout_seconds=20)
+        (collection,) = await reader.collections("default")
+        return await reader.open(collection)
+
+    async def lacking(self) -> int:
+        return (await (await self.table()).statistics()).without_vector
+
+    async def by_words(self, text: str) -> list[str]:
+        return [one.stored.chunk.text for one in await (await self.table()).sparse(text, 9, "true")]
+
+    async def by_meaning(self, text: str) -> list[str]:
+        (vector,) = self.small.vectors([text])
+        return [one.stored.chunk.text for one in await (await self.table()).dense(vector, 99, "true")]
+
+
+@pytest.fixture
+def library(small_desk: ModuleType, tmp_path: Path) -> Library:
+    return Library(small_desk, tmp_path, Moody(small_desk.BagOfWords()))
+
+
+def outcomes(report: Report) -> dict[str, Outcome]:
+    return {one.path.rpartition("/")[2]: one for one in report.outcomes}
+
+
+async def test_a_chunk_without_a_vector_is_found_by_its_words_only_and_the_report_names_its_file(
+    library: Library,
+) -> None:
+    library.write("bad.md", FILLER, f"{BAD} zanzibar", FILLER)
+    library.write("good.md", "plain zanzibar")
+    report = await library.ingest()
+    assert report.complete
+    bad, good = outcomes(report)["bad.md"], outcomes(report)["good.md"]
+    assert (bad.outcome, bad.without_vector, good.without_vector) == ("added", 1, 0)
+    assert bad.reason == f"1 of {bad.chunks} chunks without a vector"
+    (note,) = report.notes
+    assert note == (
+        f"The embedding model has no valid vector for 1 chunk: {library.folder}/files/bad.md (1). Searches "
+        "find them by their words only. The next run asks again."
+    )
+    assert any(BAD in text for text in await library.by_words("zanzibar"))
+    found = await library.by_meaning("zanzibar")
+    assert found
+    assert not any(BAD in text for text in found)
+    assert await library.lacking() == 1
+
+
+async def test_the_next_run_asks_for_what_is_missing_and_for_nothing_else(library: Library) -> None:
+    library.write("bad.md", FILLER, f"{BAD} zanzibar", FILLER)
+    library.write("good.md", "plain zanzibar")
+    await library.ingest()
+    again = await library.ingest()
+    assert outcomes(again)["bad.md"].without_vector == 1
+    assert len(again.notes) == 1
+    asked = [text for text in library.embedder.texts if text != "refdesk"]
+    assert len(asked) == 1
+    assert BAD in asked[0]
+
+    library.embedder.word = ""
+    mended = await library.ingest()
+    assert mended.notes == ("1 chunk got the vector that an earlier run asked for in vain.",)
+    assert mended.counts["unchanged"] == 2
+    assert not outcomes(mended)["bad.md"].without_vector
+    assert any(BAD in text for text in await library.by_meaning("zanzibar"))
+    assert len(await library.by_words("zanzibar")) == 2
+    assert await library.lacking() == 0
+
+    last = await library.ingest()
+    assert (library.embedder.texts, last.notes) == ([], ())
+
+
+async def test_a_run_over_other_files_asks_too(library: Library) -> None:
+    library.write("bad.md", f"{BAD} zanzibar")
+    library.write("good.md", "plain zanzibar")
+    await library.ingest()
+    library.embedder.word = ""
+    await library.ingest("good.md")
+    assert await library.lacking() == 0
+
+
+async def test_a_moved_file_lacks_its_vector_as_before_and_a_changed_one_is_asked_for_anew(
+    library: Library,
+) -> None:
+    library.write("bad.md", f"{BAD} zanzibar")
+    library.write("other.md", f"{BAD} madagascar")
+    await library.ingest()
+    (library.folder / "files/bad.md").rename(library.folder / "files/moved.md")
+    library.write("other.md", "blessed madagascar")
+    report = await library.ingest()
+    moved, other = outcomes(report)["moved.md"], outcomes(report)["other.md"]
+    assert (moved.outcome, moved.without_vector) == ("moved", 1)
+    assert (other.outcome, other.without_vector) == ("replaced", 0)
+    assert await library.lacking() == 1
+    (library.folder / "files/moved.md").unlink()
+    assert (await library.ingest()).counts["removed"] == 1
+    assert await library.lacking() == 0
+
+
+async def test_a_copy_is_asked_for_on_its_own(library: Library) -> None:
+    library.write("bad.md", f"{BAD} zanzibar")
+    await library.ingest()
+    library.write("copy.md", f"{BAD} zanzibar")
+    report = await library.ingest()
+    assert [one.without_vector for one in report.outcomes] == [1, 1]
+    assert await library.lacking() == 2
+
+
+async def test_files_without_any_vector_are_stored_as_long_as_the_model_works(library: Library) -> None:
+    library.write("bad.md", FILLER + BAD, FILLER + BAD)
+    report = await library.ingest()
+    assert outcomes(report)["bad.md"].without_vector == outcomes(report)["bad.md"].chunks
+    assert await library.by_meaning("pendulums") == []
+    assert await library.by_words("pendulums")
+
+
+async def test_a_model_that_fails_for_every_text_fails_the_run_and_the_next_one_goes_on(
+    library: Library,
+) -> None:
+    library.write("a.md", "plain zanzibar")
+    await library.ingest()
+    library.write("b.md", "plain madagascar")
+    library.embedder.broken = True
+    with pytest.raises(ProviderError, match="no valid vector for any of 1 texts, nor for a plain word"):
+        await library.ingest()
+    assert await library.by_meaning("zanzibar") == ["plain zanzibar"]
+    library.embedder.broken = False
+    assert (await library.ingest()).counts["added"] == 1
+    assert await library.lacking() == 0
+
+
+async def test_a_crash_before_the_count_is_noted_loses_no_vector_and_leaves_no_false_count(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.write("bad.md", f"{BAD} zanzibar")
+    await library.ingest()
+    library.embedder.word = ""
+
+    async def crash(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rag.store.writer.CollectionWriter._note_without_vector", crash)
+        with pytest.raises(KeyboardInterrupt):
+            await library.ingest()
+    assert await library.by_meaning("zanzibar") == [f"{BAD} zanzibar"]
+    assert await library.lacking() == 1
+    await library.ingest()
+    assert await library.lacking() == 0
+
+
+async def test_zeros_are_never_found_by_meaning_with_an_index_either(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 20)
+    for number in range(30):
+        library.write(f"{number}.md", f"{BAD if number % 10 == 0 else 'plain'} zanzibar {number}")
+    await library.ingest()
+    statistics = await (await library.table()).statistics()
+    assert any(index.startswith("vector") for index in statistics.indexes)
+    assert statistics.without_vector == 3
+    assert len(await library.by_meaning("zanzibar")) == 27
+    library.embedder.word = ""
+    await library.ingest()
+    assert len(await library.by_meaning("zanzibar")) == 30
+    vectors = [one.stored.vector for one in await (await library.table()).sparse("zanzibar", 99, "true")]
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(30), abs=1e-5)
