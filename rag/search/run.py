@@ -6,6 +6,7 @@ Each step is also an OpenTelemetry span. A span holds the step's name, nothing o
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.trace import get_tracer
 
 from rag.answers import Answer, Listing, Preview, Step, Trace, Usage
+from rag.report.tables import counted
 from rag.search.recall import shares_of_best
 
 if TYPE_CHECKING:
@@ -46,8 +48,9 @@ class Models:
 class Run:
     """One search while it runs. `views` are the collections that it covers, as its principal sees them.
 
-    Steps add to `notes`, which are for the reader of the answer. `queries` and `listings` are for the trace;
-    `listings` hold only chunks that the gate admitted.
+    Steps add to `notes`, which are for the reader of the answer. `left_out` counts the passages that were
+    dropped although they were good enough for the limit, by the reason. `queries` and `listings` are for the
+    trace; `listings` hold only chunks that the gate admitted.
     """
 
     plan: Plan
@@ -56,12 +59,25 @@ class Run:
     alarm: Alarm
     steps: Steps
     notes: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
     queries: Sequence[SubQuery] = ()
     listings: Mapping[str, tuple[Listing, ...]] = field(default_factory=dict)
 
     def note(self, notes: Iterable[str]) -> None:
         """Add notes for the reader of the answer."""
         self.notes.extend(notes)
+
+    def leaves_out(self, reason: str, hits: Sequence[Hit], left: Sequence[Hit]) -> None:
+        """Count what is not `left` of the first `hits`, up to the limit. `reason` follows "5 passages"."""
+        kept = {hit.chunk.id for hit in left}
+        self.left_out[reason] += sum(hit.chunk.id not in kept for hit in hits[: self.plan.limit])
+
+    def note_left_out(self) -> None:
+        """Add one note on all passages that were left out, if there are any."""
+        parts = [
+            f"{counted(number, 'passage')} {reason}" for reason, number in self.left_out.items() if number
+        ]
+        self.note([f"Left out: {'; '.join(parts)}."] if parts else [])
 
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""

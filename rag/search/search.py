@@ -9,12 +9,12 @@ a `Query` with its vector. Each step is explained in the module that it is impor
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
-from rag.config.profiles import ThresholdSettings
 from rag.errors import InvalidRequestError
 from rag.search.explain.why_nothing import explain_nothing
 from rag.search.gate import admit
@@ -22,7 +22,7 @@ from rag.search.recall import Query, fuse, recall
 from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, more_queries
-from rag.search.stages.thresholds import UNGROUNDED, is_weak, near_enough
+from rag.search.stages.thresholds import DISTANT, UNGROUNDED, is_weak, near_enough
 from rag.search.view import narrowed
 from rag.store.catalog import check_embedder
 from rag.store.terms import MAX_TERMS, index_terms, query_terms
@@ -62,6 +62,7 @@ async def search(run: Run) -> Answer:
     if plan.hit_stages:
         hits = await apply_hit_stages(hits, queries[0], run)
     hits = run.limited(hits)
+    run.note_left_out()
     if plan.thresholds.min_evidence is not None and is_weak(hits, plan.thresholds):
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []
@@ -126,17 +127,20 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
         metrics = {view.table.collection.name: view.table.collection.distance for view in queries[0].views}
         near = near_enough(hits, plan.thresholds, metrics)
         step.left(near, of=len(hits))
+    run.leaves_out(DISTANT, hits, near)
     return near
 
 
-async def _finds_any(query: Query, run: Run, *, with_thresholds: bool = True) -> bool:
+async def _finds_any(query: Query, run: Run) -> bool:
     """Whether a query finds anything. Runs inside the step `explain`, so it has no steps of its own."""
     # One hit answers the question, and these searches run only after a search found nothing, several at once.
     # So one candidate per list is enough. In mode hybrid the dense list alone is: it has a chunk if any chunk
-    # satisfies the filter, and if its best chunk fails the thresholds, the sparse list has no nearer one.
-    plan = replace(run.plan, limit=1, candidates=1, mode="sparse" if run.plan.mode == "sparse" else "dense")
-    plan = plan if with_thresholds else replace(plan, thresholds=ThresholdSettings())
-    return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[])))
+    # satisfies the filter, and if its best chunk fails the thresholds, the sparse list has no nearer one. But
+    # the best chunk of a sparse list may fail them and a later one not.
+    plan, by_words = run.plan, run.plan.mode == "sparse"
+    most = plan.candidates if by_words and plan.drops_distant else 1
+    plan = replace(plan, limit=1, candidates=most, mode="sparse" if by_words else "dense")
+    return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[], left_out=Counter())))
 
 
 async def _record(

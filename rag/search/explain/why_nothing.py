@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class FindsAny(Protocol):
     """Whether a query finds anything with the plan of a run."""
 
-    async def __call__(self, query: Query, run: Run, *, with_thresholds: bool = True) -> bool:
-        """True if at least one hit passes the gate and, `with_thresholds`, the thresholds."""
+    async def __call__(self, query: Query, run: Run) -> bool:
+        """True if at least one hit passes the gate and the thresholds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query 
     Returns the query with the relaxed filter, None if there is nothing to retry.
     """
     plan, views = run.plan, query.views
-    if plan.drops_distant and await finds_any(query, run, with_thresholds=False):
-        run.note([f"{UNGROUNDED} The nearest passages are below the thresholds."])
+    if run.left_out.total():  # there are hits, but none is near enough
+        run.note([UNGROUNDED])
         return None
     impact = await _impact(query, run, finds_any) if plan.filter is not None else None
     if impact is None:
@@ -113,8 +113,9 @@ def _without_filter(views: Sequence[View], plan: Plan) -> str:
             "Search without sources and exclude_sources."
         )
     if plan.mode == "sparse":
+        passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
         return (
-            "No passage contains a word of the query. "
+            f"No {passage} contains a word of the query. "
             "Use other words, or mode hybrid to search by meaning, too."
         )
     return f"Nothing was found in {', '.join(view.table.collection.name for view in views)}."

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rag.answers import Hit
-    from rag.config.profiles import HitStage
     from rag.search.recall import Query
     from rag.search.run import Run
 
@@ -51,16 +50,16 @@ HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
 DISPLAY_STAGES = (NeighborsStage, ParentStage, CompressStage)
 """Stages that only change what is shown of a hit. The limit applies before the first of them, so that they
 don't read or embed the texts of hits that nobody sees."""
-DROPPED: Mapping[type[Any], str] = {
-    DiversifyStage: "{} more passages repeat these or come from the same documents.",
-    DedupeStage: "{} more passages repeat these or come from the same documents.",
-    CompressStage: "{} more passages contain no sentence that answers the query.",
+LEFT_OUT: Mapping[type[Any], str] = {
+    DiversifyStage: "from documents of which enough is shown",
+    DedupeStage: "repeating a better one",
+    CompressStage: "without a sentence that answers the query",
 }
-"""The note if a stage leaves fewer hits than the limit."""
+"""Why a stage drops hits, for `Run.leaves_out`. Not of custom stages: their operators answer for them."""
 
 
 async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
-    """Run the plan's hit stages. Returns the hits, best first; notes say why there are fewer.
+    """Run the plan's hit stages. Returns the hits, best first; what they drop is counted in the run.
 
     Raises:
         ConfigurationError: a stage needs something that a hit lacks, and its settings make that an error.
@@ -70,15 +69,11 @@ async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[
     for stage in run.plan.hit_stages:
         if isinstance(stage, DISPLAY_STAGES):
             hits = run.limited(hits)
-        before = len(hits)
+        before = hits
         with run.steps.step(stage.stage) as step:
-            hits = await HIT_STAGES[type(stage)](hits, stage, query, run, step)
-            step.left(hits, of=before)
+            hits = await HIT_STAGES[type(stage)](before, stage, query, run, step)
+            step.left(hits, of=len(before))
         run.note(step.record.warnings)
-        run.note(_shortage(stage, before, len(hits), run.plan.limit))
+        if type(stage) in LEFT_OUT:
+            run.leaves_out(LEFT_OUT[type(stage)], before, hits)
     return hits
-
-
-def _shortage(stage: HitStage, before: int, after: int, limit: int) -> list[str]:
-    note = DROPPED.get(type(stage))
-    return [note.format(before - after)] if note and after < min(limit, before) else []

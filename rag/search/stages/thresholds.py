@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 EVIDENCE = 3  # hits whose mean similarity says whether an answer can rest on them
 UNGROUNDED = "No sufficiently grounded information found."
+DISTANT = "less similar to the query than the thresholds require"
 
 
 def distance(similarity: float, metric: Distance) -> float:

@@ -166,6 +166,22 @@ async def test_where_the_words_are_nowhere_the_filter_is_not_blamed(filed: Shelf
     )
 
 
+async def test_by_words_too_the_filter_is_blamed_if_without_it_any_passage_is_near_enough(
+    shelf: Shelf,
+) -> None:
+    await shelf.declare("documents", year="integer")
+    await shelf.put("rare", "a zebra in the high grass of the far plain", fields={"year": 2001})
+    for name in "abcdef":
+        await shelf.put(name, "pendulum clock tower bell", fields={"year": 2001})
+    query = "zebra pendulum clock tower bell"
+    assert _titles(await shelf.search(query, mode="sparse", limit=1)) == {"rare"}
+    desk = shelf.desk(mode="sparse", thresholds={"min_similarity": 0.7})
+    answer = await desk.search(BOB, SearchRequest(query, filter={"year": 1980}))
+    assert answer.notes == ("The filter excludes all results; without year $eq there are results.",)
+    unlike = await desk.search(BOB, SearchRequest("zebra", filter={"year": 1980}))
+    assert unlike.notes[0].startswith("No passage that meets the thresholds contains a word of the query.")
+
+
 async def test_a_list_of_sources_is_not_relaxed(filed: Shelf) -> None:
     desk = filed.desk(relax=True)
     request = SearchRequest("pendulum", filter={"year": 2001}, sources=("none",))

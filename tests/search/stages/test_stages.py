@@ -59,10 +59,27 @@ async def test_a_passage_that_repeats_a_better_one_makes_room_for_another(shelf:
     assert _texts(await shelf.search("pendulum clock", limit=2)) == [said, said]
     answer = await _asked(shelf, "pendulum clock", {"stage": "dedupe"}, limit=2)
     assert _texts(answer) == [said, "the pendulum of Foucault"]
-    assert not answer.notes
+    assert answer.notes == ("Left out: 1 passage repeating a better one.",)
     answer = await _asked(shelf, "pendulum clock", {"stage": "dedupe"}, limit=3)
     assert _texts(answer) == [said, "the pendulum of Foucault"]
-    assert answer.notes == ("2 more passages repeat these or come from the same documents.",)
+    assert answer.notes == ("Left out: 2 passages repeating a better one.",)
+    assert not (await _asked(shelf, "pendulum clock", {"stage": "recency"}, limit=3)).notes
+
+
+async def test_one_note_counts_what_stages_and_thresholds_left_out_of_what_the_limit_had_shown(
+    shelf: Shelf,
+) -> None:
+    for name in ("a", "b", "c"):
+        await shelf.put(name, "the pendulum clock swings")
+    for name in ("d", "e"):
+        await shelf.put(name, f"pendulum of {'quite other words and ' * 9}{name}")
+    stages = [{"stage": "dedupe"}, {"stage": "diversify", "lambda": 1, "per_source": 2}]
+    desk = shelf.desk(thresholds={"min_similarity": 0.5}, stages=stages)
+    answer = await desk.search(ME, SearchRequest("pendulum clock"))
+    assert _texts(answer) == ["the pendulum clock swings"]
+    distant = "2 passages less similar to the query than the thresholds require"
+    assert answer.notes == (f"Left out: {distant}; 2 passages repeating a better one.",)
+    assert not (await desk.search(ME, SearchRequest("pendulum clock", limit=1))).notes
 
 
 @pytest.mark.parametrize("by", ["vectors", "words"])
