@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from rag.uris import range_id
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -39,6 +41,7 @@ class Hit:
     `similarity` is the cosine to the query, comparable between collections and modes. `vector` is the chunk's
     embedding; its text can be guessed from it. `fields` are the declared fields of the source. `excerpts` are
     shown instead of the chunk, in the order of the source: more of the source around it, or only parts of it.
+    If they exceed the chunk, `around` has all chunks that they may touch, in order.
     """
 
     chunk: Chunk
@@ -48,6 +51,17 @@ class Hit:
     vector: npt.NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
     excerpts: tuple[Excerpt, ...] = ()
+    around: tuple[Chunk, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def cited(self) -> str:
+        """The id that covers what is shown: the chunk's, or that of a range of chunks, as "mfzq/5-8"."""
+        shown = [
+            chunk.seq
+            for chunk in self.around
+            if any(chunk.start < one.end and one.start < chunk.end for one in self.excerpts)
+        ]
+        return range_id(self.chunk.source_id, shown[0], shown[-1]) if shown else self.chunk.id
 
     @property
     def text(self) -> str:
@@ -184,7 +198,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """A window on a source: `text` is `source.text[start:end]`, and `chunks` are those that overlap it."""
+    """A window on a source: `text` is `source.text[start:end]`, and `chunks` are those that overlap it.
+
+    `until` is where that which was asked for ends: the end of the source, or of the last chunk.
+    """
 
     source: Source
     outline: tuple[Heading, ...]
@@ -192,3 +209,4 @@ class Extract:
     end: int
     text: str
     chunks: tuple[Chunk, ...]
+    until: int = 0

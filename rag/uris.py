@@ -1,4 +1,4 @@
-"""Public URIs of sources and chunks: refdesk://{collection}/{source_id}[/{seq}]."""
+"""Public URIs of sources, chunks and ranges of chunks: refdesk://{collection}/{source_id}[/{seq}[-{seq}]]."""
 
 from __future__ import annotations
 
@@ -11,23 +11,48 @@ NOT_FOUND = "Nothing readable has this id. Use an id or a uri from a search resu
 SCHEME = "refdesk://"
 SOURCE_TEMPLATE = SCHEME + "{collection}/{source_id}"
 CHUNK_TEMPLATE = SOURCE_TEMPLATE + "/{seq}"
-_NAME = re.compile(rf"(?:{SCHEME}[a-z0-9_-]+/)?([a-z2-7]{{1,32}}(?:/(?:0|[1-9][0-9]{{0,8}}))?)")
+_SEQ = r"(0|[1-9][0-9]{0,8})"
+_ID = re.compile(rf"([a-z2-7]{{1,32}})(?:/{_SEQ}(?:-{_SEQ})?)?")
+_PREFIX = re.compile(rf"{SCHEME}[a-z0-9_-]+/")
 
 
 def resource_uri(collection: str, id_: str) -> str:
-    """The URI of a source or chunk: ("handbook", "mfz…/3") -> "refdesk://handbook/mfz…/3"."""
+    """The URI of a source, chunk or range: ("handbook", "mfz…/3") -> "refdesk://handbook/mfz…/3"."""
     return f"{SCHEME}{collection}/{id_}"
 
 
-def parse_id(name: str) -> str:
-    """The source or chunk id in `name`, which is such an id or a URI.
+def range_id(source_id: str, first: int, last: int) -> str:
+    """The id of consecutive chunks: ("mfzq", 5, 8) -> "mfzq/5-8"; of a single one its own, "mfzq/5"."""
+    return f"{source_id}/{first}" if first == last else f"{source_id}/{first}-{last}"
 
-    Example: "refdesk://handbook/mfzq/3" -> "mfzq/3"; "mfzq" -> "mfzq"; "mfzq/03" raises.
+
+def parse_id(name: str) -> str:
+    """The id of a source, chunk or range of chunks in `name`, which is such an id or a URI.
+
+    Example: "refdesk://handbook/mfzq/3" -> "mfzq/3"; "mfzq/5-8" and "mfzq" are ids; "mfzq/03" raises.
 
     Raises:
         NotFoundError: `name` is neither.
     """
-    match = _NAME.fullmatch(name)
+    prefix = _PREFIX.match(name)
+    id_ = name[prefix.end() :] if prefix else name
+    split_id(id_)
+    return id_
+
+
+def split_id(id_: str) -> tuple[str, range]:
+    """The source of an id, and the numbers of the chunks that it names; none if it names the source.
+
+    Example: "mfzq/5-8" -> ("mfzq", range(5, 9)); "mfzq/3" -> ("mfzq", range(3, 4)).
+
+    Raises:
+        NotFoundError: it is not such an id, or its range runs backwards.
+    """
+    match = _ID.fullmatch(id_)
     if not match:
         raise NotFoundError(NOT_FOUND)
-    return match[1]
+    source_id, first, last = match.groups()
+    seqs = range(int(first), int(last or first) + 1) if first else range(0)
+    if first and not seqs:
+        raise NotFoundError(NOT_FOUND)
+    return source_id, seqs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mcp import MCPError, types
 
 from rag.search.reply.untrusted import ALTERED, disarmed, label
-from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, parse_id, resource_uri
+from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
 if TYPE_CHECKING:
     from rag.answers import Extract
@@ -44,12 +44,12 @@ def resource(source: Source) -> types.Resource:
 
 
 def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceResult:
-    """The window's text, up to `max_chars`, with a note if it was altered or if there is more."""
+    """The window's text, up to `max_chars`, with a note if it was altered or if more was asked for."""
     end = extract.start + min(max_chars, len(extract.text))
     text = disarmed(extract.text[:max_chars])
     if text != extract.text[:max_chars]:
         text += f"\n\n[{ALTERED}]"
-    if rest := max(extract.end, 0 if "/" in parse_id(uri) else extract.source.length) - end:
+    if rest := extract.until - end:
         text += f"\n\n[{rest} more characters: call get_source with start={end}]"
     shown = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)
     return types.ReadResourceResult(contents=[shown])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rag.errors import NotFoundError
-from rag.uris import NOT_FOUND, parse_id, resource_uri
+from rag.uris import NOT_FOUND, parse_id, range_id, resource_uri, split_id
 
 IDS = st.text("abcdefghijklmnopqrstuvwxyz234567", min_size=1, max_size=32)
 SEQS = st.none() | st.integers(0, 999_999_999)
@@ -23,11 +25,32 @@ def test_a_name_is_read_back_as_it_was_given_with_or_without_its_scheme(
     assert parse_id(resource_uri(collection, id_)) == id_
 
 
+@given(COLLECTIONS, IDS, st.integers(0, 999_999_999), st.integers(0, 999_999_999))
+def test_a_range_is_read_back_as_it_was_given_unless_it_runs_backwards(
+    collection: str, source_id: str, first: int, last: int
+) -> None:
+    first, last = sorted((first, last))
+    id_ = range_id(source_id, first, last)
+    assert parse_id(resource_uri(collection, id_)) == id_
+    assert split_id(id_) == (source_id, range(first, last + 1))
+    assert split_id(source_id) == (source_id, range(0))
+    if first < last:
+        with pytest.raises(NotFoundError):
+            parse_id(f"{source_id}/{last}-{first}")
+
+
 @given(st.text() | st.from_regex(r"(refdesk:)?/*[a-z2-7./%-]*[/0-9\s]*", fullmatch=True))
 @example("mfzq/03")
 @example("mfzq/")
 @example("mfzq/-1")
 @example("mfzq/1/2")
+@example("mfzq/1-2")
+@example("mfzq/2-1")
+@example("mfzq/1-02")
+@example("mfzq/1-")
+@example("mfzq/1-2-3")
+@example("mfzq-1")
+@example("mfzq/1–2")
 @example("mfzq/٣")
 @example("mfzq\n")
 @example("MFZQ")
@@ -55,7 +78,7 @@ def test_anything_else_is_not_found_and_not_echoed(name: str) -> None:
         source_id, _, seq = id_.partition("/")
         assert name in {id_, resource_uri(name.split("/")[2], id_) if "//" in name else id_}
         assert source_id.isalnum()
-        assert seq == "" or seq == str(int(seq))
+        assert seq == "" or seq == "-".join(str(int(one)) for one in seq.split("-"))
 
 
 @given(st.text(max_size=6), st.text(max_size=6))
@@ -63,6 +86,6 @@ def test_no_character_may_be_put_before_or_behind(before: str, behind: str) -> N
     assume(
         before.strip("abcdefghijklmnopqrstuvwxyz234567") or behind.strip("abcdefghijklmnopqrstuvwxyz234567")
     )
-    assume(not behind.removeprefix("/").isdecimal() or before)
+    assume(not re.fullmatch(r"/\d+(-\d+)?", behind, re.ASCII) or before)
     with pytest.raises(NotFoundError):
         parse_id(f"{before}mfzq{behind}")

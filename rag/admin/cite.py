@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
@@ -11,13 +12,16 @@ import click
 from rag.access.tenants import local_principal
 from rag.admin.console import command, echo, print_json
 from rag.admin.sources import open_collections
+from rag.errors import NotFoundError
 from rag.report.tables import counted
 from rag.search.cite.check import check_answer
 from rag.search.desk import Desk
 from rag.search.reply.untrusted import label
-from rag.store.schema import chunk_id
+from rag.uris import split_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rag.config.settings import Settings
     from rag.search.cite.check import CheckedAnswer, CheckedCitation, CheckedQuote
 
@@ -35,10 +39,11 @@ def cite_command() -> None:
 async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool) -> int:
     """Check that citations are readable and quotes are verbatim.
 
-    FILE holds the answer as text; - or nothing is standard input. A citation is [source_id/seq]. A quote in
-    quotation marks or a block quote belongs to the next citation in its paragraph, whose passage must
-    contain it verbatim. White space, invisible characters, spaces that the tools insert into markup, and
-    omissions marked by an ellipsis don't count. Quotes without a citation are listed but not checked.
+    FILE holds the answer as text; - or nothing is standard input. A citation is [source_id/seq], or
+    [source_id/seq-seq] for several passages in a row. A quote in quotation marks or a block quote belongs to
+    the next citation in its paragraph, whose passages must contain it verbatim. White space, invisible
+    characters, spaces that the tools insert into markup, and omissions marked by an ellipsis don't count.
+    Quotes without a citation are listed but not checked.
 
     Exits with 1 if the asker may not read a cited passage, or if a quote is not in it.
     """
@@ -61,10 +66,18 @@ def _text(answer: IO[bytes]) -> str:
 
 
 async def _there(settings: Settings, ids: set[str]) -> set[str]:
-    """The ids of all passages of these sources, whoever may read them; for the operator's eyes only."""
+    """The ids whose passages exist, whoever may read them; for the operator's eyes only."""
     tables = await open_collections(settings, None)
     stored = [one for table in tables for one in (await table.sources(map(_source_id, ids))).values()]
-    return {chunk_id(one.source.id, seq) for one in stored for seq in range(one.source.chunk_count)}
+    counts = {one.source.id: one.source.chunk_count for one in stored}
+    return {id_ for id_ in ids if _is_there(id_, counts)}
+
+
+def _is_there(id_: str, counts: Mapping[str, int]) -> bool:
+    with suppress(NotFoundError):
+        source_id, seqs = split_id(id_)
+        return bool(seqs) and seqs[-1] < counts.get(source_id, 0)
+    return False
 
 
 def _source_id(id_: str) -> str:
@@ -101,8 +114,8 @@ def _print(checked: CheckedAnswer, hidden: set[str]) -> None:
 
 
 def _citation_line(one: CheckedCitation, *, exists: bool) -> str:
-    if one.source and one.chunk:
-        page = f", p. {one.chunk.page}" if one.chunk.page else ""
+    if one.source and one.chunks:
+        page = f", p. {one.chunks[0].page}" if one.chunks[0].page else ""
         return f"{'readable':{WIDTH}}  [{one.id}]  {label(one.source.title)}{page}"
     if exists:
         return f"{'hidden':{WIDTH}}  [{one.id}]  it exists, but the asker may not read it"

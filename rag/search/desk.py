@@ -34,7 +34,7 @@ from rag.search.source import extract
 from rag.search.stages.custom import loaded
 from rag.search.view import View, narrowed
 from rag.store.reader import Reader
-from rag.uris import NOT_FOUND
+from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -174,21 +174,21 @@ class Desk:
     ) -> Extract:
         """A window on a source, up to `max_chars` long.
 
-        `id_` names a source or one of its chunks. The window begins at `start`. Without `start`, it begins at
-        the beginning of a source, or is centred on a chunk. `around` limits it to so many chunks before and
-        after a chunk.
+        `id_` names a source, one of its chunks, or a range of them. The window begins at `start`. Without
+        `start`, it begins at the beginning of a source, or is centred on the chunks. `around` limits it to so
+        many chunks before and after them.
 
         Raises:
             NotFoundError: nothing readable has this id.
             InvalidRequestError: `start` is beyond the end, or `around` is given without a chunk.
             BusyError: the source was replaced during each of `READS` attempts to read it.
         """
-        source_id, _, seq = id_.partition("/")
+        source_id, seqs = split_id(id_)
         _, view = await self._located(principal, source_id)
         for _ in range(READS - 1):
             with suppress(BusyError):
-                return await extract(view, source_id, seq, start=start, max_chars=max_chars, around=around)
-        return await extract(view, source_id, seq, start=start, max_chars=max_chars, around=around)
+                return await extract(view, source_id, seqs, start=start, max_chars=max_chars, around=around)
+        return await extract(view, source_id, seqs, start=start, max_chars=max_chars, around=around)
 
     async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""

@@ -10,6 +10,8 @@ from rag.text import Span
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rag.corpus import Chunk
     from rag.search.view import View
     from rag.store.reader import StoredSource
@@ -45,7 +47,7 @@ def between_words(text: str, window: Span, whole: Span) -> Span:
 async def extract(
     view: View,
     source_id: str,
-    seq: str,
+    seqs: range,
     *,
     start: int | None,
     max_chars: int,
@@ -56,31 +58,34 @@ async def extract(
     if opened is None or not view.admits(opened[0]):
         raise NotFoundError(NOT_FOUND)
     stored, outline, text = opened
-    chunk = await _chunk(view, stored, seq) if seq else None
-    whole, middle = await _requested(view, stored, chunk, start=start, around=around)
+    named = await _named(view, stored, seqs) if seqs else None
+    whole, middle = await _requested(view, stored, named, start=start, around=around)
     window = between_words(text, centred(whole, middle, max_chars), whole)
     chunks = await view.table.touching(stored, window.start, window.end, view.where)
-    return Extract(stored.source, outline, window.start, window.end, text[window.start : window.end], chunks)
+    shown = text[window.start : window.end]
+    return Extract(stored.source, outline, window.start, window.end, shown, chunks, whole.end)
 
 
-async def _chunk(view: View, stored: StoredSource, seq: str) -> Chunk:
-    if seq.isascii() and seq.isdecimal() and int(seq) < stored.source.chunk_count:
-        for chunk in await view.table.between(stored, int(seq), int(seq), view.where):
-            return chunk
+async def _named(view: View, stored: StoredSource, seqs: range) -> Sequence[Chunk]:
+    """The chunks with these numbers, all of which must be there and readable."""
+    if seqs[-1] < stored.source.chunk_count:
+        chunks = await view.table.between(stored, seqs[0], seqs[-1], view.where)
+        if len(chunks) == len(seqs):
+            return chunks
     raise NotFoundError(NOT_FOUND)
 
 
 async def _requested(
     view: View,
     stored: StoredSource,
-    chunk: Chunk | None,
+    named: Sequence[Chunk] | None,
     *,
     start: int | None,
     around: int | None,
 ) -> tuple[Span, Span]:
     """The span that is requested, and the part of it to centre on if it is too long for the window."""
     length = stored.source.length
-    if around is not None and (chunk is None or start is not None):
+    if around is not None and (named is None or start is not None):
         raise InvalidRequestError(
             "around needs the id of a chunk (source_id/seq) and can't be combined with start."
         )
@@ -90,12 +95,12 @@ async def _requested(
         if not 0 <= start < length:
             raise InvalidRequestError(f"start must be from 0 to {length - 1} in this source.")
         return Span(start, length), Span(start, start)
-    if chunk is None:
+    if named is None:
         return Span(0, length), Span(0, 0)
-    middle = Span(chunk.start, chunk.end)
+    middle = Span(named[0].start, named[-1].end)
     if around is None:
         return Span(0, length), middle
-    neighbors = await view.table.between(stored, chunk.seq - around, chunk.seq + around, view.where)
+    neighbors = await view.table.between(stored, named[0].seq - around, named[-1].seq + around, view.where)
     if not neighbors:  # access was revoked since the text was read
         raise NotFoundError(NOT_FOUND)
     return Span(neighbors[0].start, neighbors[-1].end), middle

@@ -6,13 +6,14 @@ checked = await check_answer(desk, Principal("default"), 'It "swings" [mfzq2k7d/
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import NotFoundError
 from rag.search.cite.parse import holds, parse_answer
-from rag.uris import parse_id
+from rag.uris import parse_id, split_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,16 +29,16 @@ BETWEEN = "\0"  # separates passages that don't follow each other; no text conta
 
 @dataclass(frozen=True, slots=True)
 class CheckedCitation:
-    """A citation, and the passage of this id if the principal can read it."""
+    """A citation, and the passages that it names if the principal can read all of them."""
 
     id: str
     source: Source | None = None
-    chunk: Chunk | None = None
+    chunks: tuple[Chunk, ...] = ()
 
     @property
     def readable(self) -> bool:
         """False for an id that is unknown, another tenant's, denied or deleted: they look the same."""
-        return self.chunk is not None
+        return bool(self.chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,18 @@ async def _opened(desk: Desk, principal: Principal, source_id: str) -> Extract |
 
 
 def _citation(id_: str, extract: Extract | None) -> CheckedCitation:
-    chunk = next((one for one in extract.chunks if one.id == id_), None) if extract else None
-    return CheckedCitation(id_, extract.source, chunk) if extract and chunk else CheckedCitation(id_)
+    chunks = _named(extract, id_) if extract else ()
+    return CheckedCitation(id_, extract.source, chunks) if extract and chunks else CheckedCitation(id_)
+
+
+def _named(extract: Extract, id_: str) -> tuple[Chunk, ...]:
+    """The chunks of the source that an id names; none if it is not the source's, or one is not there."""
+    with suppress(NotFoundError):
+        source_id, seqs = split_id(id_)
+        chunks = tuple(one for one in extract.chunks if one.seq in seqs)
+        if source_id == extract.source.id and len(chunks) == len(seqs):
+            return chunks
+    return ()
 
 
 def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
@@ -119,7 +130,8 @@ def _quote(quote: Quote, opened: Mapping[str, Extract]) -> CheckedQuote:
 
 def _passages(extract: Extract, cited: Sequence[str]) -> Iterator[str]:
     """The cited passages of a source. Passages that follow each other are one, as a quote may span them."""
-    for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.id in cited):
+    named = {chunk.seq for id_ in cited for chunk in _named(extract, id_)}
+    for is_cited, chunks in groupby(extract.chunks, lambda chunk: chunk.seq in named):
         if is_cited:
             yield _text_of(extract, list(chunks))
 

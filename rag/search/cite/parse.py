@@ -1,7 +1,8 @@
 """Finds the citations and quotes in the text of an answer.
 
-A citation is [source_id/seq], as assistants are told to write it. Several can share a pair of brackets,
-as in [a/1, a/2] and [a/1; b/2], and URIs of passages are citations, too. So is anything of this form, even if
+A citation is [source_id/seq], as assistants are told to write it, or [source_id/seq-seq] for passages that
+follow each other. Several can share a pair of brackets, as in [a/1, a/2] and [a/1; b/2-4], and URIs of
+passages are citations, too. So is anything of this form, even if
 no id looks like it: [notes.md/3] is a citation that names nothing. Numbers alone, as [3/4], are not.
 
 A quote is in quotation marks ("…", “…”, „…“, «…», »…«, 「…」), or a block quote of Markdown. It cites the
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(?<=\d)\s?[-\u2010-\u2013]\s?(?=\d)")  # as typography has it, too
 _SEPARATORS = re.compile(r"[\s,;]+")
 _MARKED = re.compile(r'(?<!\w)"([^"]*)"|“([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»|»([^«»]*)«|「([^「」]*)」')
 _MARKS = ' \t\n"“”„«»「」—–-'
@@ -139,7 +141,7 @@ def _paragraph(lines: list[str]) -> _Paragraph:
     text, end = "", 0
     cited: list[tuple[int, list[str]]] = []
     for match in _BRACKETS.finditer(written):
-        if ids := [_id(word) for word in _SEPARATORS.split(match[1]) if _is_citation(word)]:
+        if ids := [_id(word) for word in _SEPARATORS.split(_RANGE.sub("-", match[1])) if _is_citation(word)]:
             between = written[end : match.start()].rstrip()
             text += between
             end = match.end()
@@ -150,8 +152,9 @@ def _paragraph(lines: list[str]) -> _Paragraph:
 
 
 def _is_citation(word: str) -> bool:
-    name, _, seq = word.rpartition("/")
-    return seq.isascii() and seq.isdecimal() and any(map(str.isalpha, name))
+    name, _, seqs = word.rpartition("/")
+    numbers = all(one.isascii() and one.isdecimal() for one in seqs.split("-"))
+    return numbers and any(map(str.isalpha, name))
 
 
 def _id(word: str) -> str:

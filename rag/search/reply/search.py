@@ -154,7 +154,7 @@ def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
         score=round(hit.score, SCORE_DIGITS),
         similarity=round(hit.similarity, 4),
         metadata=shown_metadata(source),
-        citation=f"[{chunk.id}]",
+        citation=f"[{hit.cited}]",
         vector=[round(float(part), 6) for part in hit.vector] if vectors and hit.vector is not None else None,
     )
 

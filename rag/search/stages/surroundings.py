@@ -1,7 +1,8 @@
 """The stages `neighbors` and `parent`: show the chunks around a hit, or the section that contains it.
 
 Added text passes the same access check as the hit: it comes from a text that was read together with the
-source's own record, in one version. Each excerpt is `source.text[start:end]`.
+source's own record, in one version. Each excerpt is `source.text[start:end]`. A hit knows the chunks that its
+excerpt touches, so that its citation covers what is shown.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rag.answers import Excerpt
 from rag.concurrency import concurrently
@@ -41,8 +42,15 @@ class _OpenSource:
     text: str
 
 
-_SpansAround: TypeAlias = Callable[[_OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, Span]"]]
-"""Returns what to show around chunks of a source. Chunks with joined surroundings share a span; some may have
+class _Surroundings(NamedTuple):
+    """What is shown around a chunk, and the chunks that it touches, in order."""
+
+    span: Span
+    chunks: tuple[Chunk, ...]
+
+
+_Around: TypeAlias = Callable[[_OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, _Surroundings]"]]
+"""Returns what to show around chunks of a source. Chunks with joined surroundings share them; some may have
 none."""
 
 
@@ -54,11 +62,15 @@ async def with_neighbors(hits: Sequence[Hit], count: int, views: Mapping[str, Vi
     is. `views` are by collection name.
     """
 
-    async def neighborhoods(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, Span]:
+    async def neighborhoods(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
         ranges = united(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
         between = partial(source.view.table.between, source.stored, where=source.view.where)
         groups = await concurrently([partial(between, seqs.start, seqs.end - 1) for seqs in ranges])
-        return {chunk: Span(group[0].start, group[-1].end) for group in groups for chunk in group}
+        return {
+            chunk: _Surroundings(Span(group[0].start, group[-1].end), group)
+            for group in groups
+            for chunk in group
+        }
 
     return await _with_surroundings(hits, views, neighborhoods)
 
@@ -78,18 +90,23 @@ async def in_sections(
     """
     without_heading: set[str] = set()
 
-    async def sections(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, Span]:
+    async def sections(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
         windows = {
             chunk: _window(source.text, chunk, section, stage.max_chars)
             for chunk in chunks
             if (section := section_around(chunk, source.outline, len(source.text)))
         }
         without_heading.update(chunk.id for chunk in chunks if chunk not in windows)
-        shown = united(windows.values())
-        return {
-            chunk: next(one for one in shown if one.start <= window.start < one.end)
+        spans = united(windows.values())
+        touching = partial(source.view.table.touching, source.stored, where=source.view.where)
+        touched = await concurrently([partial(touching, *span) for span in spans])
+        shown = [_Surroundings(*pair) for pair in zip(spans, touched, strict=True)]
+        around = {
+            chunk: next(one for one in shown if one.span.start <= window.start < one.span.end)
             for chunk, window in windows.items()
         }
+        # No chunk is visible if the source was denied since its text was read.
+        return {chunk: surroundings for chunk, surroundings in around.items() if surroundings.chunks}
 
     expanded = await _with_surroundings(hits, views, sections)
     if without_heading and stage.missing == "error":
@@ -136,9 +153,7 @@ def _window(text: str, chunk: Chunk, section: Span, max_chars: int) -> Span:
     return between_words(text, centred(whole, Span(chunk.start, chunk.end), max_chars), whole)
 
 
-async def _with_surroundings(
-    hits: Sequence[Hit], views: Mapping[str, View], around: _SpansAround
-) -> list[Hit]:
+async def _with_surroundings(hits: Sequence[Hit], views: Mapping[str, View], around: _Around) -> list[Hit]:
     """The hits with their surroundings, in their order. Each source is read once."""
     by_source: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
@@ -152,7 +167,7 @@ async def _with_surroundings(
 
 
 async def _source_with_surroundings(
-    view: View, source_id: str, hits: Sequence[Hit], around: _SpansAround
+    view: View, source_id: str, hits: Sequence[Hit], around: _Around
 ) -> list[Hit]:
     """The hits of one source with their surroundings; none if it is not readable now."""
     opened = await view.table.text(source_id)
@@ -168,18 +183,19 @@ async def _source_with_surroundings(
         return list(hits)
 
 
-def _joined(hits: Sequence[Hit], spans: Mapping[Chunk, Span], text: str) -> list[Hit]:
-    """Each hit with the span of its chunk as its excerpt; the first one only of those with the same span."""
+def _joined(hits: Sequence[Hit], around: Mapping[Chunk, _Surroundings], text: str) -> list[Hit]:
+    """Each hit with the surroundings of its chunk as its excerpt; only the first of those that share them."""
     kept: list[Hit] = []
     shown: set[Span] = set()
     for hit in hits:
-        span = spans.get(hit.chunk)
-        if span is None:
+        surroundings = around.get(hit.chunk)
+        if surroundings is None:
             kept.append(hit)
-        elif span not in shown:
+        elif surroundings.span not in shown:
+            span, chunks = surroundings
             shown.add(span)
             excerpt = Excerpt(span.start, span.end, text[span.start : span.end])
-            kept.append(replace(hit, excerpts=(excerpt,)))
+            kept.append(replace(hit, excerpts=(excerpt,), around=chunks))
     return kept
 
 

@@ -49,7 +49,10 @@ async def test_a_citation_that_can_be_read_comes_with_its_passage(shelf: Shelf, 
         (f"{source.id}/1", True, source),
         (f"{other.id}/0", True, other),
     ]
-    assert [one.chunk and one.chunk.text for one in answer.citations] == [PARAGRAPHS[1], "Of water"]
+    assert [[chunk.text for chunk in one.chunks] for one in answer.citations] == [
+        [PARAGRAPHS[1]],
+        ["Of water"],
+    ]
 
 
 async def test_unknown_foreign_denied_and_deleted_are_one_answer(shelf: Shelf) -> None:
@@ -71,7 +74,9 @@ async def test_unknown_foreign_denied_and_deleted_are_one_answer(shelf: Shelf) -
         )
 
 
-@pytest.mark.parametrize("seq", ["5", "00", "01", "999999999", "9" * 5000])
+@pytest.mark.parametrize(
+    "seq", ["5", "00", "01", "999999999", "9" * 5000, "3-5", "0-999999999", "2-1", "1-02", "1-2-3"]
+)
 async def test_a_source_s_passage_that_is_not_there_can_t_be_read(
     shelf: Shelf, source: Source, seq: str
 ) -> None:
@@ -95,6 +100,31 @@ async def test_passages_that_follow_each_other_are_one_and_others_are_not(
     assert (await quote(shelf, f'"swings. It stops." [{one}, {three}]')).verdict == "not found"
     assert await quote(shelf, f'"swings. It swings" [{one}]') == CheckedQuote(
         "swings. It swings", (one,), "elsewhere", (one, two)
+    )
+
+
+@pytest.mark.parametrize("dash", ["-", "–", " – ", "\u2011"])
+async def test_a_range_of_passages_is_one_citation(shelf: Shelf, source: Source, dash: str) -> None:
+    answer = await checked(shelf, f'"swings. It swings slowly" [{source.id}/1{dash}2]')
+    (citation,) = answer.citations
+    assert answer.holds
+    assert (citation.id, [chunk.seq for chunk in citation.chunks]) == (f"{source.id}/1-2", [1, 2])
+    for cited, verdict in [
+        ("1-2", "elsewhere"),
+        ("1-4", "verbatim"),
+        ("3-4", "verbatim"),
+        ("2-9", "elsewhere"),
+    ]:
+        assert (await quote(shelf, f'"It stops" [{source.id}/{cited}]')).verdict == verdict
+    assert (await quote(shelf, f'"slowly. See" [{source.id}/1-2, {source.id}/3]')).verdict == "verbatim"
+
+
+async def test_a_range_of_another_s_source_looks_like_one_that_is_not_there(shelf: Shelf) -> None:
+    denied = await shelf.put("denied", "One", "Two", access=Access("restricted", frozenset({"user:ann"})))
+    text = f'"One" [{denied.id}/0-1]'
+    assert (await checked(shelf, text)).holds
+    assert (await checked(shelf, text, BOB)) == CheckedAnswer(
+        (CheckedCitation(f"{denied.id}/0-1"),), (CheckedQuote("One", (f"{denied.id}/0-1",), "not found"),)
     )
 
 

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.answers import Hit
+from rag.answers import Excerpt, Hit
 from rag.config.profiles import ParentStage
 from rag.corpus import Access, Chunk, Heading, Principal
 from rag.errors import ConfigurationError
 from rag.search.stages.surroundings import in_sections, section_around, united, with_neighbors
 from rag.search.view import View
 from rag.store.reader import CollectionReader, Reader
-from rag.text import Span
+from rag.text import Span, trimmed
+from rag.uris import split_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,7 +96,22 @@ async def _expanded(
         found = await views[hit.source.collection].table.text(hit.source.id)
         assert found
         assert all(found[2][one.start : one.end] == one.text for one in hit.excerpts)
+        await _check_cited(hit, views[hit.source.collection])
     return expanded
+
+
+async def _check_cited(hit: Hit, view: View) -> None:
+    """Its citation names the chunks that hold all of what is shown, and no others."""
+    stored = (await view.table.sources([hit.source.id]))[hit.source.id]
+    source_id, seqs = split_id(hit.cited)
+    assert source_id == hit.source.id
+    cited = await view.table.between(stored, seqs[0], seqs[-1], view.where)
+    for excerpt in hit.excerpts:
+        shown = trimmed(excerpt.text, 0, len(excerpt.text))
+        assert shown
+        assert cited[0].start <= excerpt.start + shown.start < cited[0].end
+        assert cited[-1].start < excerpt.start + shown.end <= cited[-1].end
+    assert hit.excerpts or hit.cited == hit.chunk.id
 
 
 def _texts(hits: Sequence[Hit]) -> list[str]:
@@ -262,6 +278,17 @@ async def test_a_hit_before_every_heading_stays_as_it_is_and_one_warning_says_fo
 
 
 @pytest.mark.anyio
+async def test_what_is_left_of_surroundings_is_cited_and_no_more(shelf: Shelf) -> None:
+    source = await _put(shelf, "a", NUMBERS)
+    views = await _views(shelf)
+    (wide,) = await _expanded(await _hits(views, (source, 3)), views, count=2)
+    assert wide.cited == f"{source.id}/1-5"
+    parts = [Excerpt(chunk.start, chunk.end, chunk.text) for chunk in wide.around]
+    for kept, cited in [(parts[3:4], "4"), (parts[1:2] + parts[3:4], "2-4"), (parts[2:3], "3")]:
+        assert replace(wide, excerpts=tuple(kept)).cited == f"{source.id}/{cited}"
+
+
+@pytest.mark.anyio
 async def test_excerpts_of_a_stage_before_are_replaced(shelf: Shelf) -> None:
     views = {"documents": await _book(shelf)}
     hits = await _hits(views, (await _source(views), 8))
@@ -369,11 +396,12 @@ async def test_a_hit_stays_as_it_is_where_its_source_is_replaced_between_two_rea
     assert _texts(expanded) == ["three", "two three four"]
 
 
+@either
 @pytest.mark.anyio
 async def test_nothing_is_added_to_a_hit_whose_source_is_denied_between_two_reads(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    denied, open_ = [await _put(shelf, name, NUMBERS) for name in ("a", "b")]
+    denied, open_ = [await _put(shelf, name, NUMBERS, {2: 1, 5: 1}) for name in ("a", "b")]
     views = await _views(shelf)
     hits = await _hits(views, (denied, 3), (open_, 3))
     text = CollectionReader.text
@@ -385,9 +413,17 @@ async def test_nothing_is_added_to_a_hit_whose_source_is_denied_between_two_read
                 await writer.set_access({denied.id: NOT_BOB})
         return found
 
+    async def shown() -> list[tuple[str, str]]:
+        parent = ParentStage(stage="parent")
+        around = with_neighbors(hits, 1, views) if stage == "neighbors" else in_sections(hits, parent, views)
+        done = await around
+        expanded = done[0] if isinstance(done, tuple) else done
+        return [(text, hit.cited) for text, hit in zip(_texts(expanded), expanded, strict=True)]
+
     monkeypatch.setattr(CollectionReader, "text", overtaken)
-    assert _texts(await with_neighbors(hits, 1, views)) == ["three", "two three four"]
-    assert _texts(await with_neighbors(hits, 1, views)) == ["two three four"]
+    wide = ("two three four", f"{open_.id}/2-4")
+    assert await shown() == [("three", f"{denied.id}/3"), wide]
+    assert await shown() == [wide]
 
 
 def _chunk(start: int, end: int) -> Chunk:
