@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-import rag.admin
+import rag.admin.main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,11 +75,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """The installed console scripts, run in an environment without settings of the machine's owner."""
+    """The installed console scripts, run in an environment without settings of the machine's owner.
+
+    `forks` runs refdesk-admin and `server_forks` the server, each from a process that has its imports.
+    """
 
     folder: Path
     home: Path
     forks: Forks
+    server_forks: Forks
 
     @property
     def server(self) -> str:
@@ -111,8 +115,13 @@ class Scripts:
 @pytest.fixture(scope="session")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
     home = tmp_path_factory.mktemp("home")
-    with closing(_beside("forks").Forks(_environment(home))) as forks:
-        yield Scripts(Path(sysconfig.get_path("scripts")), home, forks)
+    forks, environment = _beside("forks"), _environment(home)
+    commands = {f"rag.admin.{module}" for module in rag.admin.main.COMMANDS.values()}
+    with (
+        closing(forks.Forks(environment, [*forks.ADMIN, *commands])) as admin,
+        closing(forks.Forks(environment, forks.SERVER)) as server,
+    ):
+        yield Scripts(Path(sysconfig.get_path("scripts")), home, admin, server)
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Runs refdesk-admin again and again without importing everything each time, which takes a second of CPU.
+"""Runs our scripts again and again without importing everything each time, which takes a second of CPU.
 
-A process of its own imports what the commands import. For each command it forks a child that runs the
+A process of its own imports what the scripts import. For each command it forks a child that runs the
 installed script with the command's arguments, environment, working folder and streams. Only on Linux.
 """
 
@@ -21,24 +21,80 @@ import threading
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import IO
 
-PRELOADED = (
-    *("rag.ingest.run", "rag.models.onnx", "rag.models.embed.local", "rag.search.desk", "rag.store.writer"),
-    *("rag.ingest.sandbox.pool", "rag.search.explain.why_not"),
+SEARCHING = ("rag.models.onnx", "rag.models.embed.local", "rag.search.desk")
+ADMIN = (
+    *("rag.ingest.run", "rag.ingest.sandbox.pool", "rag.store.writer", "rag.search.explain.why_not"),
+    *SEARCHING,
 )
+SERVER = ("server.app", "server.lazy_desk", "server.http.app", "uvicorn", *SEARCHING)
+"""What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does.
+
+`server.stdio` is not: it goes by the parent that the server had at its start.
+"""
 MAX_REQUEST = 1 << 17
+BEGIN_SECONDS = 60.0  # the first has to wait for the imports
 PARENT_SECONDS = 5.0  # between two looks whether the parent is still there
 
 
-class Forks:
-    """The parent's end. The process starts with the first command."""
+class Forked:
+    """A process that was forked: as much of `subprocess.Popen` as tests use."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        caller: socket.socket,
+        stdin: IO[bytes] | None = None,
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None,
+    ) -> None:
+        self.args, self.stdin, self.stdout, self.stderr = command, stdin, stdout, stderr
+        self.returncode: int | None = None
+        self._caller = caller
+        caller.settimeout(BEGIN_SECONDS)
+        self.pid = int(caller.recv(MAX_REQUEST))
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: it hasn't by then.
+        """
+        if self.returncode is None:
+            self._caller.settimeout(timeout)
+            try:
+                self.returncode = int(self._caller.recv(MAX_REQUEST))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self._caller.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """The exit code if it has ended, else None."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(timeout=0)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forks:
+    """The parent's end. The process starts with the first command, and imports `modules`."""
+
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         self._environment = dict(environment)
+        self._modules = modules
         self._user = os.geteuid()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory()
@@ -54,29 +110,46 @@ class Forks:
         self, command: Sequence[str], environment: Mapping[str, str], timeout_seconds: float
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` with captured text, and nothing on standard input."""
-        request = {"command": command, "environment": dict(environment), "cwd": str(Path.cwd())}
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8") as output,
             tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
             Path(os.devnull).open(encoding="utf-8") as nothing,
-            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller,
         ):
-            caller.settimeout(timeout_seconds)
-            with self._lock:
-                address = self._listening()
-            caller.connect(address)
-            streams = [one.fileno() for one in (nothing, output, errors)]
-            socket.send_fds(caller, [json.dumps(request).encode()], streams)
-            pid = int(caller.recv(MAX_REQUEST))
+            process = Forked(command, self._begun(command, environment, (nothing, output, errors)))
             try:
-                code = int(caller.recv(MAX_REQUEST))
-            except TimeoutError:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                code = process.wait(timeout_seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
                 raise
             output.seek(0)
             errors.seek(0)
             return subprocess.CompletedProcess([*command], code, output.read(), errors.read())
+
+    def listening(self, command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]) -> Forked:
+        """Begin a command that reads nothing and writes only to standard error."""
+        with Path(os.devnull).open("r+b") as nothing:
+            return Forked(command, self._begun(command, environment, (nothing, nothing, errors)))
+
+    def piped(self, command: Sequence[str], environment: Mapping[str, str]) -> Forked:
+        """Begin a command with a pipe at each of its streams."""
+        (read, stdin), (stdout, write), (stderr, tell) = os.pipe(), os.pipe(), os.pipe()
+        with os.fdopen(read, "rb") as given, os.fdopen(write, "wb") as said, os.fdopen(tell, "wb") as errors:
+            caller = self._begun(command, environment, (given, said, errors))
+        return Forked(
+            command, caller, os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"), os.fdopen(stderr, "rb")
+        )
+
+    def _begun(
+        self, command: Sequence[str], environment: Mapping[str, str], streams: Sequence[IO[Any]]
+    ) -> socket.socket:
+        """Begin a command; the socket on which its process id comes, and its exit code at the end."""
+        request = {"command": command, "environment": dict(environment), "cwd": str(Path.cwd())}
+        with self._lock:
+            address = self._listening()
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        caller.connect(address)
+        socket.send_fds(caller, [json.dumps(request).encode()], [one.fileno() for one in streams])
+        return caller
 
     def _listening(self) -> str:
         address = str(Path(self._folder.name, "commands"))
@@ -85,7 +158,7 @@ class Forks:
                 listener.bind(address)
                 listener.listen()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", __file__, str(listener.fileno())],
+                    [sys.executable, "-P", __file__, str(listener.fileno()), *self._modules],
                     pass_fds=[listener.fileno()],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
@@ -102,9 +175,7 @@ class Forks:
 
 def _serve(listener: socket.socket) -> None:
     """Fork for each request; the child that is to run the command returns."""
-    import rag.admin.main  # noqa: PLC0415 callers of Forks need none of it
-
-    for name in {*PRELOADED, *(f"rag.admin.{module}" for module in rag.admin.main.COMMANDS.values())}:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
     gc.freeze()  # else each child copies what its collector looks at
@@ -144,6 +215,8 @@ def _is_command(caller: socket.socket) -> bool:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if server := sys.modules.get("server"):
+        vars(server)["PARENT"] = os.getppid()  # noted at its import, which was in another process
     sys.argv = request["command"]
     return True
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Scripts
+    from tests.forks import Forked, Forks
 
 Era: TypeAlias = Literal["legacy", "modern"]
 Message: TypeAlias = "dict[str, Any]"
@@ -39,19 +40,28 @@ ENVELOPE = {
 
 
 class Wire:
-    """A server process and the raw ends of its pipes. Every line that it writes must be JSON-RPC."""
+    """A server process and the raw ends of its pipes. Every line that it writes must be JSON-RPC.
+
+    It is forked where `forks` is given and can do it, which spares a second of imports.
+    """
 
     def __init__(
-        self, command: list[str | Path], env: Mapping[str, str], *, era: Era, pass_fds: tuple[int, ...] = ()
+        self,
+        command: list[str | Path],
+        env: Mapping[str, str],
+        *,
+        era: Era,
+        pass_fds: tuple[int, ...] = (),
+        forks: Forks | None = None,
     ) -> None:
         self.era = era
-        self.process = subprocess.Popen(
-            command,
-            env=dict(env),
-            pass_fds=pass_fds,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+        pipe = subprocess.PIPE
+        self.process: subprocess.Popen[bytes] | Forked = (
+            forks.piped([*map(str, command)], env)
+            if forks and not pass_fds and forks.can_run(env)
+            else subprocess.Popen(
+                command, env=dict(env), pass_fds=pass_fds, stdin=pipe, stdout=pipe, stderr=pipe
+            )
         )
         self.noise = b""
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -180,7 +190,14 @@ def start(scripts: Scripts) -> Iterator[Start]:
         yield _start(scripts, stack)
 
 
-def _start(scripts: Scripts, stack: ExitStack) -> Start:
+@pytest.fixture
+def cold_start(scripts: Scripts) -> Iterator[Start]:
+    """As `start`, but each server imports all that it needs itself, as hosts start it."""
+    with ExitStack() as stack:
+        yield _start(scripts, stack, forked=False)
+
+
+def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:
     def begin(
         data: Path,
         *,
@@ -191,9 +208,9 @@ def _start(scripts: Scripts, stack: ExitStack) -> Start:
         flags: Sequence[str] = (),
     ) -> Wire:
         command: list[str | Path] = [*before, scripts.server, "--data", data, *flags]
-        return stack.enter_context(
-            Wire(command, scripts.environment | dict(env or {}), era=era, pass_fds=pass_fds)
-        )
+        environment = scripts.environment | dict(env or {})
+        forks = scripts.server_forks if forked and not before else None
+        return stack.enter_context(Wire(command, environment, era=era, pass_fds=pass_fds, forks=forks))
 
     return begin
 
@@ -207,7 +224,7 @@ START_SECONDS = 60
 class Remote:
     """A server that listens, and what it said on standard error."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     port: int
     metrics_port: int
     noise: Path
@@ -265,11 +282,14 @@ def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., R
         own = {"http_metrics_port": str(metrics_port)}
         env = {f"REFDESK_{name.upper()}": value for name, value in (own | settings).items()}
         noise = folder / f"noise-{port}"
-        process = subprocess.Popen(
-            [*before, scripts.server, "--http", "--port", str(port), "--data", str(data)],
-            env=scripts.environment | env | dict(more or {}),
-            stderr=stack.enter_context(noise.open("wb")),
-        )
+        command = [*before, scripts.server, "--http", "--port", str(port), "--data", str(data)]
+        environment = scripts.environment | env | dict(more or {})
+        errors = stack.enter_context(noise.open("wb"))
+        process: subprocess.Popen[bytes] | Forked
+        if not before and scripts.server_forks.can_run(environment):
+            process = scripts.server_forks.listening(command, environment, errors)
+        else:
+            process = subprocess.Popen(command, env=environment, stderr=errors)
         stack.callback(process.wait)
         stack.callback(process.kill)
         ends = time.monotonic() + START_SECONDS

@@ -1,8 +1,9 @@
 """Whatever anybody asks, they get exactly what plain rules in Python say, and not a word of anything else.
 
-Twenty thousand random questions from thirteen people of two tenants, through MCP clients of both eras: to a
-server in this process, and some hundreds to each of three that are started. With DUELS=1000000 in the
-environment there are as many; with DUEL=1234 that one is asked alone, just as it was among the others.
+Thousands of random questions from thirteen people of two tenants, through MCP clients of both eras: to a
+server in this process, and some of them to each of three that are started. There are 5,000, and 20,000 with
+--hypothesis-profile=default. With DUELS=1000000 in the environment there are as many; with DUEL=1234 that one
+is asked alone, just as it was among the others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import hypothesis
 import numpy as np
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
@@ -57,7 +59,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 several = pytest.mark.skipif("DUEL" in os.environ, reason="one duel says nothing of all")
 
-NUMBERS = [int(os.environ["DUEL"])] if "DUEL" in os.environ else range(int(os.environ.get("DUELS", "20000")))
+PROFILE = hypothesis.settings.default  # says how many are drawn
+USUAL = min(20_000, 200 * PROFILE.max_examples)  # type: ignore[union-attr]  # there always is one
+DUELS = int(os.environ.get("DUELS", USUAL))
+NUMBERS = [int(os.environ["DUEL"])] if "DUEL" in os.environ else range(DUELS)
 STARTED_SHARE = 40  # one of so many is asked each server that is started, too
 ONE_RELAXED = 20  # one of so many is asked a server that relaxes filters
 AT_ONCE = 16

@@ -84,6 +84,12 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
         yield Gate(tmp_path, reached, opened, (reach, opening))
 
 
+@pytest.fixture
+def start(cold_start: Start) -> Start:
+    """Servers that import what they need when they do: when that is, is what these tests are about."""
+    return cold_start
+
+
 def ask(wire: Wire) -> None:
     wire.send(50, "tools/call", {"name": "search", "arguments": {"query": "clock"}})
 
