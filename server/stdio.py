@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 import anyio
 from anyio import to_thread
+from mcp import types
 from mcp.server.stdio import stdio_server
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
 from server import EXIT_FORCED, PARENT
+from server.admission import SETTLING_SECONDS
 from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG, InvalidMessageError, read_message
 from server.telemetry import spans
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable
 
-    from anyio.streams.memory import MemoryObjectSendStream
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server.lowlevel import Server
+    from mcp.shared._stream_protocols import WriteStream
 
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
 
 PARENT_CHECK_SECONDS = 0.5
 DRAIN_SECONDS = 10
+WRITE_SECONDS = 1  # for what is written at the end, if nobody reads it
+
+Drain: TypeAlias = "Callable[[], Awaitable[None]]"
+log = logging.getLogger(__name__)
 
 
 class StdinLines:
@@ -62,27 +72,62 @@ class StdinLines:
         return line if len(line) <= MAX_MESSAGE_BYTES else TOO_LONG.encode()
 
 
-async def serve(server: Server[Any], lazy_desk: LazyDesk, admission: Admission) -> None:
+class Unanswered:
+    """Counts the requests that were read and are neither answered nor cancelled."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._settled = anyio.Event()
+
+    def noted(self, message: types.JSONRPCMessage) -> SessionMessage:
+        """A message for the SDK. If it is a request, it counts from now on."""
+        if not isinstance(message, types.JSONRPCRequest):
+            return SessionMessage(message)
+        self.count += 1
+        return SessionMessage(message, ServerMessageMetadata(on_request_unanswered=self.settle))
+
+    async def settle(self) -> None:
+        """Count one request less."""
+        self.count -= 1
+        self._settled.set()
+        self._settled = anyio.Event()
+
+    async def none(self) -> None:
+        """Wait until no request counts."""
+        while self.count:
+            await self._settled.wait()
+
+
+async def serve(
+    server: Server[Any], lazy_desk: LazyDesk, admission: Admission, *, exit_code: int = 0
+) -> None:
     """Serve until standard input ends, a signal arrives or the parent dies; then end the process.
 
-    On a signal, requests that have been read are answered within ten seconds. A second signal ends the
-    process at once.
+    At the end of input and on a signal, requests that have been read are answered within ten seconds. A
+    second signal ends the process at once. Otherwise it ends with `exit_code`.
     """
     _watch_signals(admission)
     threading.Thread(target=_watch_parent, daemon=True).start()
+    messages, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    replies, written = anyio.create_memory_object_stream[SessionMessage]()
+    unanswered = Unanswered()
+    drain = partial(_drain, messages, unanswered, exit_code)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lazy_desk.warm_up)
-        tasks.start_soon(_drain, admission)
+        tasks.start_soon(_drain_at_signal, admission, drain)
         # We read ourselves and give the SDK an empty input: its own reader drops invalid lines unanswered.
         no_input = anyio.wrap_file(io.StringIO())
-        async with stdio_server(stdin=no_input) as (_, write):
-            readable, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
-            tasks.start_soon(_relay, StdinLines(), readable, write.send)
-            try:
-                await server.run(messages, write, server.create_initialization_options())
-            except anyio.get_cancelled_exc_class():  # the host has closed our standard output
-                _exit()
-        _exit()
+        try:
+            async with stdio_server(stdin=no_input) as (_, write):
+                tasks.start_soon(_relay_replies, written, write, unanswered)
+                tasks.start_soon(_relay, StdinLines(), messages, write.send, unanswered, drain)
+                try:
+                    await server.run(readable, replies, server.create_initialization_options())
+                except anyio.get_cancelled_exc_class():  # the host has closed our standard output
+                    _exit(exit_code)
+        except* OSError:  # it has done so while the last replies were written
+            pass
+        _exit(exit_code)
 
 
 def _watch_signals(admission: Admission) -> None:
@@ -100,25 +145,43 @@ def _watch_signals(admission: Admission) -> None:
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(shut_down))
 
 
-async def _drain(admission: Admission) -> None:
-    """After a signal, end the process once every request is answered, or after ten seconds.
+async def _drain_at_signal(admission: Admission, drain: Drain) -> None:
+    """After a signal, answer what has been read and end the process.
 
     Nothing stops reading: the reader blocks in a thread, and a request that arrives while draining is still
-    answered if it is quick. The process ends as soon as none is left.
+    answered if it is quick. The pause leaves time to read what was written before the signal.
     """
     await admission.shutting_down.wait()
+    await anyio.sleep(SETTLING_SECONDS)
+    await drain()
+
+
+async def _drain(
+    messages: MemoryObjectSendStream[SessionMessage | Exception], unanswered: Unanswered, exit_code: int
+) -> None:
+    """Wait until every request is answered, for at most ten seconds, and end the process.
+
+    Then the SDK's input ends: it refuses what is still running, and `serve` exits when all is written. If
+    nobody reads what is written, this ends the process a second later.
+    """
     with anyio.move_on_after(DRAIN_SECONDS):
-        await admission.drained()
-    _exit()
+        await unanswered.none()
+    if unanswered.count:
+        log.warning("Requests not answered within %d s: %d.", DRAIN_SECONDS, unanswered.count)
+    await messages.aclose()
+    await anyio.sleep(WRITE_SECONDS)
+    _exit(exit_code)
 
 
 async def _relay(
     lines: AsyncIterable[str],
-    readable: MemoryObjectSendStream[SessionMessage | Exception],
+    messages: MemoryObjectSendStream[SessionMessage | Exception],
     answer: Callable[[SessionMessage], Awaitable[None]],
+    unanswered: Unanswered,
+    drain: Drain,
 ) -> None:
     """Pass messages on to the SDK, and answer invalid lines: the host may be waiting."""
-    async with readable:
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # a line that came too late
         async for line in lines:
             if not line.strip():
                 continue
@@ -127,17 +190,32 @@ async def _relay(
             except InvalidMessageError as invalid:
                 await answer(SessionMessage(invalid.answer))
             else:
-                await readable.send(SessionMessage(message))
+                await messages.send(unanswered.noted(message))
+    await drain()
+
+
+async def _relay_replies(
+    replies: MemoryObjectReceiveStream[SessionMessage],
+    write: WriteStream[SessionMessage],
+    unanswered: Unanswered,
+) -> None:
+    """Pass what the SDK says on to the host, until the SDK has nothing more to say."""
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # standard output was closed
+        async with write:
+            async for reply in replies:
+                await write.send(reply)
+                if isinstance(reply.message, types.JSONRPCResponse | types.JSONRPCError):
+                    await unanswered.settle()
 
 
 def _watch_parent() -> None:
     """Exit when the parent has died. Standard input may not end then: other children can hold it open."""
     while os.getppid() == PARENT:
         time.sleep(PARENT_CHECK_SECONDS)
-    _exit()
+    _exit(0)
 
 
-def _exit() -> NoReturn:
+def _exit(code: int) -> NoReturn:
     """End at once: the thread that reads standard input can't be cancelled. Only spans need flushing."""
     spans.flush()
-    os._exit(0)
+    os._exit(code)
