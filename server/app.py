@@ -93,8 +93,16 @@ class App:
         principal = self._principal_of(context)
         readable: tuple[Collection, ...] = ()
         if declares_fields(self._settings.data, principal.tenant):
-            readable = await (await self._lazy_desk.desk()).collections(principal)
+            readable = await self._readable(principal)
         return types.ListToolsResult(tools=tools.list_tools(self._settings, principal.tenant, readable))
+
+    async def _readable(self, principal: Principal) -> tuple[Collection, ...]:
+        """The readable collections; none while the desk fails, because then calls must be able to say why."""
+        try:
+            return await (await self._lazy_desk.desk()).collections(principal)
+        except RefdeskError as error:
+            log.warning("The tools are listed without filter: %s", error)
+            return ()
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. Errors of a tool become tool errors, which the model reads."""

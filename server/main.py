@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
@@ -17,12 +17,14 @@ from rag.access.tenants import LocalAsker
 from rag.config.data_folder import data_folder_problem
 from rag.config.load import asker_flags, config_path, load_settings
 from rag.config.permissions import loose_permissions
+from rag.config.settings import LimitSettings
 from rag.errors import ConfigurationError
 from rag.hidden import for_people
 from server import stdio
 from server.admission import Admission
 from server.app import create_server
 from server.lazy_desk import LazyDesk
+from server.misconfigured import create_misconfigured_server
 from server.telemetry import logs, spans
 
 if TYPE_CHECKING:
@@ -31,31 +33,75 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
 
 EXIT_USAGE = 2
+HELP = "Run refdesk --help for its options."
 
 log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Serve MCP over stdio, or over HTTP with --http."""
-    flags = _flags().parse_args()
+    """Serve MCP over stdio, or over HTTP with --http.
+
+    If the configuration is wrong, a server that listens ends at once. A local one tells its host first.
+    """
+    flags = argparse.Namespace(http="--http" in sys.argv)
+    try:
+        flags = _read_flags()
+        serve = _configured(flags)
+    except ConfigurationError as error:
+        mistake = for_people(str(error))
+        print(mistake, file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
+        if flags.http or not _has_host():
+            sys.exit(EXIT_USAGE)
+        serve = _misconfigured(mistake)
+    anyio.run(serve)
+
+
+def _read_flags() -> argparse.Namespace:
+    """The flags of the command line.
+
+    Raises:
+        ConfigurationError: one of them is unknown or has an invalid value.
+    """
+    flags, rest = _flags().parse_known_args()
+    if rest:  # only named: what follows could be a password
+        unknown = [one.partition("=")[0] for one in rest if one.startswith("-")]
+        named = f"no option {unknown[0]}" if unknown else "no arguments without an option"
+        raise ConfigurationError(f"refdesk has {named}. {HELP}")
+    return flags
+
+
+def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
+    """The server that the flags and settings describe.
+
+    Raises:
+        ConfigurationError: it can't start.
+    """
     given = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
-    try:
-        settings = load_settings(flags.config, os.environ, given | asker)
-        if flags.http and settings.http.authentication:
-            _check_no_asker(asker)
-        if settings.server.traces:
-            spans.export_spans()
-        serve = _remote(settings) if flags.http else _local(settings)
-    except ConfigurationError as error:
-        print(for_people(str(error)), file=sys.stderr)  # noqa: T201 the log is not set up yet, and the host shows stderr
-        sys.exit(EXIT_USAGE)
+    settings = load_settings(flags.config, os.environ, given | asker)
+    if flags.http and settings.http.authentication:
+        _check_no_asker(asker)
+    if settings.server.traces:
+        spans.export_spans()
+    serve = _remote(settings) if flags.http else _local(settings)
     logs.set_up(settings.server.log_level, audit=flags.http)
     for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
         log.warning(warning)
     if problem := data_folder_problem(settings.data):
         log.warning(problem)
-    anyio.run(serve)
+    return serve
+
+
+def _has_host() -> bool:
+    """Whether standard input can be a host's. A person at a terminal reads standard error."""
+    return sys.stdin is not None and not sys.stdin.isatty()
+
+
+def _misconfigured(mistake: str) -> Callable[[], Awaitable[None]]:
+    """One host that is told the mistake. The exit code still says that there was one."""
+    logs.set_up("warning", audit=False)
+    server = create_misconfigured_server(mistake)
+    return partial(stdio.serve, server, Admission(LimitSettings()), exit_code=EXIT_USAGE)
 
 
 def _check_no_asker(asker: Mapping[str, object]) -> None:
@@ -78,7 +124,7 @@ def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
     lazy_desk = LazyDesk(settings)
     admission = Admission(settings.limits, wait_forever=True)
     server = create_server(lazy_desk, settings, admission, lambda _context: asker.principal())
-    return partial(stdio.serve, server, lazy_desk, admission)
+    return partial(stdio.serve, server, admission, warm_up=lazy_desk.warm_up)
 
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
@@ -101,8 +147,15 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     return partial(http.serve, app, listener, settings, admission, refusal_log)
 
 
+class _Flags(argparse.ArgumentParser):
+    """A parser that raises its errors instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(f"{message[:1].upper()}{message[1:]}. {HELP}")
+
+
 def _flags() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Flags(
         prog="refdesk",
         description="Serve ingested documents to AI assistants over the Model Context Protocol (MCP). "
         "MCP hosts start this program over stdio. Ingest documents with refdesk-admin ingest.",

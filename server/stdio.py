@@ -25,19 +25,19 @@ from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_LONG, InvalidMessageError, rea
 from server.telemetry import spans
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Awaitable, Callable
+    from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server.lowlevel import Server
     from mcp.shared._stream_protocols import WriteStream
 
     from server.admission import Admission
-    from server.lazy_desk import LazyDesk
 
 PARENT_CHECK_SECONDS = 0.5
 DRAIN_SECONDS = 10
 WRITE_SECONDS = 1  # for what is written at the end, if nobody reads it
 
+WarmUp: TypeAlias = "Callable[[], Coroutine[Any, Any, None]]"
 Drain: TypeAlias = "Callable[[], Awaitable[None]]"
 log = logging.getLogger(__name__)
 
@@ -99,12 +99,12 @@ class Unanswered:
 
 
 async def serve(
-    server: Server[Any], lazy_desk: LazyDesk, admission: Admission, *, exit_code: int = 0
+    server: Server[Any], admission: Admission, *, warm_up: WarmUp = anyio.sleep_forever, exit_code: int = 0
 ) -> None:
     """Serve until standard input ends, a signal arrives or the parent dies; then end the process.
 
     At the end of input and on a signal, requests that have been read are answered within ten seconds. A
-    second signal ends the process at once. Otherwise it ends with `exit_code`.
+    second signal ends the process at once. Otherwise it ends with `exit_code`. `warm_up` runs meanwhile.
     """
     _watch_signals(admission)
     threading.Thread(target=_watch_parent, daemon=True).start()
@@ -113,7 +113,7 @@ async def serve(
     unanswered = Unanswered()
     drain = partial(_drain, messages, unanswered, exit_code)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lazy_desk.warm_up)
+        tasks.start_soon(warm_up)
         tasks.start_soon(_drain_at_signal, admission, drain)
         # We read ourselves and give the SDK an empty input: its own reader drops invalid lines unanswered.
         no_input = anyio.wrap_file(io.StringIO())

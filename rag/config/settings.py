@@ -81,6 +81,9 @@ Name = Annotated[str, _checked(valid_name)]
 UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
 """A user's bare name; empty for nobody."""
 GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
+VariableName = Annotated[
+    str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "the name of an environment variable, not the key itself")
+]
 
 
 class PrincipalSettings(Section):
@@ -124,7 +127,7 @@ class EmbedderSettings(Section):
     path: AbsolutePath | None = None
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: VariableName = "OPENAI_API_KEY"
     dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
     query_prefix: str = ""
@@ -148,7 +151,7 @@ class ChatSettings(Section):
 
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: VariableName = "OPENAI_API_KEY"
     input_price: Annotated[float, Field(ge=0)] = 0.0
     output_price: Annotated[float, Field(ge=0)] = 0.0
 
@@ -165,7 +168,7 @@ class RerankerSettings(Section):
     sha256: Annotated[
         str, matching(r"([0-9a-f]{64})?", "a SHA-256 checksum: 64 lower-case hexadecimal digits")
     ] = ""
-    api_key_env: str = "RERANKER_API_KEY"
+    api_key_env: VariableName = "RERANKER_API_KEY"
     path: AbsolutePath | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
 

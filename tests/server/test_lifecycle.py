@@ -240,13 +240,3 @@ def test_an_embedder_that_cant_be_opened_is_told_to_every_call_and_costs_no_more
         assert wire.result("tools/list")["tools"]
     assert wire.leave() == 0
     assert "Cannot open the desk: OpenAI needs an API key" in wire.stderr()
-
-
-def test_settings_that_are_wrong_end_the_start_with_a_word_on_standard_error(
-    start: Start, tmp_path: Path
-) -> None:
-    wire = start(tmp_path, env={"REFDESK_SEARCH_LIMIT": "many"})
-    assert wire.exit_code(within=20) == 2
-    assert "REFDESK_SEARCH_LIMIT" in wire.stderr()
-    assert "Traceback" not in wire.stderr()
-    assert wire.gone()
