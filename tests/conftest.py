@@ -41,6 +41,11 @@ LONGEST = (
     *("tests/test_package.py", "tests/search/test_strict.py", "tests/filters/test_engine.py"),
     *("tests/store/test_processes.py", "tests/ingest/sandbox/", "tests/ingest/test_discover.py"),
     *("tests/test_readme.py", "tests/soak/"),
+    "tests/models/rerank/test_cross_encoder.py::test_a_model_of_the_hub",
+    "tests/config/test_permissions.py::test_commands_and_servers",
+    "tests/search/test_library.py::test_the_engine_is_loaded",
+    "tests/models/test_chat.py::test_the_openai_library_is_not_imported",
+    "tests/models/embed/test_local_embedder.py::test_neither_pytorch_nor",
 )
 """What drives processes or takes seconds a test: marked as slow and begun first, the longest at the front."""
 

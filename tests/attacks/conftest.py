@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Access, Source
     from tests.conftest import Scripts
+    from tests.forks import Forks
     from tests.server.conftest import Era, Message, Wire
 
 
@@ -385,6 +386,7 @@ class Asker(Wire):
         env: Mapping[str, str],
         *,
         era: Era,
+        forks: Forks,
         secrets: list[bytes],
         overtaken: bool,
     ) -> None:
@@ -392,7 +394,7 @@ class Asker(Wire):
         self._said: list[bytes] = []
         self._secrets = secrets
         self._overtaken = overtaken
-        super().__init__(command, env, era=era)
+        super().__init__(command, env, era=era, forks=forks)
 
     def write(self, line: str | bytes) -> None:
         self._asked.append(line.encode() if isinstance(line, str) else line)
@@ -495,7 +497,8 @@ def start(scripts: Scripts, started: list[Asker]) -> Iterator[Start]:
         principal = {f"REFDESK_PRINCIPAL_{key}": value for key, value in PRINCIPALS[name].items()}
         settings = scripts.environment | {"REFDESK_SERVER_LOG_LEVEL": "info"} | principal | dict(env or {})
         command: list[str | Path] = [scripts.server, "--data", world.data]
-        made = Asker(command, settings, era=era, secrets=_secrets(world, name), overtaken=overtaken)
+        secrets, forks = _secrets(world, name), scripts.server_forks
+        made = Asker(command, settings, era=era, forks=forks, secrets=secrets, overtaken=overtaken)
         started.append(stack.enter_context(made))
         return made
 

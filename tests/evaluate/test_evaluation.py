@@ -172,10 +172,8 @@ async def test_hits_that_the_asker_may_not_see_are_counted_as_leaks(
     assert run.summary.leaks == 1
 
 
-@pytest.mark.usefixtures("scratch")
-@pytest.mark.parametrize("candidates", [10, 50, 150])
 async def test_metrics_look_as_deep_as_their_name_says_even_if_lists_are_shorter(
-    tmp_path: Path, watching: Watching, candidates: int
+    fresh: OnFresh, watching: Watching
 ) -> None:
     names = [f"lamp {number}" for number in range(120)]
     judged = JudgedSet(
@@ -183,14 +181,16 @@ async def test_metrics_look_as_deep_as_their_name_says_even_if_lists_are_shorter
         (Question("q", "lamp", dict.fromkeys(names, 1)),),
         tuple(JudgedDocument(name, f"{name}.txt", f"This is {name}.") for name in names),
     )
-    settings = Settings.model_validate({"data": tmp_path / "data", "search": {"candidates": candidates}})
-    async with on_fresh(judged, settings, {}, language=None, progress=watching.ingesting) as prepared:
-        (run,) = await ran(judged, prepared, watching, SPARSE)
-    assert run.summary.metrics["recall@100"] == pytest.approx(100 / 120)
-    assert run.summary.metrics["MAP@100"] == pytest.approx(100 / 120)
-    assert run.summary.metrics["recall@20"] == pytest.approx(20 / 120)
-    assert run.summary.metrics["nDCG@10"] == 1
-    assert len(run.questions[0].hits) == 10
+    async with fresh(judged) as prepared:
+        for candidates in (10, 50, 150):
+            search = prepared.settings.search.model_copy(update={"candidates": candidates})
+            settings = prepared.settings.model_copy(update={"search": search})
+            (run,) = await ran(judged, replace(prepared, settings=settings), watching, SPARSE)
+            assert run.summary.metrics["recall@100"] == pytest.approx(100 / 120)
+            assert run.summary.metrics["MAP@100"] == pytest.approx(100 / 120)
+            assert run.summary.metrics["recall@20"] == pytest.approx(20 / 120)
+            assert run.summary.metrics["nDCG@10"] == 1
+            assert len(run.questions[0].hits) == 10
 
 
 async def test_passages_that_are_expected_are_measured_in_characters_too(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Source
     from rag.evaluate.expected import Expected
+    from tests.snapshots import Snapshots
 
     Put = Callable[..., Awaitable[Source]]
     Tie = Callable[..., Awaitable[Expected]]
@@ -32,18 +33,21 @@ ME = Principal("default")
 
 
 @pytest.fixture
-def put(small_desk: ModuleType, tmp_path: Path) -> Put:
+def put(small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path) -> Put:
     """Put a source with these paragraphs on the shelf."""
 
     async def source(
         name: str, *paragraphs: str, shelf: tuple[str, str] = ("default", "documents")
     ) -> Source:
-        details = {"url": f"https://example.org/{name}", "metadata": {"path": f"notes/{name}.md"}}
-        async with await small_desk.writing(tmp_path, *shelf) as writer:
-            new = small_desk.new_source(writer, f"file:///notes/{name}.md", *paragraphs, **details)
-            await writer.replace([new])
-        made: Source = new.source
-        return made
+        async def store() -> Source:
+            details = {"url": f"https://example.org/{name}", "metadata": {"path": f"notes/{name}.md"}}
+            async with await small_desk.writing(tmp_path, *shelf) as writer:
+                new = small_desk.new_source(writer, f"file:///notes/{name}.md", *paragraphs, **details)
+                await writer.replace([new])
+            made: Source = new.source
+            return made
+
+        return await snapshots.changed(tmp_path, f"note {(name, paragraphs, shelf)}", store)
 
     return source
 

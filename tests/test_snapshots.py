@@ -1,0 +1,81 @@
+"""Folders that tests fill alike: what is copied is what would be made, and each test has its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.corpus import Access, Principal
+from rag.store.folder import RESERVE_BYTES, reserve_file
+from tests.search.conftest import Shelf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from tests.snapshots import Snapshots
+
+pytestmark = pytest.mark.anyio
+
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
+
+
+@pytest.fixture
+def shelves(small_desk: ModuleType, snapshots: Snapshots, tmp_path: Path) -> list[Shelf]:
+    own = type(snapshots)(tmp_path)  # nothing was made here by other tests
+    return [Shelf(small_desk, tmp_path / f"shelf {number}", own) for number in range(3)]
+
+
+async def _titles(shelf: Shelf, principal: Principal | None = None) -> list[str]:
+    listed = await shelf.desk().sources(principal or Principal("default"), after=("", ""), limit=9)
+    return sorted(source.title for source in listed)
+
+
+async def test_the_same_change_of_the_same_files_is_made_once(shelves: list[Shelf]) -> None:
+    made: list[int] = []
+
+    async def fill(shelf: Shelf, number: int) -> int:
+        async def store() -> int:
+            async with await shelf.small.writing(shelf.data) as writer:
+                await writer.replace([shelf.small.new_source(writer, "a", "pendulum")])
+            made.append(number)
+            return number
+
+        return await shelf.snapshots.changed(shelf.data, "a", store)
+
+    assert [await fill(shelf, number) for number, shelf in enumerate(shelves)] == [0, 0, 0]
+    assert made == [0]
+    assert [await _titles(shelf) for shelf in shelves] == [["a"]] * 3
+
+
+async def test_what_is_put_later_into_one_folder_is_not_in_another(shelves: list[Shelf]) -> None:
+    one, other, _ = shelves
+    for shelf in (one, other):
+        await shelf.put("a", "pendulum")
+    await one.put("b", "clock")
+    assert (await _titles(one), await _titles(other)) == (["a", "b"], ["a"])
+    await other.put("b", "clock", access=ONLY_ANN)
+    assert await _titles(other) == ["a"]
+    assert await _titles(other, Principal("default", "ann")) == ["a", "b"]
+
+
+async def test_what_others_wrote_meanwhile_stays(shelves: list[Shelf]) -> None:
+    one, other, _ = shelves
+    for shelf in (one, other):
+        await shelf.put("a", "pendulum")
+    async with await other.small.writing(other.data) as writer:
+        await writer.replace([other.small.new_source(writer, "meanwhile", "clock")])
+    for shelf in (one, other):
+        await shelf.put("b", "clock")
+    assert await _titles(one) == ["a", "b"]
+    assert await _titles(other) == ["a", "b", "meanwhile"]
+
+
+async def test_a_copy_has_a_whole_reserve_and_can_be_written(shelves: list[Shelf]) -> None:
+    for shelf in shelves[:2]:
+        await shelf.put("a", "pendulum")
+        assert reserve_file(shelf.data).stat().st_blocks * 512 >= RESERVE_BYTES
+    async with await shelves[1].small.writing(shelves[1].data) as writer:
+        await writer.remove([writer.source_id("a")])
+    assert [await _titles(shelf) for shelf in shelves[:2]] == [["a"], []]
