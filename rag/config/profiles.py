@@ -59,12 +59,15 @@ class FusionSettings(Section):
 
 
 class ThresholdSettings(Section):
-    """Which hits are left out because they are not similar enough to the query; None sets no limit."""
+    """Which hits are not similar enough to the query, and when all together are weak evidence.
+
+    None sets no limit; for `min_evidence`, the one that was measured for the embedding model, if any.
+    """
 
     min_similarity: Annotated[float, Field(ge=-1, le=1)] | None = None
     max_distance: Annotated[float, Field(ge=0, le=2)] | None = None
     percentage_distance: Annotated[float, Field(ge=0, le=1000)] | None = None
-    min_evidence: Annotated[float, Field(ge=-1, le=1)] | None = None
+    min_evidence: Share | None = None
     weak_evidence: Literal["note", "no hits"] = "note"
 
 

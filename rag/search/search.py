@@ -22,10 +22,10 @@ from rag.search.recall import Query, fuse, recall
 from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, more_queries
-from rag.search.stages.thresholds import DISTANT, UNGROUNDED, is_weak, near_enough
+from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
 from rag.search.view import narrowed
 from rag.store.catalog import check_embedder
-from rag.store.terms import MAX_TERMS, index_terms, query_terms
+from rag.store.terms import MAX_TERMS, index_terms, query_terms, share_of_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ async def search(run: Run) -> Answer:
         hits = await apply_hit_stages(hits, queries[0], run)
     hits = run.limited(hits)
     run.note_left_out()
-    if plan.thresholds.min_evidence is not None and is_weak(hits, plan.thresholds):
+    if _is_weak(hits, run):
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []
     return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)
@@ -190,6 +190,31 @@ def _truncations(run: Run) -> list[str]:
     if plan.mode != "sparse" and len(embedder.token_spans(plan.query)) > embedder.window:
         notes.append(f"Semantic search used only the first {embedder.window} tokens of the query.")
     return notes
+
+
+def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
+    """Whether no hit is evidence enough to base an answer on. Nothing is claimed if there are no hits.
+
+    The evidence of a hit is the mean of its similarity and of the share of the query's words in it.
+    """
+    least = run.plan.thresholds.min_evidence
+    if least is None:
+        least = MEASURED_EVIDENCE if run.models.embedder.identity.provider == "builtin" else 0.0
+    if not (hits and least) or any(
+        hit.similarity >= 2 * least for hit in hits
+    ):  # comparing words takes longer
+        return False
+    languages = {view.table.collection.name: view.table.collection.language for view in run.views}
+    return all(
+        hit.similarity + share_of_words(run.plan.query, _described(hit), languages[hit.source.collection])
+        < 2 * least
+        for hit in hits
+    )
+
+
+def _described(hit: Hit) -> str:
+    """The chunk's text under its title and section."""
+    return "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
 
 
 def _context(hits: Sequence[Hit], run: Run) -> Context:

@@ -89,6 +89,15 @@ def stems(text: str, language: Language) -> list[str]:
     return [token.text for token in _tokens(text, language)]
 
 
+def share_of_words(query: str, text: str, language: Language) -> float:
+    """The share of the words of `query` that `text` contains, compared as in the full-text index.
+
+    Example: "Who built the pendulum clocks?", "A pendulum clock ticks." -> 2/3.
+    """
+    wanted = {term.stem for term in index_terms(query, language)}
+    return len(wanted & set(stems(text, language))) / max(1, len(wanted))
+
+
 def _tokens(text: str, language: Language, *, as_written: bool = False) -> list[FtsToken]:
     stem = language != "none" and not as_written
     return list(

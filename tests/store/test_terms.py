@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store.terms import Term, index_terms, query_terms, stems
+from rag.store.terms import Term, index_terms, query_terms, share_of_words, stems
 
 if TYPE_CHECKING:
     from rag.corpus import Language
@@ -52,3 +52,21 @@ def test_terms_are_words_as_the_index_cuts_and_stems_them(
 
 def test_stems_are_all_words_of_a_text_in_their_order() -> None:
     assert stems("The clocks, the Clock!", "English") == ["the", "clock", "the", "clock"]
+
+
+@pytest.mark.parametrize(
+    ("query", "share"),
+    [
+        ("Which pendulums were swinging?", 2 / 3),  # "were" is no stop word
+        ("the clock in a tower", 1),
+        ("a clock, the Clocks and penguins", 1 / 2),
+        ("penguins", 0),
+        ("the", 0),
+        ("?!", 0),
+    ],
+)
+def test_the_share_of_words_counts_each_word_of_the_query_once_whatever_its_form(
+    query: str, share: float
+) -> None:
+    text = "A pendulum swings.\n\nTower clocks of a tower clock."
+    assert share_of_words(query, text, "English") == pytest.approx(share)

@@ -184,12 +184,6 @@ LEFT_OUT: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "limit",
         "Its best passage has rank 4, and the limit is 2.",
     ),
-    "weak evidence": (
-        "best",
-        {"thresholds": {"min_evidence": 1.0, "weak_evidence": "no hits"}},
-        "evidence",
-        UNGROUNDED,
-    ),
 }
 
 
@@ -282,3 +276,11 @@ async def test_ranks_count_only_what_the_principal_may_see(shelf: Shelf, ids: di
     assert (await _why_not(shelf, ids["poor"], limit=1))[1] == before
     _, seen = await _why_not(shelf, ids["poor"], limit=1, principal=ANN)
     assert seen.ranks[0] == ("fuse", 9)
+
+
+async def test_of_evidence_that_is_too_weak_that_is_told(shelf: Shelf, ids: dict[str, str]) -> None:
+    settings = {"thresholds": {"min_evidence": 0.9, "weak_evidence": "no hits"}}
+    _, fate = await _why_not(shelf, ids["poor"], settings=settings, sources=(ids["poor"],))
+    assert (fate.step, fate.reason) == ("evidence", UNGROUNDED)
+    _, fate = await _why_not(shelf, ids["poor"], settings=settings)  # now a better hit is evidence
+    assert fate.step is None

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 from rag.answers import Hit, Mode, SearchRequest
 from rag.config.profiles import ThresholdSettings
+from rag.config.settings import Settings
 from rag.corpus import Chunk, Distance, Principal, Source
-from rag.search.stages.thresholds import UNGROUNDED, distance, is_weak, near_enough
+from rag.search import Desk
+from rag.search.stages.thresholds import UNGROUNDED, distance, near_enough
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tests.search.conftest import Shelf
 
@@ -78,15 +81,6 @@ def test_thresholds_together_keep_what_each_keeps(
     ]
 
 
-def test_evidence_is_weak_when_the_first_three_are_unlike_the_query() -> None:
-    asked = ThresholdSettings(min_evidence=0.5)
-    assert is_weak(_hits([0.6, 0.5, 0.3, 0.9]), asked)
-    assert not is_weak(_hits([0.6, 0.5, 0.4, 0.1]), asked)
-    assert is_weak(_hits([0.49]), asked)
-    assert not is_weak(_hits([]), asked)
-    assert not is_weak(_hits([0.1]), ThresholdSettings())
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", get_args(Mode))
 async def test_what_comes_behind_the_limit_takes_the_place_of_what_is_left_out(
@@ -127,6 +121,48 @@ async def test_weak_evidence_is_said_with_or_without_the_hits(shelf: Shelf, weak
     poor = await desk.search(ME, SearchRequest("sand in a glass"))
     assert len(poor.hits) == shown
     assert UNGROUNDED in poor.notes
+
+
+@pytest.mark.anyio
+async def test_a_passage_with_the_query_s_words_or_of_its_meaning_is_evidence_wherever_it_stands(
+    shelf: Shelf,
+) -> None:
+    await shelf.put("a", "the pendulum clock of the tower", "sand")
+    (words,) = (await shelf.search("tower pendulum", limit=1)).hits
+    assert 0.2 < words.similarity < 0.9
+    for least, weak in [
+        ((words.similarity + 1) / 2 - 0.01, False),
+        ((words.similarity + 1) / 2 + 0.01, True),
+    ]:
+        desk = shelf.desk(thresholds={"min_evidence": least})
+        answer = await desk.search(ME, SearchRequest("tower pendulum"))
+        assert len(answer.hits) == 2
+        assert (UNGROUNDED in answer.notes) == weak
+
+
+@pytest.mark.anyio
+async def test_by_default_weak_evidence_is_said_with_the_built_in_model(clock_room: Path) -> None:
+    async with Desk.open(Settings(data=clock_room)) as desk:
+        for query, notes in [
+            ("quantum chromodynamics of penguins", (UNGROUNDED,)),
+            ("who invented the pendulum clock?", ()),
+            ("timekeepers that swing", ()),
+        ]:
+            answer = await desk.search(ME, SearchRequest(query))
+            assert answer.hits
+            assert answer.notes == notes
+
+
+@pytest.mark.anyio
+async def test_by_default_nothing_is_claimed_about_evidence_with_a_model_that_was_not_measured(
+    shelf: Shelf,
+) -> None:
+    await shelf.put("a", "the pendulum clock")
+    for thresholds, notes in [({}, ()), ({"min_evidence": 0.29}, (UNGROUNDED,))]:
+        desk = shelf.desk(thresholds=thresholds)
+        answer = await desk.search(ME, SearchRequest("quantum chromodynamics of penguins"))
+        assert len(answer.hits) == 1
+        assert answer.notes == notes
 
 
 @pytest.mark.anyio
