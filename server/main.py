@@ -15,6 +15,7 @@ import anyio
 
 from rag.access.tenants import LocalAsker
 from rag.config.data_folder import data_folder_problem
+from rag.config.exposure import check_exposure
 from rag.config.load import asker_flags, config_path, load_settings
 from rag.config.permissions import loose_permissions
 from rag.config.settings import LimitSettings
@@ -133,7 +134,7 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     from server.http import app as http  # noqa: PLC0415 the same
     from server.telemetry import metrics  # noqa: PLC0415 the same
 
-    addresses.check_exposure(settings.http, settings.oauth)
+    check_exposure(settings.http, settings.oauth)
     lazy_desk = LazyDesk(settings)
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
     listener = addresses.listen(settings.http)

@@ -62,8 +62,11 @@ class Endpoint(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Endpoint
 
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         status, headers, body = self.server.answer(self.path, self.headers, request)
         try:
             self.send_response(status)

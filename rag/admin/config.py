@@ -1,4 +1,4 @@
-"""`refdesk-admin config`: check the settings and show their origin."""
+"""`refdesk-admin config`: check the settings, try what they name, and show their origin."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import functools
 import json
 import operator
 import os
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rag.admin.config_checks import findings
 from rag.admin.console import command, echo, print_json, settings_file
 from rag.config.load import environment_name, setting_keys
+from rag.config.settings import Settings
 
 if TYPE_CHECKING:
-    from rag.config.settings import Settings
+    from collections.abc import Iterator
+
+FAILED = 1
+STATE_WIDTH = 7  # of "wrong" and a gap
 
 
 @click.group("config")
@@ -22,24 +28,43 @@ def config_command() -> None:
     """Check the settings."""
 
 
-@command("check", of_tenant=False)
-async def check_command(settings: Settings, *, as_json: bool) -> None:
-    """Check the settings and print their effective values.
+@command("check")
+@click.option("--all", "everything", is_flag=True, help="Print all settings, also those with their defaults.")
+async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
+    """Check the settings, and try what they name: folder, tenant, models, addresses, issuer.
 
-    Environment variables override the settings file, and options override both. Exits with 2 if a key is
-    unknown or a value is invalid.
+    Prints the settings that differ from their defaults and a line for each part: ok, wrong, or a note.
+    Remote models get one small request each. Exits with 2 if a key is unknown or a value is invalid, with 1
+    if a part is wrong.
     """
-    values = settings.model_dump(mode="json")
+    values, path = settings.model_dump(mode="json"), settings_file()
+    if not as_json:
+        echo(f"Settings file: {path}{'' if path.exists() else ' (does not exist)'}")
+        for line in _settings(values, everything=everything):
+            echo(line)
+        echo(f"{'ok':<{STATE_WIDTH}}settings: every key and value is valid")
+    found = []
+    async for finding in findings(settings, os.environ):
+        found.append(finding)
+        if not as_json:
+            echo(f"{finding.state:<{STATE_WIDTH}}{finding.part}: {finding.text}")
+    wrong = sum(finding.state == "wrong" for finding in found)
     if as_json:
-        print_json(values)
-        return
-    path = settings_file()
-    echo(f"Settings file: {path}{'' if path.exists() else ' (does not exist)'}")
+        checks = [asdict(finding) for finding in found]
+        print_json({"settings_file": str(path), "settings": values, "checks": checks})
+    else:
+        echo(f"Wrong: {wrong} of {len(found) + 1}." if wrong else "The settings are valid.")
+    return FAILED if wrong else 0
+
+
+def _settings(values: dict[str, Any], *, everything: bool) -> Iterator[str]:
+    """A line for each setting, or only for those that differ from their defaults."""
+    usual = Settings().model_dump(mode="json")
     for keys in setting_keys():
         value = functools.reduce(operator.getitem, keys, values)
-        shown = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
-        echo(f"{'.'.join(keys)} = {shown}{_origin(keys)}")
-    echo("The settings are valid.")
+        if everything or value != functools.reduce(operator.getitem, keys, usual):
+            shown = "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
+            yield f"{'.'.join(keys)} = {shown}{_origin(keys)}"
 
 
 def _origin(keys: tuple[str, ...]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from server.http.addresses import LOOPBACK, own_url, resource_url, transport_security
+from rag.config.exposure import LOOPBACK
+from server.http.addresses import own_url, resource_url, transport_security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
-    run = scripts.admin("config", "check")
+    run = scripts.admin("config", "check", "--all")
     assert run.returncode == 0
     first, *settings, last = run.stdout.splitlines()
     assert first == f"Settings file: {scripts.home}/refdesk/config.toml (does not exist)"
@@ -28,7 +28,8 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
 
     printed = json.loads(scripts.admin("config", "check", "--json").stdout)
     usual = Settings().model_dump(mode="json")
-    assert printed == usual | {"data": f"{scripts.home}/refdesk"}
+    assert printed["settings"] == usual | {"data": f"{scripts.home}/refdesk"}
+    assert printed["settings_file"] == f"{scripts.home}/refdesk/config.toml"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
         {"REFDESK_DATA": str(folders[1])} if given > 1 else {}
     )
     run = scripts.admin(
-        "config", "check", *(["--data", str(folders[2])] if given > 2 else []), env=environment
+        "config", "check", "--all", *(["--data", str(folders[2])] if given > 2 else []), env=environment
     )
     lines = run.stdout.splitlines()
     folder = folders[given - 1] if given else scripts.home / "refdesk"

@@ -22,10 +22,10 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 import server.http.jwks
 from rag.access.keys import SEARCH_SCOPE
+from rag.config.exposure import check_exposure
 from rag.config.settings import HttpSettings, OAuthSettings
 from rag.corpus import Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from server.http.addresses import check_exposure
 from server.http.identity import Caller
 from server.http.oauth import JwtVerifier
 

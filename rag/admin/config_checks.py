@@ -1,0 +1,188 @@
+"""What `refdesk-admin config check` tries, part by part, without a running server."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import anyio
+from anyio import to_thread
+
+from rag.access.tenants import tenant_of, tenants
+from rag.config.check import stages_of
+from rag.config.data_folder import data_folder_problem
+from rag.config.exposure import check_exposure
+from rag.config.profiles import CustomStage
+from rag.config.settings import DEFAULT_DATA
+from rag.errors import RefdeskError
+from rag.models.chat import Form, open_chat
+from rag.models.embed import open_embedder
+from rag.models.rerank import open_reranker
+from rag.search.stages.custom import loaded
+from rag.store.catalog import check_embedder
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+
+    from rag.config.settings import HttpSettings, Settings
+    from rag.corpus import EmbedderIdentity
+
+State = Literal["ok", "note", "wrong"]
+Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
+"""Tries something and says what works; raises a `RefdeskError` otherwise."""
+
+REMOTE_SECONDS = 30  # for each model, all its attempts together
+ISSUER_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found out about a part of the configuration. A note is no mistake, but could be one."""
+
+    part: str
+    state: State
+    text: str
+
+
+class _Ready(Form):
+    """What the chat model is asked for: any valid reply will do."""
+
+    ready: bool
+
+
+async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Finding]:
+    """A finding for each part that the settings use. Remote models get one small request each."""
+    yield _data_folder(settings)
+    yield _tenant(settings)
+    for part, attempt in _models(settings, environment):
+        yield await _tried(part, attempt)
+    for stage in chain.from_iterable(stages_of(settings.search).values()):
+        if isinstance(stage, CustomStage):
+            yield _loaded(stage)
+    yield _exposure(settings)
+    for part, host, port in _addresses(settings.http):
+        yield _address(part, host, port)
+    if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
+        yield await to_thread.run_sync(_issuer, settings.oauth.jwks_url)
+
+
+def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
+    """An attempt at each model that the settings name."""
+
+    async def embedder() -> str:
+        async with open_embedder(settings.embedder, environment) as opened:
+            await opened.embed(["refdesk"], "query")
+            identity = opened.identity
+            await _check_collections(settings, identity)
+            return f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
+
+    async def chat() -> str:
+        async with open_chat(settings.chat, environment) as opened:
+            if opened:
+                await opened.reply("Say that you are ready.", "Are you ready?", _Ready, lambda _usage: None)
+        return f"{settings.chat.model} answers"
+
+    async def reranker() -> str:
+        async with open_reranker(settings.reranker, environment) as opened:
+            if opened:
+                await opened.scores("clock", ["A clock tells the time."])
+        return f"{settings.reranker.provider} answers"
+
+    yield "embedder", embedder
+    if settings.chat.model:
+        yield "chat", chat
+    if settings.reranker.provider != "none":
+        yield "reranker", reranker
+
+
+def _data_folder(settings: Settings) -> Finding:
+    problem = data_folder_problem(settings.data)
+    if problem is None:
+        return Finding("data folder", "ok", str(settings.data))
+    begins = settings.data == DEFAULT_DATA and not settings.data.exists()
+    return Finding("data folder", "note" if begins else "wrong", problem)
+
+
+def _tenant(settings: Settings) -> Finding:
+    try:
+        return Finding("tenant", "ok", tenant_of(settings))
+    except RefdeskError as error:
+        # Several tenants and no name are right for a server whose keys or tokens name the tenant.
+        unnamed = settings.principal.tenant is None and data_folder_problem(settings.data) is None
+        return Finding("tenant", "note" if unnamed else "wrong", str(error))
+
+
+async def _check_collections(settings: Settings, identity: EmbedderIdentity) -> None:
+    """Check that the collections of all tenants were made with this embedder.
+
+    Raises:
+        ConfigurationError: one was not.
+        StoreError: the catalog can't be read.
+    """
+    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    for tenant in tenants(settings.data):
+        for collection in await reader.collections(tenant):
+            check_embedder(collection, identity)
+
+
+async def _tried(part: str, attempt: Attempt) -> Finding:
+    """What came of an attempt that says in its result what works."""
+    try:
+        with anyio.fail_after(REMOTE_SECONDS):
+            return Finding(part, "ok", await attempt())
+    except RefdeskError as error:
+        return Finding(part, "wrong", str(error))
+    except TimeoutError:
+        return Finding(part, "wrong", f"There was no answer within {REMOTE_SECONDS} seconds.")
+
+
+def _loaded(stage: CustomStage) -> Finding:
+    part = f"stage {stage.call}"
+    try:
+        loaded(stage)
+    except RefdeskError as error:
+        return Finding(part, "wrong", str(error))
+    return Finding(part, "ok", "the function can be imported")
+
+
+def _exposure(settings: Settings) -> Finding:
+    try:
+        check_exposure(settings.http, settings.oauth)
+    except RefdeskError as error:
+        return Finding("http", "wrong", str(error))
+    methods = " and ".join(settings.http.authentication) or "none: for this machine only"
+    return Finding("http", "ok", f"authentication: {methods}")
+
+
+def _addresses(http: HttpSettings) -> list[tuple[str, str, int]]:
+    metrics = [("metrics address", "127.0.0.1", http.metrics_port)] if http.metrics_port else []
+    return [("http address", http.host, http.port), *metrics]
+
+
+def _address(part: str, host: str, port: int) -> Finding:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        try:
+            if os.name == "posix":  # as the server does
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return Finding(part, "note", f"{host}:{port} is taken, perhaps by refdesk itself.")
+            return Finding(part, "wrong", f"{host}:{port} can't be bound: {error.strerror}.")
+    return Finding(part, "ok", f"{host}:{port} is free")
+
+
+def _issuer(url: str) -> Finding:
+    import jwt  # noqa: PLC0415 only needed with OAuth
+
+    try:
+        keys = jwt.PyJWKClient(url, timeout=ISSUER_SECONDS).get_signing_keys()
+    except (jwt.PyJWTError, OSError, ValueError):
+        return Finding("issuer", "wrong", f"Its keys can't be fetched from {url} (oauth.jwks_url).")
+    return Finding("issuer", "ok", f"{len(keys)} signing keys at {url}")

@@ -1,0 +1,183 @@
+"""refdesk-admin config check tries what the settings name, and says line by line what is right and wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import ModuleType
+
+    from tests.conftest import Scripts
+    from tests.endpoint import Endpoint
+
+KEY = "sk-zebrafish"
+
+
+@pytest.fixture
+def check(scripts: Scripts, clock_room: Path, tmp_path: Path) -> Callable[..., tuple[int, dict[str, str]]]:
+    """The exit code and the lines by their parts, with this settings file."""
+
+    def checked(text: str, *options: str | Path) -> tuple[int, dict[str, str]]:
+        file = tmp_path / "config.toml"
+        file.write_text(text)
+        flags = options or ("--data", clock_room)
+        run = scripts.admin("config", "check", "--config", file, *flags, env={"MY_KEY": KEY})
+        assert KEY not in run.stdout + run.stderr
+        lines = [line for line in run.stdout.splitlines() if line[:7].strip() in {"ok", "note", "wrong"}]
+        assert lines[0] == "ok     settings: every key and value is valid"
+        parts = [line[7:].partition(": ") for line in lines]
+        return run.returncode, {
+            part: f"{line[:7].strip()} {text}" for line, (part, _, text) in zip(lines, parts, strict=True)
+        }
+
+    return checked
+
+
+def vectors(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    data = [{"index": at, "embedding": [0.6, 0.8]} for at in range(len(request["input"]))]
+    return 200, {"Content-Type": "application/json"}, json.dumps({"data": data}).encode()
+
+
+def remote(provider: Endpoint) -> str:
+    return f'model = "m"\nbase_url = "{provider.url}"\napi_key_env = "MY_KEY"\n'
+
+
+def test_a_right_configuration_is_told_part_by_part_without_its_defaults(
+    scripts: Scripts, clock_room: Path
+) -> None:
+    run = scripts.admin("config", "check", "--data", clock_room)
+    assert run.returncode == 0
+    lines = run.stdout.splitlines()
+    assert lines[1:6] == [
+        f'data = "{clock_room}"  (from --data)',
+        "ok     settings: every key and value is valid",
+        f"ok     data folder: {clock_room}",
+        "ok     tenant: default",
+        "ok     embedder: builtin all-MiniLM-L6-v2, 384 dimensions",
+    ]
+    assert lines[-1] == "The settings are valid."
+
+
+def test_before_the_first_ingestion_only_the_usual_folder_may_be_missing(
+    scripts: Scripts, check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
+) -> None:
+    run = scripts.admin("config", "check")
+    assert run.returncode == 0
+    assert f"\nnote   data folder: There is no data folder {scripts.home}/refdesk. " in run.stdout
+    code, found = check("", "--data", tmp_path / "typo")
+    assert code == 1
+    assert found["data folder"].startswith(f"wrong There is no data folder {tmp_path}/typo. ")
+
+
+def test_a_tenant_that_there_is_not_is_wrong_and_several_without_a_name_are_noted(
+    scripts: Scripts, check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path
+) -> None:
+    for name in ("acorn", "birch"):
+        scripts.admin("tenant", "create", name, "--data", tmp_path / "data")
+    assert check("[principal]\ntenant = 'birch'\n", "--data", tmp_path / "data")[1]["tenant"] == "ok birch"
+    code, found = check("[principal]\ntenant = 'brich'\n", "--data", tmp_path / "data")
+    assert (code, found["tenant"].startswith("wrong There is no tenant 'brich' in")) == (1, True)
+    code, found = check("", "--data", tmp_path / "data")
+    assert (code, found["tenant"].startswith("note ")) == (0, True)
+    assert "2 tenants (acorn, birch)" in found["tenant"]
+
+
+def test_a_model_folder_is_opened(check: Callable[..., tuple[int, dict[str, str]]], tmp_path: Path) -> None:
+    code, found = check(f'[embedder]\nprovider = "onnx"\npath = "{tmp_path}/model"\n')
+    assert code == 1
+    assert found["embedder"].startswith("wrong ")
+    assert f"{tmp_path}/model" in found["embedder"]
+
+
+def test_endpoints_are_asked_and_wrong_keys_told(
+    check: Callable[..., tuple[int, dict[str, str]]],
+    provider: Endpoint,
+    chat_server: Endpoint,
+    rerank_server: Endpoint,
+    chats: ModuleType,
+    tmp_path: Path,
+) -> None:
+    text = (
+        f'[embedder]\nprovider = "openai"\n{remote(provider)}[chat]\n{remote(chat_server)}'
+        f'[reranker]\nprovider = "voyage"\n{remote(rerank_server)}'
+    )
+    none_yet = ("--data", tmp_path / "none")
+    provider.script = [vectors]
+    chat_server.script = [chats.saying({"ready": True})]
+    rerank_server.script = [rerank_server.sending(b'{"data": [{"index": 0, "relevance_score": 0.5}]}')]
+    _, found = check(text, *none_yet)
+    assert found["embedder"] == "ok openai m, 2 dimensions"
+    assert found["chat"] == "ok m answers"
+    assert found["reranker"] == "ok voyage answers"
+    assert provider.keys[0] == chat_server.keys[0] == f"Bearer {KEY}"
+
+    for server in (provider, chat_server, rerank_server):
+        server.script = [server.failing(401)]
+    code, found = check(text, *none_yet)
+    assert code == 1
+    for part in ("embedder", "chat", "reranker"):
+        assert found[part].startswith("wrong ")
+        assert found[part].endswith("HTTP 401; check the API key in MY_KEY.")
+
+
+def test_collections_of_another_embedder_are_told(
+    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
+) -> None:
+    provider.script = [vectors]
+    code, found = check(f'[embedder]\nprovider = "openai"\n{remote(provider)}')
+    assert code == 1
+    assert found["embedder"].startswith("wrong The collection 'documents' was made with the embedder builtin")
+
+
+def test_addresses_are_tried_and_one_that_is_taken_is_only_noted(
+    check: Callable[..., tuple[int, dict[str, str]]],
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, found = check(f"[http]\nport = {port}\nmetrics_port = 0\n")
+    assert code == 0
+    assert found["http address"] == f"note 127.0.0.1:{port} is taken, perhaps by refdesk itself."
+    assert "metrics address" not in found
+    code, found = check('[http]\nhost = "192.0.2.1"\n')
+    assert code == 1
+    assert found["http address"].startswith("wrong 192.0.2.1:8300 can't be bound: ")
+
+
+def test_settings_that_would_let_anybody_in_are_told(
+    check: Callable[..., tuple[int, dict[str, str]]],
+) -> None:
+    code, found = check('[http]\nauthentication = []\npublic_url = "https://desk.example.com"\n')
+    assert code == 1
+    assert "anybody could search" in found["http"]
+    assert check("[http]\nauthentication = []\n")[1]["http"].startswith("ok ")
+
+
+def test_the_issuers_keys_are_fetched(
+    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
+) -> None:
+    text = (
+        '[http]\npublic_url = "https://desk.example.com"\nauthentication = ["oauth"]\n[oauth]\n'
+        f'issuer = "https://login.example.com"\njwks_url = "{provider.url}/keys"\n'
+        'tenants = { a = "default" }\n'
+    )
+    key = {"kty": "oct", "kid": "1", "use": "sig", "alg": "HS256", "k": "AAAA"}
+    provider.script = [provider.sending(json.dumps({"keys": [key]}).encode()), provider.failing(404)]
+    assert check(text)[1]["issuer"] == f"ok 1 signing keys at {provider.url}/keys"
+    code, found = check(text)
+    assert code == 1
+    assert found["issuer"] == f"wrong Its keys can't be fetched from {provider.url}/keys (oauth.jwks_url)."
+
+
+def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None:
+    run = scripts.admin("config", "check", "--json", "--data", tmp_path / "typo")
+    assert run.returncode == 1
+    checks = {one["part"]: one["state"] for one in json.loads(run.stdout)["checks"]}
+    assert (checks["data folder"], checks["embedder"]) == ("wrong", "ok")
