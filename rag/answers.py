@@ -89,7 +89,8 @@ class SubQuery:
     """One of the queries of a search. The scores of its hits are multiplied by `weight`, from 0 to 1.
 
     `collections` and `filter` narrow what the request covers; without them, the query covers all of it.
-    `reason` says what the query is for.
+    `reason` says what the query is for. If a `planned` query is narrowed, the queries that aren't planned are
+    searched for only if the planned ones find nothing.
     """
 
     text: str
@@ -97,6 +98,12 @@ class SubQuery:
     reason: str = ""
     collections: tuple[str, ...] = ()
     filter: Mapping[str, object] | None = None
+    planned: bool = False
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the query covers less than the request does."""
+        return bool(self.collections) or self.filter is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ class Collection:
     """A named set of sources of one tenant, and how they are indexed.
 
     `fields` are the declared metadata fields, which searches can filter by. `visibility` is the default for
-    new sources.
+    new sources. `description` says what the collection holds.
     """
 
     tenant: str
@@ -233,3 +233,4 @@ class Collection:
     created_at: datetime
     fields: Mapping[str, FieldType] = field(default_factory=dict)
     visibility: Visibility = "tenant"
+    description: str = ""

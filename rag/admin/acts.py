@@ -45,6 +45,7 @@ ActName = Literal[
     "access set",
     "collection create",
     "collection remove",
+    "collection set",
     "ingest",
     "key create",
     "key revoke",

@@ -1,10 +1,11 @@
-"""`refdesk-admin collection`: create, show and remove collections."""
+"""`refdesk-admin collection`: create, describe, show and remove collections."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -18,8 +19,8 @@ from rag.admin.sources import open_collections, open_reader
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
-from rag.report.tables import counted
-from rag.store.collections import drop_collection, ensure_collection
+from rag.report.tables import counted, one_line
+from rag.store.collections import describe_collection, drop_collection, ensure_collection
 from rag.store.folder import prepare, spending_reserve
 
 if TYPE_CHECKING:
@@ -33,11 +34,28 @@ if TYPE_CHECKING:
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
 MAX_FIELDS = 32
+MAX_DESCRIPTION = 500  # characters
 
 
 @click.group("collection")
 def collection_command() -> None:
-    """Create, list, show and remove collections."""
+    """Create, describe, list, show and remove collections."""
+
+
+def _description(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    text = value and one_line(value)
+    if text and len(text) > MAX_DESCRIPTION:
+        raise click.BadParameter(f"it has {len(text)} characters; at most {MAX_DESCRIPTION} are allowed.")
+    return text
+
+
+description_option = partial(
+    click.option,
+    "--description",
+    callback=_description,
+    metavar="TEXT",
+    help="What the collection holds, for the search stage planner. Everybody who may read it may see it.",
+)
 
 
 def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, FieldType]:
@@ -78,6 +96,7 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
     default="cosine",
     help="Metric of max_distance. The order of hits is the same with all.",
 )
+@description_option(default="")
 @language_option("the collection")
 async def create_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -86,6 +105,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     fields: dict[str, FieldType],
     visibility: Visibility | None,
     distance: Distance,
+    description: str,
     language: Language | None,
     as_json: bool,
 ) -> None:
@@ -111,6 +131,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
                 fields=fields,
                 visibility=visibility,
                 distance=distance,
+                description=description,
             )
     if as_json:
         print_json(_json(made))
@@ -119,6 +140,21 @@ async def create_command(  # noqa: PLR0913 one parameter an option
             f"Created the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
             f"{'visible to the whole tenant' if made.visibility == 'tenant' else 'restricted'}."
         )
+
+
+@command("set")
+@click.argument("name")
+@description_option(required=True)
+async def set_command(settings: Settings, *, name: str, description: str, as_json: bool) -> None:
+    """Set the description of a collection; an empty one removes it."""
+    (table,) = await open_collections(settings, name)
+    states = {"description": table.collection.description}, {"description": description}
+    with recorded(settings.data, Act("collection set", table.collection.tenant, {name: states}, name)):
+        described = await describe_collection(settings.data, table.collection, description)
+    if as_json:
+        print_json(_json(described))
+    else:
+        echo(f"{'Described' if description else 'Removed the description of'} the collection {name}.")
 
 
 @command("list")
@@ -177,5 +213,5 @@ def _json(collection: Collection) -> dict[str, Any]:
     return details
 
 
-for one in (create_command, list_command, show_command, remove_command):
+for one in (create_command, set_command, list_command, show_command, remove_command):
     collection_command.add_command(one)

