@@ -106,7 +106,7 @@ def _row(name: str, status: str, seconds: float, counted: str, usage: Usage | No
 
 def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep]) -> Iterator[str]:
     yield from _wrapped(heading(hit), f"{rank}. ")
-    yield f"   [{hit.chunk.id}]  score {hit.score:.2f}  similarity {hit.similarity:.3f}"
+    yield f"   [{hit.cited}]  score {hit.score:.2f}  similarity {hit.similarity:.3f}"
     if answer.trace:
         listings = answer.trace.listings.get(hit.chunk.id, ())
         yield from _wrapped(listings_text(listings, queries=len(answer.trace.queries)))

@@ -68,10 +68,16 @@ class _Frame(NamedTuple):
 class _Chunk(NamedTuple):
     span: Span
     tokens: int
-    section: tuple[str, ...]
     frame: _Frame
-    depth: int
-    """The number of headings above it."""
+    path: tuple[Block, ...]
+    """The headings of the section that it begins in, the outermost first."""
+    ends_in: tuple[Block, ...]
+    """Those of the section that it ends in: another one only after a small introduction."""
+
+    @property
+    def section(self) -> tuple[str, ...]:
+        """The titles of these headings."""
+        return tuple(heading.title for heading in self.path if heading.title)
 
 
 def _sections(blocks: Sequence[Block]) -> Iterator[_Section]:
@@ -100,31 +106,32 @@ class _Cutter:
 
     def chunks(self, section: _Section) -> Iterator[_Chunk]:
         """The chunks of a section: its headings are text of the first, and context of the others."""
-        above = section.above()
-        outer, inner = self._frame(above), self._frame(section.path)
-        names = tuple(heading.title for heading in section.path if heading.title)
+        outer, inner = self._frame(section.above()), self._frame(section.path)
         for number, span in enumerate(self._filled(section, outer.room, inner.room)):
-            tokens = self.measure.tokens(*span)
-            if number == 0:
-                yield _Chunk(span, tokens, names, outer, len(above))
-            else:
-                yield _Chunk(span, tokens, names, inner, len(section.path))
+            yield _Chunk(span, self.measure.tokens(*span), inner if number else outer, *2 * (section.path,))
 
     def without_small(self, chunks: Iterable[_Chunk]) -> list[_Chunk]:
-        """The chunks, with small ones joined to a neighbor in the same section or in a subsection."""
+        """The chunks, with small ones joined to a neighbor in their section, or else to its first subsection.
+
+        Sections beside each other stay apart, however small: a passage is cited with the one it begins in.
+        """
         kept: list[_Chunk] = []
         for chunk in chunks:
             if kept and self._belong_together(kept[-1], chunk):
                 span = Span(kept[-1].span.start, chunk.span.end)
-                kept[-1] = kept[-1]._replace(span=span, tokens=self.measure.tokens(*span))
+                tokens = self.measure.tokens(*span)
+                kept[-1] = kept[-1]._replace(span=span, tokens=tokens, ends_in=chunk.path)
             else:
                 kept.append(chunk)
         return kept
 
     def _belong_together(self, one: _Chunk, other: _Chunk) -> bool:
-        small = min(one.tokens, other.tokens) < SMALL
-        near = other.depth >= one.depth
-        return small and near and self.measure.fits(one.span.start, other.span.end, one.frame.room)
+        """Whether one is small and both are in one section, or `one` is the introduction of the other's."""
+        if one.path == other.path == one.ends_in:
+            small = min(one.tokens, other.tokens) < SMALL
+        else:
+            small = one.tokens < SMALL and one.path == one.ends_in == other.path[: len(one.path)]
+        return small and self.measure.fits(one.span.start, other.span.end, one.frame.room)
 
     def _filled(self, section: _Section, first_room: int, room: int) -> list[Span]:
         """The pieces of a section, joined while they fit."""

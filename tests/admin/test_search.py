@@ -300,3 +300,24 @@ def _expect_more_or_less(reply: Any, plain: dict[str, Any], *, more: bool, less:
     assert not more or any(shown > whole for shown, whole in sizes)
     assert not less or all(shown <= whole for shown, whole in sizes)
     assert not less or any(shown < whole for shown, whole in sizes)
+
+
+FAQ = {
+    "How do I reset my password?": "Open the portal, choose Forgotten, and follow the letter.",
+    "Where do I park?": "Behind the house, on the numbered places.",
+    "What is the wifi name?": "It is tidewater-guest, and it needs no key.",
+    "When does the canteen open?": "At eleven, and it closes at two.",
+    "Who waters the plants?": "Whoever comes first.",
+    "How do I book a room?": "In the calendar, as a guest of the meeting.",
+    "Where are the keys?": "At the porter's, who wants to see your card.",
+    "May I bring my dog?": "Yes, if nobody on your floor minds.",
+}
+
+
+def test_every_answer_of_a_short_faq_is_cited_with_its_own_question(inside: Desk, tmp_path: Path) -> None:
+    questions = "\n\n".join(f"## {question}\n\n{answer}" for question, answer in FAQ.items())
+    (tmp_path / "faq.md").write_text(f"# FAQ\n\n{questions}\n")
+    inside.run("ingest", tmp_path / "faq.md")
+    for question, answer in FAQ.items():
+        (hit,) = inside.json("search", question, "--limit", "1")["results"]
+        assert (hit["section"], answer in hit["text"]) == (question, True)

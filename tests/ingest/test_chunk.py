@@ -91,7 +91,7 @@ def test_passages_lose_nothing_and_never_exceed_the_limit(
     assert not parsed.text[end:].strip()
 
 
-def test_a_document_that_fits_is_one_passage() -> None:
+def test_a_section_that_fits_is_one_passage() -> None:
     text = "# T\n\nOne.\n\n- two\n- three\n\n## U\n\nFour."
     assert texts(text, 100) == [text]
 
@@ -106,9 +106,19 @@ def test_sections_that_say_enough_are_not_joined() -> None:
     assert texts(f"{one}\n\n{two}", 254) == [one, two]
 
 
-def test_small_sections_join_their_sibling() -> None:
+def test_small_sections_stay_apart_so_that_each_is_cited_as_itself() -> None:
     small = [f"## {name}\n\nSmall." for name in "ABC"]
-    assert texts("\n\n".join(small), 254) == ["\n\n".join(small)]
+    assert texts("\n\n".join(small), 254) == small
+    assert texts("\n\n".join(["# FAQ", *small]), 254) == [f"# FAQ\n\n{small[0]}", *small[1:]]
+    found = cut("\n\n".join(["# FAQ", *small]), 254)
+    assert [passage.section for passage in found] == [("FAQ", "A"), ("FAQ", "B"), ("FAQ", "C")]
+    assert [passage.context for passage in found] == ["T", "T > FAQ", "T > FAQ"]
+
+
+def test_a_small_introduction_joins_the_first_subsection_and_no_other() -> None:
+    small = [f"## {name}\n\nSmall." for name in "ABC"]
+    found = cut("\n\n".join(["# FAQ\n\nAsked by many.", *small, "# Other\n\nSmall."]), 254)
+    assert [passage.section for passage in found] == [("FAQ",), ("FAQ", "B"), ("FAQ", "C"), ("Other",)]
 
 
 def test_a_small_section_does_not_join_one_outside_its_parent_heading() -> None:
@@ -238,7 +248,8 @@ def test_a_passage_is_on_the_page_where_it_begins() -> None:
     assert [passage.page for passage in cut(text, 80)] == [None] * 3
 
 
-def test_passages_are_seldom_small() -> None:
+def test_every_section_has_passages_of_its_own() -> None:
     sections = [f"## Section {number}\n\n{sentences(number % 12 + 1)}" for number in range(60)]
     found = cut("# T\n\n" + "\n\n".join(sections), 254)
-    assert min(passage.tokens for passage in found) >= SMALL
+    assert [passage.section[-1] for passage in found] == [f"Section {number}" for number in range(60)]
+    assert min(passage.tokens for passage in found) < SMALL

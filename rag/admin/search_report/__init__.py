@@ -111,7 +111,7 @@ def _isolated(parts: Sequence[str]) -> Iterator[str]:
 
 def _facts(hit: Hit, answer: Answer) -> Iterator[Html]:
     scored = f" in {hit.source.collection}, score {hit.score:.2f}, similarity {hit.similarity:.3f}"
-    yield tag("p", tag("code", f"[{hit.chunk.id}]"), scored, class_="facts")
+    yield tag("p", tag("code", f"[{hit.cited}]"), scored, class_="facts")
     trace = answer.trace
     if trace and (listings := trace.listings.get(hit.chunk.id)):
         listed = listings_text(listings, queries=len(trace.queries))
