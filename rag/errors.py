@@ -50,3 +50,7 @@ class StoreError(RefdeskError):
 
 class ParseError(RefdeskError):
     """This file cannot be parsed as a document; skip it and continue."""
+
+
+class EmptyFileError(ParseError):
+    """There is nothing in this file to parse; that is no failure."""

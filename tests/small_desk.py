@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.corpus import Vectors
+    from rag.ingest.progress import Progress
     from rag.ingest.report import Outcome, Report
-    from rag.ingest.run import Progress
     from rag.models.embed import Embedder, TextKind
     from rag.store.writer import CollectionWriter
 
@@ -86,7 +86,10 @@ def _direction(word: str) -> npt.NDArray[np.float32]:
 class Silent:
     """Watches a run and says nothing."""
 
-    def started(self, files: int) -> None:
+    def started(self, files: int, work: int) -> None:
+        pass
+
+    def worked(self, work: int) -> None:
         pass
 
     def embedded(self, chunks: int) -> None:

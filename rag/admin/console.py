@@ -14,6 +14,7 @@ import click
 from rag.config.load import asker_flags, config_path, load_settings
 from rag.config.permissions import loose_permissions
 from rag.corpus import Language
+from rag.errors import ConfigurationError
 from rag.hidden import escape_hidden, for_people
 from rag.report.tables import table
 
@@ -124,6 +125,18 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
 def print_json(value: object) -> None:
     """Print a JSON object on standard output, in UTF-8 on every platform, with hidden characters escaped."""
     click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())
+
+
+async def write_page(path: Path, page: str) -> None:
+    """Write a report.
+
+    Raises:
+        ConfigurationError: the file can't be written.
+    """
+    try:
+        await anyio.Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write the report {path}: {error.strerror}.") from error
 
 
 def print_table(rows: list[tuple[object, ...]]) -> None:

@@ -16,7 +16,8 @@ from rag.access.rule import same
 from rag.access.tenants import tenant_of
 from rag.admin.access import access_options, from_options
 from rag.admin.acts import access_act, recorded
-from rag.admin.console import collection_option, command, echo, language_option, print_json
+from rag.admin.console import collection_option, command, echo, language_option, print_json, write_page
+from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.ingest.rights import RequestedAccess, Rights
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rag.config.settings import Settings
-    from rag.corpus import Collection, Language, Visibility
+    from rag.corpus import Language, Visibility
     from rag.ingest.report import Outcome, Report
     from rag.store.access_writer import Pairs
 
 PARTLY_FAILED = 3
-RARE = ("moved", "missing")
 
 
 @command("ingest")
@@ -48,6 +48,14 @@ RARE = ("moved", "missing")
 @access_options
 @click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
+@click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the result of every file to an HTML page.",
+)
 async def ingest_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -62,6 +70,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     deny: tuple[str, ...],
     set_access: bool,
     yes: bool,
+    verbose: bool,
+    page: Path | None,
     as_json: bool,
 ) -> int:
     """Ingest files and folders into a collection.
@@ -73,11 +83,13 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     --visibility, --allow and --deny set who may see new sources, now and in later runs on these folders.
     Existing sources keep their access unless you add --set-access.
 
-    Exits with 0 on success, 1 if all files failed, 2 for usage errors, and 3 if some files failed or too many
-    are missing.
+    Empty files and files of other formats are not failures: a summary counts them. Exits with 0 on success, 1
+    if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing.
     """
     given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
+    if page:
+        await write_page(page, "")  # rather than fail after hours
     report = await run_ingest(
         settings.model_copy(update={"ingest": options}),
         paths,
@@ -85,8 +97,12 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         language=language,
         rights=rights_of(settings, from_options(visibility, allow, deny), set_access=set_access),
         removes=yes,
+        verbose=verbose,
         quiet=as_json,
     )
+    if page:
+        await write_page(page, ingestion_report(report, collection))
+        echo(f"Wrote {page}.", err=True)
     if as_json:
         files = [_json(one) for one in report.outcomes]
         print_json({"counts": report.counts, "files": files, "notes": report.notes})
@@ -101,12 +117,13 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     language: Language | None = None,
     rights: Rights | None = None,
     removes: bool = False,
+    verbose: bool = False,
     quiet: bool,
 ) -> Report:
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
     `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
-    sources.
+    sources. `verbose` lists every file.
     """
     name = valid_name(collection)
     async with open_embedder(settings.embedder, os.environ) as embedder:
@@ -130,10 +147,10 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             return recorded(settings.data, act) if changed else nullcontext()
 
         async with open_writer(settings.data, made, around=around) as writer:
-            with shown_progress() as progress:
+            with shown_progress(verbose=verbose) as progress:
                 instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights, removes)
                 report = await ingest(writer, embedder, paths, instructions, progress)
-    _summarise(report, made, quiet=quiet)
+    print_summary(report, made, quiet=quiet)
     return report
 
 
@@ -161,27 +178,6 @@ def rights_of(
         set_access=set_access,
         rules_case=access.rules_case,
     )
-
-
-def _summarise(report: Report, collection: Collection, *, quiet: bool) -> None:
-    counts = {kind: count for kind, count in report.counts.items() if count or kind not in RARE}
-    echo(", ".join(f"{count} {kind}" for kind, count in counts.items()), err=quiet)
-    if report.visibility:
-        echo(report.visibility, err=quiet)
-    if report.for_nobody:
-        echo(
-            f"Nobody may see {report.for_nobody} of them yet{_usual(collection)}. Grant a group access with "
-            "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
-            "PATH --visibility tenant.",
-            err=quiet,
-        )
-    for note in report.notes:
-        echo(f"Note: {note}", err=True)
-
-
-def _usual(collection: Collection) -> str:
-    usual = f": new sources of {collection.name} are restricted unless --visibility says otherwise"
-    return usual if collection.visibility == "restricted" else ""
 
 
 def _json(outcome: Outcome) -> dict[str, Any]:

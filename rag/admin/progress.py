@@ -9,24 +9,30 @@ from typing import TYPE_CHECKING, NoReturn
 from tqdm import tqdm
 
 from rag.admin.console import echo
-from rag.hidden import in_one_line
+from rag.admin.ingest_output import is_notable, outcome_line
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rag.evaluate.ask import Contender
+    from rag.ingest.progress import Progress
     from rag.ingest.report import Outcome
-    from rag.ingest.run import Progress
+
+
+WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaining} left{postfix}"
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
-    """An observer that shows an ingestion's progress on standard error; a bar disappears at the end."""
+def shown_progress(*, verbose: bool = False) -> Iterator[Progress]:
+    """An observer that shows an ingestion's progress on standard error; a bar disappears at the end.
+
+    `verbose` lists every file.
+    """
     if not sys.stderr.isatty():
-        yield Lines()
+        yield Lines(verbose=verbose)
         return
-    bar = Bar()
+    bar = Bar(verbose=verbose)
     try:
         yield bar
     finally:
@@ -34,48 +40,69 @@ def shown_progress() -> Iterator[Progress]:
 
 
 class Lines:
-    """A line per file, except for unchanged ones."""
+    """A line per file, except for those that stay as they are or aren't read and have no news."""
 
-    def started(self, files: int) -> None:
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def started(self, files: int, work: int) -> None:  # noqa: ARG002 the protocol's
         """Print the number of files."""
         echo(counted(files, "file"), err=True)
+
+    def worked(self, work: int) -> None:
+        """Print nothing."""
 
     def embedded(self, chunks: int) -> None:
         """Print nothing: the file's own line follows."""
 
     def finished(self, outcome: Outcome) -> None:
         """Print a file's result."""
-        if outcome.outcome != "unchanged":
+        if self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome):
             echo(outcome_line(outcome), err=True)
 
 
 class Bar:
-    """A bar over the files with the embedded chunks; files that need attention are listed above it."""
+    """A bar over the work, in bytes of files, with its rate and the time left; news are listed above it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
         self._bar: tqdm[NoReturn] = tqdm(
             total=0,
             file=sys.stderr,
             leave=False,
-            bar_format="{percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} files{postfix}",
+            unit="B",
+            unit_scale=True,
+            bar_format=WORK,
         )
-        self._chunks = 0
+        self._chunks = self._files = self._finished = 0
 
-    def started(self, files: int) -> None:
+    def started(self, files: int, work: int) -> None:
         """Set the bar's length."""
-        self._bar.reset(total=files)
+        self._files = files
+        self._bar.reset(total=work)
+        self._show()
+
+    def worked(self, work: int) -> None:
+        """Advance by so many bytes."""
+        self._bar.update(work)
 
     def embedded(self, chunks: int) -> None:
-        """Count chunks, so that a large file shows progress, too."""
+        """Count chunks."""
         self._chunks += chunks
-        self._bar.set_postfix_str(counted(self._chunks, "chunk"))
+        self._show()
+        self._bar.refresh()
 
     def finished(self, outcome: Outcome) -> None:
-        """Advance by a file."""
-        if outcome.outcome not in {"added", "replaced", "unchanged"}:
+        """Count a file, and list it if there is something to say about it."""
+        if self._verbose or is_notable(outcome):
             _write_above(outcome_line(outcome))
         if outcome.outcome != "removed":  # not part of the total
-            self._bar.update()
+            self._finished += 1
+            self._show()
+
+    def _show(self) -> None:
+        files = f"{self._finished} of {counted(self._files, 'file')}"
+        self._bar.set_postfix_str(f"{files}, {counted(self._chunks, 'chunk')}", refresh=False)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -93,16 +120,19 @@ class EvaluationProgress:
         """This object observes the ingestion, too."""
         return self
 
-    def started(self, files: int) -> None:
+    def started(self, files: int, work: int) -> None:  # noqa: ARG002 the protocol's
         """Show the ingestion of the set's documents."""
         self._begin(f"Ingesting {counted(files, 'document')}", files, "documents")
+
+    def worked(self, work: int) -> None:
+        """Print nothing: the documents are counted."""
 
     def embedded(self, chunks: int) -> None:
         """Print nothing: documents of judged sets are small."""
 
     def finished(self, outcome: Outcome) -> None:
         """Print a document that was not ingested."""
-        if outcome.outcome == "skipped":
+        if outcome.outcome in {"skipped", "ignored"}:
             _write_above(outcome_line(outcome))
         self._step()
 
@@ -150,11 +180,3 @@ def _write_above(line: str) -> None:
     """Print a line on standard error above the current bar."""
     with tqdm.external_write_mode(file=sys.stderr):
         echo(line, err=True)
-
-
-def outcome_line(outcome: Outcome) -> str:
-    """A file's result on one line."""
-    stored = outcome.outcome in {"added", "replaced"}
-    chunks = f" ({counted(outcome.chunks, 'chunk')})" if stored else ""
-    reason = f": {outcome.reason}" if outcome.reason else ""
-    return in_one_line(f"{outcome.outcome:9} {outcome.path}{chunks}{reason}")

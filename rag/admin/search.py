@@ -7,15 +7,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import anyio
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.console import collection_option, command, echo, print_json
+from rag.admin.console import collection_option, command, echo, print_json, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
-from rag.errors import ConfigurationError
 from rag.search.desk import Desk
 from rag.search.reply.search import search_reply
 from rag.search.reply.trace import with_trace
@@ -98,7 +96,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
             answer = await desk.search(principal, request, trace=explain or report is not None)
     reply = search_reply(answer, max_chars=None)
     if report:
-        await _write(report, search_report(query, answer, fates))
+        await write_page(report, search_report(query, answer, fates))
     if explain or fates:
         reply = with_trace(reply, answer, None)
     if as_json:
@@ -112,13 +110,6 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         echo("\n".join(["", *explanation(answer, fates)]))
     if report:
         echo(f"Wrote {report}.", err=True)
-
-
-async def _write(report: Path, page: str) -> None:
-    try:
-        await anyio.Path(report).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"Cannot write the report {report}: {error.strerror}.") from error
 
 
 def _fate_json(fate: SourceTrace) -> dict[str, Any]:

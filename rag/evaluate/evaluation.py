@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rag.corpus import Language
     from rag.evaluate.expected import Expected
     from rag.evaluate.sets.judged import JudgedSet
-    from rag.ingest.run import Progress as Ingesting
+    from rag.ingest.progress import Progress as Ingesting
 
 
 class Progress(Protocol):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Language
     from rag.evaluate.sets.judged import JudgedDocument
+    from rag.ingest.progress import Progress
     from rag.ingest.report import Report
-    from rag.ingest.run import Progress
 
 
 async def ingest_documents(

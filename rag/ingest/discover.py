@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rag.config.settings import IngestSettings
+    from rag.ingest.report import LeftOut
 
 
 SIDECAR_SUFFIX = ".meta.toml"
@@ -125,7 +126,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, left_out: 
         elif settings.include and not _matches(name, settings.include):
             continue
         elif not is_supported(entry.path.name) or _is_sidecar(entry.path.name):
-            discovery.outcomes.append(Outcome(printable(entry.path), "ignored", _unsupported(entry.path)))
+            discovery.outcomes.append(_ignored(entry.path))
         else:
             _add(Found(entry.path, name), discovery)
 
@@ -177,6 +178,11 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the whole path or its last part; * matches across folders."""
     last = name.rpartition("/")[2]
     return any(fnmatchcase(name, pattern) or fnmatchcase(last, pattern) for pattern in patterns)
+
+
+def _ignored(path: Path) -> Outcome:
+    kind: LeftOut = "" if _is_sidecar(path.name) else "unsupported"
+    return Outcome(printable(path), "ignored", _unsupported(path), kind=kind)
 
 
 def _is_sidecar(name: str) -> bool:

@@ -11,6 +11,7 @@ from rag.access.rule import in_words, visible_to_nobody
 if TYPE_CHECKING:
     from rag.corpus import Access
 
+LeftOut = Literal["", "unsupported", "empty"]
 OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "missing", "skipped", "ignored"]
 
 
@@ -18,10 +19,10 @@ OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "mis
 class Outcome:
     """The outcome of one file.
 
-    `skipped` means that it failed, for `reason`; `ignored`, that it is in a walked folder and not a supported
-    document; `missing`, that it is gone, but so are so many others that nothing was removed. `access` is who
-    may see the source, if the run decided that. `without_vector` counts the chunks for which the embedder has
-    no valid vector.
+    `skipped` means that it failed, for `reason`; `ignored`, that it holds no document for refdesk, of which
+    `kind` tells more; `missing`, that it is gone, but so are so many others that nothing was removed.
+    `access` is who may see the source, if the run decided that. `without_vector` counts the chunks for which
+    the embedder has no valid vector.
     """
 
     path: str
@@ -31,6 +32,7 @@ class Outcome:
     chunks: int = 0
     access: Access | None = None
     without_vector: int = 0
+    kind: LeftOut = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
 from anyio import to_thread
 
 from rag.concurrency import concurrently
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.claims import Claims
 from rag.ingest.content import read_content
@@ -24,6 +24,7 @@ from rag.ingest.metadata import declared_fields, described
 from rag.ingest.moves import keeps_title, moved_sources
 from rag.ingest.paths import path_of, printable
 from rag.ingest.prepared import Prepared
+from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
 from rag.ingest.report import Outcome, Report
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rag.corpus import Access, AccessRecord, Document, Source, Value
     from rag.ingest.content import FileContent
     from rag.ingest.discover import Discovery, Found
+    from rag.ingest.progress import Progress
     from rag.ingest.report import OutcomeKind
     from rag.ingest.rights import Rights
     from rag.models.embed import Embedder
@@ -49,19 +51,6 @@ if TYPE_CHECKING:
     from rag.store.writer import CollectionWriter, KnownSource
 
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
-
-
-class Progress(Protocol):
-    """Follows a run."""
-
-    def started(self, files: int) -> None:
-        """The number of files that will be finished; removed ones come on top."""
-
-    def embedded(self, chunks: int) -> None:
-        """That many more chunks were embedded."""
-
-    def finished(self, outcome: Outcome) -> None:
-        """A file is finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +125,7 @@ class _Run:
         self._remarks: dict[str, list[str]] = defaultdict(list)
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
         self._mended = 0
+        self._work = Work({}, progress)
 
     async def begin(self, discovery: Discovery) -> None:
         """Look up what is stored, ask for vectors that it lacks, and report files that need no reading."""
@@ -144,7 +134,10 @@ class _Run:
         left = await ask_again(self._writer, self._embedder, self._known)
         self._mended = before - sum(left.values())
         self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in left.items()}
-        self._progress.started(len(discovery.found) + len(discovery.outcomes))
+        found, most = discovery.found.values(), self._settings.max_file_bytes
+        self._work = Work(await to_thread.run_sync(sizes, found, most), self._progress)
+        files = len(found) + len(discovery.outcomes)
+        self._progress.started(files, sum(self._work.sizes.values()))
         self.finish(discovery.outcomes)
         if folders := self._claims.remember(discovery.folders):
             await self._writer.remember(folders)
@@ -213,19 +206,31 @@ class _Run:
         wave: list[Prepared] = []
         async with waves:
             for uri, found in discovery.found.items():
-                if uri in self._known and self._known[uri].id in done:
-                    continue
-                try:
-                    if one := await self._prepared(found):
-                        wave.append(one)
-                except ParseError as error:
-                    kept = "; the earlier version stays" if uri in self._known or uri in self._moved else ""
-                    self.finish([Outcome(printable(found.path), "skipped", f"{error}{kept}")])
+                is_done = uri in self._known and self._known[uri].id in done
+                if one := None if is_done else await self._prepared_or_reported(found):
+                    wave.append(one)
+                else:
+                    self._work.pass_over(uri)
                 if sum(len(one.passages) for one in wave) >= WAVE_CHUNKS:
                     await waves.send(wave)
                     wave = []
             if wave:
                 await waves.send(wave)
+
+    async def _prepared_or_reported(self, found: Found) -> Prepared | None:
+        """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
+        path, has_earlier = printable(found.path), found.uri in self._known or found.uri in self._moved
+        try:
+            return await self._prepared(found)
+        except EmptyFileError as error:
+            if not has_earlier:
+                self.finish([Outcome(path, "ignored", str(error), kind="empty")])
+                return None
+            self.finish([Outcome(path, "skipped", f"{error} any more; the earlier version stays")])
+        except ParseError as error:
+            kept = "; the earlier version stays" if has_earlier else ""
+            self.finish([Outcome(path, "skipped", f"{error}{kept}")])
+        return None
 
     async def _prepared(self, found: Found) -> Prepared | None:
         one = await self._read(found)
@@ -277,7 +282,7 @@ class _Run:
         async with waves, embedded:
             async for wave in waves:
                 texts = [text for one in wave for text in one.texts()]
-                vectors = await vectors_of_texts(self._embedder, texts, self._progress.embedded)
+                vectors = await vectors_of_texts(self._embedder, texts, self._work.counter(wave))
                 ends = np.cumsum([len(one.passages) for one in wave])
                 parts = zip(wave, np.split(vectors, ends[:-1]), strict=True)
                 name = self._writer.collection.name

@@ -33,8 +33,6 @@ SHOWN = {"two\nlines.md": "two�lines.md", os.fsdecode(b"\xff\xfe.md"): "��
 
 SKIPPED = {
     "missing.md": "no such file or folder",
-    "empty.md": "the file has no content",
-    "blank.md": "the file has no content",
     "binary.txt": "binary data, not text",
     "undecodable.txt": "neither UTF-8 nor Windows-1252 text",
     "encrypted.pdf": "the PDF is encrypted with a password",
@@ -49,6 +47,7 @@ SKIPPED = {
 }
 
 
+EMPTY = ("empty.md", "blank.md")
 READS_EVERYTHING = os.geteuid() == 0  # modes don't hold root off
 if not READS_EVERYTHING:
     SKIPPED |= {
@@ -94,8 +93,20 @@ def test_a_file_that_can_t_be_read_is_skipped_with_its_reason(outcome: Outcome, 
         "source_id": None,
         "chunks": 0,
         "access": None,
+        "without_vector": 0,
+        "kind": "",
     }
     assert f"\nskipped   {outcome.folder}/{file}: {SKIPPED[file]}\n" in outcome.run.stderr
+
+
+@pytest.mark.parametrize("file", EMPTY)
+def test_an_empty_file_is_no_failure(outcome: Outcome, file: str) -> None:
+    entry = outcome.files[file]
+    assert (entry["outcome"], entry["kind"], entry["reason"]) == (
+        "ignored",
+        "empty",
+        "the file has no content",
+    )
 
 
 @pytest.mark.parametrize("file", ODD_NAMES)
@@ -138,11 +149,12 @@ def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
         "removed": 0,
         "missing": 0,
         "skipped": len(SKIPPED),
-        "ignored": 1,
+        "ignored": 1 + len(EMPTY),
     }
-    first, *lines, counted, visible = outcome.run.stderr.splitlines()
-    assert first == f"{good + len(SKIPPED) + 1} files"
-    assert len(lines) == good + len(SKIPPED) + 1
+    first, *lines, counted, unread, visible = outcome.run.stderr.splitlines()
+    assert first == f"{good + len(SKIPPED) + len(EMPTY) + 1} files"
+    assert len(lines) == good + len(SKIPPED)
+    assert unread == "Not read: 2 empty files"
     assert counted.startswith(f"{good} added, ")
     assert visible == f"{good} added: {good} open to the tenant"
 

@@ -125,7 +125,7 @@ def test_a_run_is_printed_as_a_table_and_on_standard_error_what_happens(desk: De
     assert row.split()[:9] == ["1", "clocks", "default", "hybrid", "3", *["1.0000"] * 4]
     first, skipped, *rest = run.stderr.splitlines()
     assert first == "Ingesting 4 documents"
-    assert re.fullmatch(r"skipped   \S+\.txt: the file has no content", skipped)
+    assert re.fullmatch(r"ignored   \S+\.txt: the file has no content", skipped)
     assert rest == [
         "Asking 3 questions: profile default, mode hybrid",
         "Documents that failed to ingest, which no search finds: empty",

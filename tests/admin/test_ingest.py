@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
 
 
+MORE = ("without_vector", "kind")
+
+
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
     """A folder with documents, a picture, and what is left out by default."""
@@ -40,7 +43,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
     added = {name(notes, entry): entry for entry in first["files"]}
     assert set(added) == {"leave.md", "trips/rail.txt", "drafts/desks.md", "logo.png"}
     for entry in first["files"]:
-        assert set(entry) == {"path", "outcome", "reason", "source_id", "chunks", "access"}
+        assert set(entry) == {"path", "outcome", "reason", "source_id", "chunks", "access", *MORE}
     assert added["leave.md"]["outcome"] == "added"
     assert added["leave.md"]["chunks"] == 1
     assert added["logo.png"] == {
@@ -50,6 +53,8 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "source_id": None,
         "chunks": 0,
         "access": None,
+        "without_vector": 0,
+        "kind": "unsupported",
     }
 
     again = desk.json("ingest", notes)
@@ -71,6 +76,8 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "source_id": added["trips/rail.txt"]["source_id"],
         "chunks": 0,
         "access": None,
+        "without_vector": 0,
+        "kind": "",
     }
     texts = [hit["text"] for hit in desk.json("search", "days of leave", "--limit", "50")["results"]]
     assert len(texts) == 3

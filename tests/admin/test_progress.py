@@ -2,67 +2,128 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.admin.ingest_output import not_read
+from rag.ingest.report import Outcome
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.admin.conftest import Desk, Screen
 
 
+EMPTY = "Not read: 1 .docx; 2 pictures; 1 empty file"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """Two documents, a third with the text of the first, a bad one, and what is not read."""
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "one.md").write_text("# One\n\nThe first document.\n")
     (folder / "two.md").write_text("# Two\n\nThe second document.\n")
-    (folder / "empty.md").touch()
+    (folder / "twin.md").write_text("# One\n\nThe first document.\n")
+    (folder / "bad.json").write_text("[")
+    for name in ("empty.md", "a.png", "b.JPG", "c.docx"):
+        (folder / name).touch()
     return folder
 
 
-def test_a_terminal_shows_a_bar_and_at_the_end_only_what_counts(
+def news(folder: Path) -> list[str]:
+    """The lines of files that anybody must see."""
+    return [
+        f"skipped   {folder}/bad.json: line 1: invalid JSON (Expecting value, column 2)",
+        f"added     {folder}/twin.md (1 chunk): same content as {folder}/one.md",
+    ]
+
+
+COUNTS = ["3 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 4 ignored", EMPTY]
+VISIBLE = "3 added: 3 open to the tenant"
+
+
+def test_a_terminal_shows_a_bar_of_work_and_keeps_the_notes_of_added_files_and_one_line_of_what_was_not_read(
     desk: Desk, screen: Screen, folder: Path
 ) -> None:
     code, shown = screen("ingest", folder, "--data", desk.data)
     assert code == 3
-    assert "of 3 files" in shown
-    assert "2 chunks" in shown
-    assert left_on_screen(shown) == [
-        f"skipped   {folder}/empty.md: the file has no content",
-        "2 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 0 ignored",
-        "2 added: 2 open to the tenant",
-    ]
+    assert re.search(r"B of [\d.]+B, .*B/s, \S+ left, \d of 8 files", shown)
+    assert "3 chunks" in shown
+    assert left_on_screen(shown) == [*news(folder), *COUNTS, VISIBLE]
 
 
-def test_files_that_are_gone_are_said_above_a_bar_that_doesn_t_count_them(
-    desk: Desk, screen: Screen, folder: Path
-) -> None:
+def test_files_that_are_gone_are_said_above_the_bar(desk: Desk, screen: Screen, folder: Path) -> None:
     desk.run("ingest", folder, code=3)
     for name in ("one.md", "two.md"):
         (folder / name).unlink()
     code, shown = screen("ingest", folder, "--data", desk.data)
     assert code == 3
-    assert "| 2 of " not in shown
     gone = [line for line in left_on_screen(shown) if line.startswith("removed")]
     assert sorted(gone) == [f"removed   {folder}/{name}: the file is gone" for name in ("one.md", "two.md")]
 
 
-def test_a_pipe_gets_a_line_per_file_on_standard_error_and_the_counts_on_standard_output(
+def test_a_pipe_gets_a_line_for_each_file_that_was_read_and_the_counts_on_standard_output(
     desk: Desk, folder: Path
 ) -> None:
     run = desk.run("ingest", folder, code=3)
-    assert run.stderr.splitlines() == [
-        "3 files",
-        f"skipped   {folder}/empty.md: the file has no content",
-        f"added     {folder}/one.md (1 chunk)",
-        f"added     {folder}/two.md (1 chunk)",
-    ]
-    assert run.stdout.splitlines() == [
-        "2 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 0 ignored",
-        "2 added: 2 open to the tenant",
-    ]
+    bad, twin = news(folder)
+    lines = [f"added     {folder}/{name} (1 chunk)" for name in ("one.md", "two.md")]
+    assert run.stderr.splitlines()[0] == "8 files"
+    assert sorted(run.stderr.splitlines()[1:]) == sorted([bad, twin, *lines])
+    assert run.stdout.splitlines() == [*COUNTS, VISIBLE]
+    again = desk.run("ingest", folder, code=3)
+    assert again.stderr.splitlines() == ["8 files", bad]
+
+
+KINDS = (("1 file", "skipped"), ("4 files", "ignored"), ("4 files", "unchanged"))
+
+
+def test_verbose_lists_every_file_and_a_report_has_them_all(desk: Desk, folder: Path, tmp_path: Path) -> None:
+    (folder / "<b>&.md").write_text("Markup in a name.")
+    page = tmp_path / "report.html"
+    desk.run("ingest", folder, code=3)
+    run = desk.run("ingest", folder, "--verbose", "--report", page, code=3)
+    files = sorted(path.name for path in folder.iterdir())
+    lines = run.stderr.splitlines()
+    assert lines[0] == "9 files"
+    assert sorted(line.split("/folder/")[1].split(":")[0] for line in lines[1:-1]) == files
+    assert lines[-1] == f"Wrote {page}."
+    written = page.read_text()
+    assert all(name in written for name in files if "<" not in name)
+    assert "&lt;b&gt;&amp;.md" in written
+    assert EMPTY in written
+    places = [written.index(f"{count} {kind}") for count, kind in KINDS]
+    assert places == sorted(places)
+
+
+def test_a_report_that_can_not_be_written_is_an_error_that_names_it(desk: Desk, folder: Path) -> None:
+    run = desk.run("ingest", folder / "one.md", "--report", folder / "no" / "report.html", code=2)
+    assert f"Cannot write the report {folder}/no/report.html: No such file or directory." in run.stderr
+    assert desk.paths() == []
+
+
+def test_a_folder_of_empty_files_and_pictures_is_no_failure(desk: Desk, folder: Path) -> None:
+    (folder / "bad.json").unlink()
+    run = desk.run("ingest", folder)
+    assert run.stdout.splitlines()[1] == EMPTY
+
+
+def outcomes(**kinds: int) -> Iterator[Outcome]:
+    for suffix, count in kinds.items():
+        for number in range(count):
+            yield Outcome(f"/a/{number}.{suffix}", "ignored", kind="unsupported")
+
+
+def test_what_was_not_read_is_told_by_kind_the_most_frequent_first() -> None:
+    assert not_read([]) == ""
+    bare = Outcome("/a/x", "ignored", kind="unsupported")
+    many = [*outcomes(pptx=58, docx=117, png=500, jpeg=78, eml=42, mp3=1), bare]
+    assert not_read(many) == "117 .docx, 58 .pptx, 42 .eml, 1 without a suffix; 578 pictures; 1 recording"
+    assert not_read(outcomes(**{f"x{n}": 1 for n in range(10)})).endswith(".x7 and 2 more")
 
 
 def left_on_screen(shown: str) -> list[str]:

@@ -35,7 +35,10 @@ T = TypeVar("T")
 class _Silent:
     """Watches the ingestion and says nothing."""
 
-    def started(self, files: int) -> None:
+    def started(self, files: int, work: int) -> None:
+        pass
+
+    def worked(self, work: int) -> None:
         pass
 
     def embedded(self, chunks: int) -> None:

@@ -71,11 +71,17 @@ class Noted:
     """Watches a run and remembers."""
 
     files: list[int] = field(default_factory=list)
+    work: int = 0
+    worked_on: int = 0
     chunks: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
 
-    def started(self, files: int) -> None:
+    def started(self, files: int, work: int) -> None:
         self.files.append(files)
+        self.work = work
+
+    def worked(self, work: int) -> None:
+        self.worked_on += work
 
     def embedded(self, chunks: int) -> None:
         self.chunks += chunks
@@ -158,10 +164,10 @@ async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(l
     library.write("photo.jpg", b"\xff\xd8")
     library.write("empty.txt", b"")
     first = await library.ingest()
-    assert _counts(first) == {"added": 4, "skipped": 1, "ignored": 1}
-    assert (first.complete, first.fruitless) == (False, False)
+    assert _counts(first) == {"added": 4, "ignored": 2}
+    assert (first.complete, first.fruitless) == (True, False)
     second = await library.ingest()
-    assert _counts(second) == {"unchanged": 4, "skipped": 1, "ignored": 1}
+    assert _counts(second) == {"unchanged": 4, "ignored": 2}
     library.write("changes.md", "changed")
     library.write("breaks.json", "[")
     library.write("new.md", "new")
@@ -175,7 +181,7 @@ async def test_every_file_is_accounted_for_in_a_first_a_second_and_a_later_run(l
             "skipped",
             "line 1: invalid JSON (Expecting value, column 2); the earlier version stays",
         ),
-        "empty.txt": ("skipped", "the file has no content"),
+        "empty.txt": ("ignored", "the file has no content"),
         "photo.jpg": ("ignored", "unsupported file type (.jpg)"),
     }
     assert set(await library.sources()) == {"same.md", "changes.md", "new.md", "breaks.json"}
@@ -350,9 +356,9 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
     assert _by_name(report) == {
         "good.md": ("added", ""),
         "binary.txt": ("skipped", "binary data, not text"),
-        "blank.md": ("skipped", "the file has no content"),
+        "blank.md": ("ignored", "the file has no content"),
         "broken.json": ("skipped", "line 1: invalid JSON (Expecting value, column 7)"),
-        "empty.pdf": ("skipped", "the PDF is damaged"),
+        "empty.pdf": ("ignored", "the file has no content"),
         "huge.txt": ("skipped", "0.0 MB is over the limit of 0.0 MB (ingest.max_file_bytes)"),
         "truncated.pdf": ("skipped", "the PDF is damaged"),
         "pictures.pdf": ("skipped", "the PDF has no text, only images; run OCR on it first"),
@@ -377,10 +383,10 @@ async def test_a_file_that_is_parsed_for_too_long_is_given_up_and_harms_no_other
 
 
 async def test_a_run_that_brings_nothing_but_failures_is_fruitless(library: Library) -> None:
-    library.write("empty.txt", "")
+    library.write("broken.json", "[")
     library.write("photo.jpg", "")
     assert (await library.ingest()).fruitless
-    assert not (await library.ingest(library.folder / "empty.txt", exclude=["empty.txt"])).complete
+    assert not (await library.ingest(library.folder / "broken.json", exclude=["broken.json"])).complete
 
 
 async def test_names_of_any_bytes_are_ingested_found_again_and_removed(library: Library) -> None:
@@ -425,6 +431,25 @@ async def test_the_progress_adds_up(library: Library) -> None:
     assert Counter(one.outcome for one in second.outcomes) == Counter(_counts(report))
     assert len(second.outcomes) == 8 + report.counts["removed"]
     assert second.chunks == 1
+    for progress in (first, second):
+        assert progress.work > 0
+        assert progress.worked_on == progress.work
+
+
+async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is_still_found(
+    library: Library,
+) -> None:
+    library.write("a.md", "text")
+    library.write("b.md", "")
+    await library.ingest()
+    library.write("a.md", "")
+    report = await library.ingest()
+    assert _by_name(report) == {
+        "a.md": ("skipped", "the file has no content any more; the earlier version stays"),
+        "b.md": ("ignored", "the file has no content"),
+    }
+    assert not report.complete
+    assert await library.texts("a.md") == ["text"]
 
 
 @pytest.mark.parametrize("fails_from", [1, 3, 6])

@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.hidden import with_line_ends
 from rag.ingest.parse import (
     csv_table,
@@ -47,6 +47,7 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
 }
 """Binary formats: (content, file name) to document."""
 
+EMPTY = "the file has no content"
 SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 """Suffixes of supported files, in lower case; those without a dot are whole file names."""
 
@@ -60,15 +61,18 @@ def parse(data: bytes, name: str) -> Document:
     """The document in a file's content; the suffix of `name` decides the format.
 
     Raises:
-        ParseError: the content is empty, damaged, or of another format.
+        EmptyFileError: there is no content.
+        ParseError: the content is damaged, or of another format.
     """
+    if not data:
+        raise EmptyFileError(EMPTY)
     suffix, name = _suffix(name), PurePath(name).name
     try:
         document = _document(data, name, suffix)
     except RecursionError as error:
         raise ParseError("nested too deeply") from error
     if not document.blocks:
-        raise ParseError("the file has no content")
+        raise EmptyFileError(EMPTY)
     title = title_line(document.title) or title_line(name)
     return dataclasses.replace(document, title=title, text=with_line_ends(document.text))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.corpus import Block, BlockKind, Document
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.blocks import title_line, utc
 
 Position = Annotated[int, Field(ge=0)]
@@ -37,12 +37,14 @@ class _Document(_Data):
 class _Answer(_Data):
     document: _Document | None = None
     error: str | None = None
+    empty: bool = False
 
 
 def document_of(answer: bytes) -> Document:
     """The document in an answer.
 
     Raises:
+        EmptyFileError: it reports that there is nothing in the file.
         ParseError: it reports an error of the file.
         NoDocumentError: it is not a valid answer, or its positions don't fit its text.
     """
@@ -51,7 +53,8 @@ def document_of(answer: bytes) -> Document:
     except ValidationError as error:
         raise NoDocumentError(f"{error.error_count()} errors") from error
     if parsed.document is None:
-        raise ParseError(title_line(parsed.error or "") or "the parser gave no reason")
+        kind = EmptyFileError if parsed.empty else ParseError
+        raise kind(title_line(parsed.error or "") or "the parser gave no reason")
     return _checked(parsed.document)
 
 

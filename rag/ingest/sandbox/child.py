@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.ingest import parse as parsers
 from rag.ingest.sandbox.confinement import allow_cpu, confine
 
@@ -70,7 +70,7 @@ def _answer(data: bytes, name: str) -> bytes:
     try:
         answer = _written({"document": _values(parsers.parse(data, name))})
     except ParseError as error:
-        return _written({"error": str(error)})
+        return _written({"error": str(error), "empty": isinstance(error, EmptyFileError)})
     if len(answer) > MAX_ANSWER_BYTES:
         return _written({"error": f"its text takes over {MAX_ANSWER_BYTES >> 20} MB"})
     return answer

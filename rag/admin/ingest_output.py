@@ -1,0 +1,121 @@
+"""How `refdesk-admin ingest` tells what became of the files: a few lines, or every file in a report."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rag.admin.console import echo
+from rag.hidden import in_one_line
+from rag.report.html import Html, note, page, section, tag
+from rag.report.tables import counted, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rag.corpus import Collection
+    from rag.ingest.report import Outcome, OutcomeKind, Report
+
+UNUSUAL = ("moved", "missing")
+SUFFIXES_SHOWN = 8
+_PICTURE = re.compile(r"\.(apng|avif|bmp|cr2|dng|gif|heic|heif|ico|jpe?g|jxl|nef|png|psd|raw|svg|tiff?|webp)")
+_RECORDING = re.compile(
+    r"\.(aac|aiff?|avi|flac|flv|m4[av]|mid|mkv|mov|mp[34]|mpe?g|ogg|opus|wav|webm|wm[av])"
+)
+FIRST: tuple[OutcomeKind, ...] = (
+    *("skipped", "missing", "removed", "replaced"),
+    *("moved", "added", "ignored", "unchanged"),
+)
+"""The order of outcomes in a report: what needs attention comes first."""
+
+
+def is_notable(outcome: Outcome) -> bool:
+    """Whether a run tells of this file by itself: it failed, or changed in more than its text, or has a note.
+
+    A note on an unchanged file is news only if it is about the access that the run gave it.
+    """
+    if outcome.outcome == "unchanged":
+        return bool(outcome.reason and outcome.access)
+    return outcome.outcome != "ignored" and (
+        outcome.outcome not in {"added", "replaced"} or bool(outcome.reason)
+    )
+
+
+def print_summary(report: Report, collection: Collection, *, quiet: bool) -> None:
+    """Print the counts, who may see what was added, what was not read, and the notes of a run.
+
+    All goes to standard error if `quiet`; the notes always do.
+    """
+    counts = {kind: count for kind, count in report.counts.items() if count or kind not in UNUSUAL}
+    echo(", ".join(f"{count} {kind}" for kind, count in counts.items()), err=quiet)
+    if unread := not_read(report.outcomes):
+        echo(f"Not read: {unread}", err=quiet)
+    if report.visibility:
+        echo(report.visibility, err=quiet)
+    if report.for_nobody:
+        echo(
+            f"Nobody may see {report.for_nobody} of them yet{_usual(collection)}. Grant a group access with "
+            "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
+            "PATH --visibility tenant.",
+            err=quiet,
+        )
+    for one in report.notes:
+        echo(f"Note: {one}", err=True)
+
+
+def _usual(collection: Collection) -> str:
+    usual = f": new sources of {collection.name} are restricted unless --visibility says otherwise"
+    return usual if collection.visibility == "restricted" else ""
+
+
+def not_read(outcomes: Iterable[Outcome]) -> str:
+    """The files of walked folders that hold no document for refdesk, by kind.
+
+    Example: "117 .docx, 58 .pptx, 42 .eml; 578 pictures; 1 empty file".
+    """
+    ignored = [one for one in outcomes if one.outcome == "ignored"]
+    suffixes = Counter(PurePath(one.path).suffix.lower() for one in ignored if one.kind == "unsupported")
+    pictures, recordings = (_taken(suffixes, kind) for kind in (_PICTURE, _RECORDING))
+    named = [f"{count} {suffix or 'without a suffix'}" for suffix, count in suffixes.most_common()]
+    empty = sum(1 for one in ignored if one.kind == "empty")
+    counts = ((pictures, "picture"), (recordings, "recording"), (empty, "empty file"))
+    kinds = [listed(named, SUFFIXES_SHOWN), *(counted(count, kind) for count, kind in counts if count)]
+    return "; ".join(filter(None, kinds))
+
+
+def _taken(suffixes: Counter[str], kind: re.Pattern[str]) -> int:
+    """How many files have a suffix of this kind, which is taken out of the counts."""
+    return sum(suffixes.pop(suffix) for suffix in [*suffixes] if kind.fullmatch(suffix))
+
+
+def outcome_line(outcome: Outcome) -> str:
+    """A file's result on one line."""
+    stored = outcome.outcome in {"added", "replaced"}
+    chunks = f" ({counted(outcome.chunks, 'chunk')})" if stored else ""
+    reason = f": {outcome.reason}" if outcome.reason else ""
+    return in_one_line(f"{outcome.outcome:9} {outcome.path}{chunks}{reason}")
+
+
+def ingestion_report(report: Report, collection: str) -> str:
+    """An HTML page with the result of every file, what needs attention first."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
+    header = tag("header", tag("h1", f"Ingestion into {collection}"), note(counts or "There were no files."))
+    unread = not_read(report.outcomes)
+    about = [*report.notes, *([f"Not read: {unread}"] if unread else [])]
+    sections = [section("Notes", *(tag("p", one) for one in about)), *_sections(report)]
+    return page(f"Ingestion into {collection}", header, sections)
+
+
+def _sections(report: Report) -> Iterator[Html]:
+    for kind in FIRST:
+        files = sorted((one for one in report.outcomes if one.outcome == kind), key=lambda one: one.path)
+        if files:
+            rows = [tag("tr", *(tag("td", cell) for cell in _cells(one))) for one in files]
+            head = tag("tr", *(tag("th", title) for title in ("File", "Chunks", "Note")))
+            yield section(f"{counted(len(files), 'file')} {kind}", tag("table", head, *rows))
+
+
+def _cells(outcome: Outcome) -> tuple[str, str, str]:
+    return outcome.path, str(outcome.chunks) if outcome.source_id else "", outcome.reason
