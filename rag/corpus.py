@@ -5,7 +5,7 @@ All positions are in characters of a source's text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -161,13 +161,21 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """What a collection stores about its embedder; vectors of different identities are not comparable."""
+    """What a collection stores about its embedder; vectors of different identities are not comparable.
+
+    The `dimension` of a model behind an endpoint is 0 before its first vector.
+    """
 
     provider: str
     model: str
     dimension: int
     query_prefix: str = ""
     document_prefix: str = ""
+
+    def may_compare(self, other: EmbedderIdentity) -> bool:
+        """Whether vectors of both are comparable, as far as it is known: an unknown dimension may be any."""
+        dimensions = {self.dimension, other.dimension} - {0}
+        return replace(self, dimension=0) == replace(other, dimension=0) and len(dimensions) <= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,55 @@
 """Exceptions, one class per reaction that a caller can have.
 
-Every message names the thing, what is wrong and the remedy, and may be shown to the caller. Text from the
-storage engine, a model's reply or a library never goes into a message: it can quote other people's documents,
-and it is not written for the reader.
+Every message names the thing, what is wrong and the remedy, for the operator. `for_caller` says the same to a
+caller on another machine: what it can do, without addresses, models, paths and commands of this installation.
+Text from the storage engine, a model's reply or a library never goes into either: it can quote other people's
+documents, and it is not written for the reader.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 
 class RefdeskError(Exception):
     """Base class of all errors that refdesk raises on purpose."""
 
+    usual: ClassVar[str] = "The server can't answer this request. Only its operator can change that."
+    """What a caller is told if the error doesn't say; empty if the message is for callers itself."""
+
+    def __init__(self, message: str, *, for_caller: str = "") -> None:
+        super().__init__(message)
+        self.for_caller = for_caller or self.usual or message
+
 
 class ConfigurationError(RefdeskError):
     """Fix the settings, the installation or the command line."""
+
+    usual = "The server's settings don't allow it to answer this request. Only its operator can change that."
 
 
 class NotReadyError(RefdeskError):
     """Ingest first: the collection or one of its indexes doesn't exist yet."""
 
+    usual = "A collection can't be searched yet. Ask the operator to finish its ingestion."
+
 
 class InvalidRequestError(RefdeskError):
     """Change the request; the message names the allowed values."""
+
+    usual = ""
 
 
 class NotFoundError(RefdeskError):
     """Nothing readable has this name. Unknown, removed and forbidden names get the same answer."""
 
+    usual = ""
+
 
 class BusyError(RefdeskError):
     """Try again after `retry_seconds`: another request or process holds what this one needs."""
+
+    usual = ""
 
     def __init__(self, message: str, *, retry_seconds: int = 1) -> None:
         super().__init__(message)
@@ -39,13 +59,19 @@ class BusyError(RefdeskError):
 class AccessError(RefdeskError):
     """The caller is not authenticated, or lacks the scope."""
 
+    usual = ""
+
 
 class ProviderError(RefdeskError):
     """A remote model failed after the stated number of attempts, or gave an invalid reply."""
 
+    usual = "A model that the server needs is not available just now. Try again in a minute."
+
 
 class StoreError(RefdeskError):
     """The storage engine failed; its own text is withheld."""
+
+    usual = "The server can't read its documents just now. Try again in a minute."
 
 
 class ParseError(RefdeskError):

@@ -178,6 +178,12 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Snapshots:
     return made
 
 
+@pytest.fixture(scope="session")
+def endpoints() -> ModuleType:
+    """tests/endpoint.py as a module: models' endpoints, on a port that the test chooses."""
+    return _beside("endpoint")
+
+
 def _endpoint() -> Iterator[Endpoint]:
     """An endpoint that runs and is told by the test what to answer."""
     with _beside("endpoint").running() as server:

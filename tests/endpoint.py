@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from email.message import Message
 
+DIMENSION = 16  # of the vectors of `Endpoint.embedding`
+
 Reply: TypeAlias = tuple[int, dict[str, str], bytes]
 Behaviour: TypeAlias = Callable[[dict[str, Any]], Reply]
 
@@ -19,8 +23,8 @@ Behaviour: TypeAlias = Callable[[dict[str, Any]], Reply]
 class Endpoint(ThreadingHTTPServer):
     """Answers by `script`, one entry for each request, the last of it for ever; keeps what it was asked."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.script: list[Behaviour] = []
         self.paths: list[str] = []
         self.headers: list[Message] = []
@@ -48,6 +52,20 @@ class Endpoint(ThreadingHTTPServer):
         self.test_is_over.wait(10)
         return 200, {}, b""
 
+    def slow(self, seconds: float) -> Behaviour:
+        """Honest vectors, but only after this time."""
+
+        def behaviour(request: dict[str, Any]) -> Reply:
+            self.test_is_over.wait(seconds)
+            return self.embedding(request)
+
+        return behaviour
+
+    @staticmethod
+    def embedding(request: dict[str, Any]) -> Reply:
+        """What an honest embedding model answers: texts that share words are near each other."""
+        return embedded([_bag(text) for text in request["input"]])
+
     @staticmethod
     def failing(status: int, **headers: str) -> Behaviour:
         """An error with a body that quotes the request."""
@@ -57,6 +75,19 @@ class Endpoint(ThreadingHTTPServer):
     def sending(body: bytes) -> Behaviour:
         """A reply of these bytes."""
         return lambda _request: (200, {}, body)
+
+
+def embedded(vectors: list[list[float]]) -> Reply:
+    """The reply that holds these vectors."""
+    data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+    return 200, {}, json.dumps({"data": data}).encode()
+
+
+def _bag(text: str) -> list[float]:
+    bag = [0.01] * DIMENSION
+    for word in re.findall(r"\w+", text.casefold()):
+        bag[zlib.crc32(word.encode()) % DIMENSION] += 1.0
+    return bag
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -82,9 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running() -> Iterator[Endpoint]:
+def running(port: int = 0) -> Iterator[Endpoint]:
     """An endpoint that answers as long as the context lasts."""
-    with Endpoint() as server:
+    with Endpoint(port) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

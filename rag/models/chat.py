@@ -10,13 +10,13 @@ from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.answers import Usage
-from rag.errors import ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from types import ModuleType
 
     from rag.config.settings import ChatSettings
+    from rag.models.breaker import Breaker
     from rag.models.endpoint import Endpoint
 
 ATTEMPT_SECONDS = 600.0  # the longest timeout of a stage, which limits all attempts together
@@ -92,8 +92,8 @@ class Chat:
         try:
             return form.model_validate_json(self._content(body))
         except ValidationError:  # not chained, because it quotes the reply
-            raise ProviderError(
-                f"{self.endpoint.name} gave an answer that does not match the requested JSON schema."
+            raise self.endpoint.invalid(
+                "gave an answer that does not match the requested JSON schema"
             ) from None
 
     async def _answer(self, request: Mapping[str, object], used: Callable[[Usage], None]) -> bytes:
@@ -130,13 +130,11 @@ class Chat:
         choice = _Reply.model_validate_json(body).choices[0]
         message, reason = choice.message, choice.finish_reason
         if message.refusal or reason == "content_filter":
-            raise ProviderError(f"{self.endpoint.name} refused to answer.")
+            raise self.endpoint.invalid("refused to answer", for_caller="refused to answer")
         if reason == "length":
-            raise ProviderError(
-                f"{self.endpoint.name} gave a truncated answer; it reached its limit of output tokens."
-            )
+            raise self.endpoint.invalid("gave a truncated answer; it reached its limit of output tokens")
         if not message.content or message.content.isspace():
-            raise ProviderError(f"{self.endpoint.name} gave an empty answer.")
+            raise self.endpoint.invalid("gave an empty answer")
         return message.content
 
 
@@ -147,7 +145,11 @@ def _response_format(form: type[Form]) -> dict[str, object]:
 
 @asynccontextmanager
 async def open_chat(
-    settings: ChatSettings, environment: Mapping[str, str], *, first_delay: float = 0.5
+    settings: ChatSettings,
+    environment: Mapping[str, str],
+    *,
+    first_delay: float = 0.5,
+    breaker: Breaker | None = None,
 ) -> AsyncIterator[Chat | None]:
     """The chat model in the settings, for as long as the context lasts; None if they name none.
 
@@ -161,7 +163,12 @@ async def open_chat(
         return
     endpoints = await to_thread.run_sync(_endpoints)
     async with endpoints.open_endpoint(
-        "chat", settings, environment, timeout_seconds=ATTEMPT_SECONDS, first_delay=first_delay
+        "chat",
+        settings,
+        environment,
+        timeout_seconds=ATTEMPT_SECONDS,
+        first_delay=first_delay,
+        breaker=breaker,
     ) as endpoint:
         yield Chat(endpoint, settings)
 

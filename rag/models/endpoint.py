@@ -1,15 +1,19 @@
-"""Requests to a remote model, with retries and exponential backoff; failures become errors in our own words.
+"""Requests to a remote model: retries with exponential backoff, a circuit breaker, errors in our own words.
 
 The retry loop is our own because the SDK's has no timeout per attempt, obeys the reply's `x-should-retry`,
 and doesn't report how many attempts it made.
+
+Whoever awaits an answer may set a deadline (`anyio.fail_after`). A little before it the call ends by itself,
+with an error that says what happened, and its breaker learns that the endpoint was late.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -17,6 +21,7 @@ import anyio
 import openai
 
 from rag.errors import ConfigurationError, ProviderError
+from rag.models.breaker import Breaker, Call, HeldBackError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -26,6 +31,8 @@ CallError: TypeAlias = openai.APIStatusError | openai.APIConnectionError | Timeo
 FIRST_DELAY = 0.5  # seconds before the second attempt
 ATTEMPTS = 5
 LONGEST_WAIT = 30  # seconds; caps the server's Retry-After
+SPARE = 0.05  # the share of the caller's time that is left when a call ends by itself,
+MOST_SPARE = 0.05  # and the most of it, in seconds
 TRANSIENT = frozenset({408, 409, 429})  # worth another attempt, like all statuses from 500
 REFUSED = frozenset({400, 413, 422})  # how servers refuse a large batch, a long text or a parameter
 SERVER_ERROR = 500
@@ -34,6 +41,10 @@ ADVICE = {
     403: "; check the API key in {key}",
     404: "; check model and base_url in the settings",
 }
+UNAVAILABLE = "is not available just now"
+LATE = "gave no answer in time"
+
+log = logging.getLogger(__name__)
 
 
 class RefusedError(ProviderError):
@@ -60,40 +71,98 @@ class RemoteModel(Protocol):
 class Endpoint:
     """One model behind one URL.
 
-    `name` begins every message about it. `key_name` is the environment variable of its API key.
-    `timeout_seconds` applies to each attempt. `first_delay`, in seconds, doubles with every attempt.
+    `name` begins every message about it, for operators; callers read of "the `kind` model". `key_name` is the
+    environment variable of its API key. `timeout_seconds` applies to each attempt. `first_delay`, in seconds,
+    doubles with every attempt.
     """
 
     client: openai.AsyncOpenAI
+    kind: str
     name: str
     key_name: str
     timeout_seconds: float
     first_delay: float = FIRST_DELAY
+    breaker: Breaker = field(default_factory=Breaker)
 
     async def answer(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The result of `request`, called until it succeeds or the attempts are used up.
+        """The result of `request`, called until it succeeds, or the attempts or the caller's time run out.
 
         Raises:
             RefusedError: the endpoint refuses this request.
+            HeldBackError: it failed a moment ago, so nothing was sent.
             ProviderError: it gave no answer.
         """
+        deadline = anyio.current_effective_deadline()
+        call = self._begun(deadline - anyio.current_time())
+        last = deadline - min(SPARE * call.patience, MOST_SPARE)
+        try:
+            body = await self._attempts(request, call, last)
+        except RefusedError:
+            self._succeeded(call)
+            raise
+        except anyio.get_cancelled_exc_class():
+            if anyio.current_time() >= last:  # the event loop was too busy to end the call itself
+                self.breaker.failed(call, self._lateness(call), late=True)
+            raise
+        finally:
+            self.breaker.abandoned(call)
+        self._succeeded(call)
+        return body
+
+    def invalid(self, problem: str, *, for_caller: str = "gave an invalid answer") -> ProviderError:
+        """The error for an answer that is no use: `problem` is a predicate, "refused to answer"."""
+        self.breaker.failures += 1  # it answered, and at once, so nothing is to be held back
+        return self._error(problem, for_caller)
+
+    def _begun(self, patience: float) -> Call:
+        try:
+            return self.breaker.begin(patience)
+        except HeldBackError as error:
+            raise self._error(f"is not asked again yet, because it {error}", kind=HeldBackError) from None
+
+    def _succeeded(self, call: Call) -> None:
+        if self.breaker.succeeded(call):
+            log.warning("%s answers again.", self.name)
+
+    async def _attempts(self, request: Callable[[], Awaitable[bytes]], call: Call, deadline: float) -> bytes:
         attempt = 0
         while True:
             attempt += 1
+            left = deadline - anyio.current_time()
             try:
-                with anyio.fail_after(self.timeout_seconds):
+                with anyio.fail_after(min(self.timeout_seconds, left)):
                     return await request()
             except (openai.APIStatusError, openai.APIConnectionError, TimeoutError) as error:
-                if attempt == ATTEMPTS or not _is_transient(error):
-                    raise self._failure(error, attempt) from error
+                if _status(error) in REFUSED:
+                    raise self._refusal(error, attempt) from error
+                if isinstance(error, TimeoutError) and left < self.timeout_seconds:
+                    self.breaker.failed(call, self._lateness(call), late=True)
+                    raise self._error(self._lateness(call), LATE) from error
                 delay = delay_after(attempt, _retry_after(error), first_delay=self.first_delay)
+                in_vain = anyio.current_time() + delay >= deadline
+                if attempt == ATTEMPTS or call.trial or in_vain or not _is_transient(error):
+                    raise self._failure(call, self._cause(error, attempt)) from error
             await anyio.sleep(delay)
 
-    def _failure(self, error: CallError, attempts: int) -> ProviderError:
-        kind = RefusedError if _status(error) in REFUSED else ProviderError
-        return kind(f"{self.name} failed after {attempts} of {ATTEMPTS} attempts: {self._cause(error)}.")
+    def _failure(self, call: Call, cause: str) -> ProviderError:
+        self.breaker.failed(call, cause, late=False)
+        return self._error(cause)
 
-    def _cause(self, error: CallError) -> str:
+    def _refusal(self, error: CallError, attempt: int) -> ProviderError:
+        return self._error(self._cause(error, attempt), "refused this request", kind=RefusedError)
+
+    def _error(
+        self, problem: str, for_caller: str = UNAVAILABLE, *, kind: type[ProviderError] = ProviderError
+    ) -> ProviderError:
+        return kind(f"{self.name} {problem}.", for_caller=f"The {self.kind} model {for_caller}.")
+
+    def _lateness(self, call: Call) -> str:
+        return f"gave no answer within {call.patience:.2g} seconds"
+
+    def _cause(self, error: CallError, attempts: int) -> str:
+        return f"failed after {attempts} of {ATTEMPTS} attempts: {self._reason(error)}"
+
+    def _reason(self, error: CallError) -> str:
         if status := _status(error):
             return f"HTTP {status}" + ADVICE.get(status, "").format(key=self.key_name)
         if isinstance(error, TimeoutError):
@@ -112,6 +181,7 @@ async def open_endpoint(
     *,
     timeout_seconds: float,
     first_delay: float = FIRST_DELAY,
+    breaker: Breaker | None = None,
 ) -> AsyncIterator[Endpoint]:
     """The endpoint of `model`, for as long as the context lasts. Opening sends no request.
 
@@ -126,7 +196,15 @@ async def open_endpoint(
     if not _is_openai(model):  # the SDK reads them from the environment; other providers must not get them
         client.organization = client.project = None
     async with client:
-        yield Endpoint(client, _name(kind, model), model.api_key_env, timeout_seconds, first_delay)
+        yield Endpoint(
+            client,
+            kind,
+            _name(kind, model),
+            model.api_key_env,
+            timeout_seconds,
+            first_delay,
+            breaker or Breaker(),
+        )
 
 
 def _api_key(model: RemoteModel, environment: Mapping[str, str]) -> str:

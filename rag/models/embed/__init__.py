@@ -7,6 +7,7 @@ dot and euclidean give the same order, and a similarity means the same in every 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import EmbedderSettings
     from rag.corpus import EmbedderIdentity, Vectors
+    from rag.models.breaker import Breaker
 
 
 TextKind = Literal["query", "document"]
@@ -56,19 +58,25 @@ class Embedder(Protocol):
 
 @asynccontextmanager
 async def open_embedder(
-    settings: EmbedderSettings, environment: Mapping[str, str]
+    settings: EmbedderSettings,
+    environment: Mapping[str, str],
+    *,
+    probe: bool = True,
+    breaker: Breaker | None = None,
 ) -> AsyncIterator[Embedder]:
     """The embedder in the settings, for as long as the context lasts.
 
-    The API key of a remote one is read from `environment`. Libraries are imported and models loaded in worker
+    The API key of a remote one is read from `environment`. With `probe`, its endpoint is asked for a vector;
+    without one, its identity may lack the dimension. Libraries are imported and models loaded in worker
     threads, so the event loop stays responsive.
 
     Raises:
         ConfigurationError: the model can't be loaded, or a key is missing.
-        ProviderError: a remote endpoint fails, or its reply holds no valid vectors.
+        ProviderError: a remote endpoint that is probed fails, or its reply holds no valid vectors.
     """
     if settings.provider == "openai":
-        async with await to_thread.run_sync(_remote, settings, environment) as embedder:
+        remote = partial(_remote, settings, environment, probe=probe, breaker=breaker)
+        async with await to_thread.run_sync(remote) as embedder:
             yield embedder
     else:
         yield await to_thread.run_sync(_local, settings)
@@ -83,11 +91,11 @@ def _local(settings: EmbedderSettings) -> Embedder:
 
 
 def _remote(
-    settings: EmbedderSettings, environment: Mapping[str, str]
+    settings: EmbedderSettings, environment: Mapping[str, str], *, probe: bool, breaker: Breaker | None
 ) -> AbstractAsyncContextManager[Embedder]:
     from rag.models.embed.remote import remote_embedder  # noqa: PLC0415 takes 0.5 s and more
 
-    return remote_embedder(settings, environment)
+    return remote_embedder(settings, environment, probe=probe, breaker=breaker)
 
 
 def unit_rows(rows: npt.NDArray[np.float32] | npt.NDArray[np.float64]) -> Vectors:

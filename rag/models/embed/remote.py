@@ -6,6 +6,7 @@ import base64
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import EmbedderSettings
     from rag.corpus import Vectors
+    from rag.models.breaker import Breaker
     from rag.models.embed import TextKind
     from rag.models.endpoint import Endpoint
 
@@ -35,17 +37,16 @@ CONTROL = "refdesk"
 """A text that every model embeds: if this one fails, too, no other text is to blame."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class VectorModel:
-    """One embedding model behind one endpoint."""
+    """One embedding model behind one endpoint. `encoding` is the fastest that it accepts, once known."""
 
     endpoint: Endpoint
     settings: EmbedderSettings
+    encoding: Encoding | None = None
 
-    async def vectors(
-        self, texts: Sequence[str], encoding: Encoding, dimension: int | None = None
-    ) -> Vectors:
-        """One vector of unit length per text, in order; each has `dimension` components, if given.
+    async def vectors(self, texts: Sequence[str], dimension: int = 0) -> Vectors:
+        """One vector of unit length per text, in order; each has `dimension` components, unless that is 0.
 
         A vector that is zero or not finite is zero.
 
@@ -54,17 +55,31 @@ class VectorModel:
             RefusedError: the endpoint refuses this request.
             ProviderError: it gave no answer, or one without such vectors.
         """
-        body = await self.endpoint.answer(lambda: self._request(texts, encoding))
+        body = await self._answer(texts)
         try:
             return unit_rows(_rows(body, len(texts), dimension))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise self.invalid(len(texts), dimension) from error
 
-    def invalid(self, count: int, dimension: int | None) -> ProviderError:
+    def invalid(self, count: int, dimension: int) -> ProviderError:
         """The error for a reply to this many texts that lacks valid vectors."""
         length = f" with {dimension} dimensions" if dimension else ""
         texts = "1 text" if count == 1 else f"each of {count} texts"
-        return ProviderError(f"{self.endpoint.name} did not return a valid vector{length} for {texts}.")
+        return self.endpoint.invalid(f"did not return a valid vector{length} for {texts}")
+
+    async def _answer(self, texts: Sequence[str]) -> bytes:
+        if self.encoding is None:
+            return await self._first_answer(texts)
+        return await self.endpoint.answer(partial(self._request, texts, self.encoding))
+
+    async def _first_answer(self, texts: Sequence[str]) -> bytes:
+        try:
+            body = await self.endpoint.answer(partial(self._request, texts, "base64"))
+            self.encoding = "base64"
+        except RefusedError:
+            body = await self.endpoint.answer(partial(self._request, texts, "float"))
+            self.encoding = "float"
+        return body
 
     async def _request(self, texts: Sequence[str], encoding: Encoding) -> bytes:
         try:
@@ -81,7 +96,7 @@ class VectorModel:
         return reply.content  # the SDK's own parsing is many times slower
 
 
-def _rows(body: bytes, count: int, dimension: int | None) -> npt.NDArray[np.float64]:
+def _rows(body: bytes, count: int, dimension: int) -> npt.NDArray[np.float64]:
     """The vectors in a reply's body, ordered by their `index`. Any exception means an invalid reply."""
     data = sorted(json.loads(body)["data"], key=itemgetter("index"))
     rows = np.stack([_row(item["embedding"]) for item in data])
@@ -106,7 +121,6 @@ class RemoteEmbedder:
 
     identity: EmbedderIdentity
     model: VectorModel
-    encoding: Encoding
     tokens: Tokens
     size: BatchSize
 
@@ -140,7 +154,7 @@ class RemoteEmbedder:
         dimension = self.identity.dimension
 
         async def request(batch: Sequence[str]) -> Vectors:
-            vectors = await self.model.vectors(batch, self.encoding, dimension)
+            vectors = await self.model.vectors(batch, dimension)
             if kind == "query" and not vectors.any(axis=1).all():
                 raise self.model.invalid(len(batch), dimension)
             return vectors
@@ -148,13 +162,12 @@ class RemoteEmbedder:
         async def alone(refusal: RefusedError) -> Vectors:
             if kind == "query":
                 raise refusal
-            await self.model.vectors([CONTROL], self.encoding, dimension)
-            return np.zeros((1, dimension), np.float32)
+            return np.zeros_like(await self.model.vectors([CONTROL], dimension))
 
         parts = await in_batches(
             given, self.size, request, alone, first_delay=self.model.endpoint.first_delay
         )
-        return np.concatenate([np.empty((0, dimension), np.float32), *parts])
+        return np.concatenate(parts) if parts else np.empty((0, dimension), np.float32)
 
     def _truncated(self, text: str) -> str:
         spans, window = self.token_spans(text), self.window
@@ -167,42 +180,49 @@ def _split(start: int, end: int, *, whole: bool) -> Sequence[tuple[int, int]]:
 
 @asynccontextmanager
 async def remote_embedder(
-    settings: EmbedderSettings, environment: Mapping[str, str], *, first_delay: float = FIRST_DELAY
+    settings: EmbedderSettings,
+    environment: Mapping[str, str],
+    *,
+    probe: bool = True,
+    first_delay: float = FIRST_DELAY,
+    breaker: Breaker | None = None,
 ) -> AsyncIterator[RemoteEmbedder]:
-    """The embedder behind an endpoint, for as long as the context lasts. Opening embeds one text.
+    """The embedder behind an endpoint, for as long as the context lasts.
 
-    That text reveals the dimension and the encodings that the endpoint supports.
+    Opening embeds one text to learn the dimension. Without a `probe` it sends no request; the dimension of
+    its identity is that of the settings or else 0, and its vectors can have any.
 
     Raises:
         ConfigurationError: OpenAI's key is missing, or the vectors have another length than `dimensions`.
         ProviderError: the endpoint fails or refuses the text.
     """
-    timeout = settings.timeout_seconds
     async with open_endpoint(
-        "embedding", settings, environment, timeout_seconds=timeout, first_delay=first_delay
+        "embedding",
+        settings,
+        environment,
+        timeout_seconds=settings.timeout_seconds,
+        first_delay=first_delay,
+        breaker=breaker,
     ) as endpoint:
         model = VectorModel(endpoint, settings)
-        encoding, dimension = await _probed(model)
-        if settings.dimensions not in {None, dimension}:
-            raise ConfigurationError(
-                f"{endpoint.name} returns vectors with {dimension} dimensions, but embedder.dimensions is "
-                f"{settings.dimensions}. Remove that setting, or use a model that can shorten its vectors."
-            )
+        dimension = await _probed(model) if probe else settings.dimensions or 0
         identity = EmbedderIdentity(
             settings.provider, settings.model, dimension, settings.query_prefix, settings.document_prefix
         )
         size = BatchSize(settings.batch_size, settings.batch_size)
-        yield RemoteEmbedder(identity, model, encoding, Tokens(BUILTIN_MODEL / "tokenizer.json"), size)
+        yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size)
 
 
-async def _probed(model: VectorModel) -> tuple[Encoding, int]:
-    """The fastest encoding that the endpoint supports, and the dimension of its vectors."""
-    encoding: Encoding = "base64"
-    try:
-        vectors = await model.vectors([CONTROL], encoding)
-    except RefusedError:
-        encoding = "float"
-        vectors = await model.vectors([CONTROL], encoding)
+async def _probed(model: VectorModel) -> int:
+    """The dimension of the endpoint's vectors."""
+    vectors = await model.vectors([CONTROL])
     if not vectors.any():
-        raise model.invalid(1, None)
-    return encoding, vectors.shape[1]
+        raise model.invalid(1, 0)
+    found: int = vectors.shape[1]
+    wanted = model.settings.dimensions
+    if wanted not in {None, found}:
+        raise ConfigurationError(
+            f"{model.endpoint.name} returns vectors with {found} dimensions, but embedder.dimensions is "
+            f"{wanted}. Remove that setting, or use a model that can shorten its vectors."
+        )
+    return found

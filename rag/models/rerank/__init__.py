@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from rag.config.settings import RerankerSettings
+    from rag.models.breaker import Breaker
 
 
 class Reranker(Protocol):
@@ -28,7 +29,7 @@ class Reranker(Protocol):
 
 @asynccontextmanager
 async def open_reranker(
-    settings: RerankerSettings, environment: Mapping[str, str]
+    settings: RerankerSettings, environment: Mapping[str, str], *, breaker: Breaker | None = None
 ) -> AsyncIterator[Reranker | None]:
     """The reranker in the settings, for as long as the context lasts; None if they name none.
 
@@ -46,7 +47,7 @@ async def open_reranker(
                 _local, settings, abandon_on_cancel=True
             )  # a download may take long
         case _:
-            async with await to_thread.run_sync(_remote, settings, environment) as reranker:
+            async with await to_thread.run_sync(_remote, settings, environment, breaker) as reranker:
                 yield reranker
 
 
@@ -57,11 +58,11 @@ def _local(settings: RerankerSettings) -> Reranker:
 
 
 def _remote(
-    settings: RerankerSettings, environment: Mapping[str, str]
+    settings: RerankerSettings, environment: Mapping[str, str], breaker: Breaker | None
 ) -> AbstractAsyncContextManager[Reranker]:
     from rag.models.rerank.remote import remote_reranker  # noqa: PLC0415 takes 0.5 s and more
 
-    return remote_reranker(settings, environment)
+    return remote_reranker(settings, environment, breaker=breaker)
 
 
 def logistic(logit: float) -> float:

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rag.errors import ProviderError
 from rag.models.endpoint import FIRST_DELAY, RefusedError, open_endpoint
 from rag.models.rerank import logistic
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from rag.config.settings import RerankerSettings
+    from rag.models.breaker import Breaker
     from rag.models.endpoint import Endpoint
 
 TIMEOUT_SECONDS = 30.0  # of one attempt; the timeout of the stage limits all attempts together
@@ -54,9 +54,7 @@ class RemoteReranker:
         try:
             return by_index(self._results(json.loads(body)), len(texts))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-            raise ProviderError(
-                f"{self.endpoint.name} did not return valid scores for {len(texts)} texts."
-            ) from error
+            raise self.endpoint.invalid(f"did not return valid scores for {len(texts)} texts") from error
 
     async def _request(self, query: str, texts: Sequence[str]) -> bytes:
         body = self._payload(query, list(texts))
@@ -121,9 +119,15 @@ async def remote_reranker(
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
     first_delay: float = FIRST_DELAY,
+    breaker: Breaker | None = None,
 ) -> AsyncIterator[RemoteReranker]:
     """The reranker behind an endpoint, for as long as the context lasts. Opening sends no request."""
     async with open_endpoint(
-        "reranking", settings, environment, timeout_seconds=timeout_seconds, first_delay=first_delay
+        "reranking",
+        settings,
+        environment,
+        timeout_seconds=timeout_seconds,
+        first_delay=first_delay,
+        breaker=breaker,
     ) as endpoint:
         yield RemoteReranker(endpoint, settings)
