@@ -62,8 +62,10 @@ def paragraphs(
 
 
 def first_heading(blocks: tuple[Block, ...]) -> str:
-    """The title of the first level 1 heading, "" if there is none."""
-    return next((block.title for block in blocks if block.kind == "heading" and block.level == 1), "")
+    """The title of the first level 1 heading, else of the first of any level, "" if there is none."""
+    headings = [block for block in blocks if block.kind == "heading" and block.title]
+    outermost = (block.title for block in headings if block.level == 1)
+    return next(outermost, headings[0].title if headings else "")
 
 
 def title_line(words: str) -> str:

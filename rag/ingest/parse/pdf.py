@@ -1,20 +1,23 @@
-"""PDF: the text of its pages. Parse only in the sandbox: a hostile PDF can take endless time and memory."""
+"""PDF: the text of its pages, and the sections of its outline.
+
+Parse only in the sandbox: a hostile PDF can take endless time and memory. The dates in a PDF are those of the
+file, which may be years younger than the document, so they don't count.
+"""
 
 from __future__ import annotations
 
 import io
 import logging
 import re
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.blocks import clean, paragraphs, utc
+from rag.ingest.parse.blocks import clean
+from rag.ingest.parse.pdf_outline import blocks_of, outline_of, title_in
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pypdf import DocumentInformation
 
 SUFFIXES = (".pdf",)
@@ -25,7 +28,8 @@ _GAP = "\n\n"  # between two pages
 _HYPHENATED = re.compile(r"(?<=[a-zß-ÿ])[-\u00ad\u2010]\n(?=[a-zß-ÿ])")
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
 _FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|pptx?|indd|tex|dvi|pdf)"
-_NO_TITLE = re.compile(rf"untitled.*|microsoft (word|powerpoint|excel) - .*|{_FILE}", re.IGNORECASE)
+_PROGRAM = r"untitled.*|microsoft (word|powerpoint|excel) - .*|powerpoint presentation|(document|slide) ?\d*"
+_NO_TITLE = re.compile(rf"{_PROGRAM}|{_FILE}", re.IGNORECASE)
 
 
 def parse(data: bytes, name: str) -> Document:
@@ -40,7 +44,8 @@ def parse(data: bytes, name: str) -> Document:
     try:
         reader = PdfReader(io.BytesIO(data))
         pages = [_readable(page.extract_text()) for page in reader.pages]
-        title, date = _title(reader.metadata), _date(reader.metadata)
+        outline = outline_of(reader)
+        title = _title(reader.metadata) or title_in(outline, reader.pages[0])
     except FileNotDecryptedError as error:
         raise ParseError("the PDF is encrypted with a password") from error
     except RecursionError:
@@ -55,9 +60,8 @@ def parse(data: bytes, name: str) -> Document:
         text=text,
         title=title or name,
         mime_type="application/pdf",
-        blocks=tuple(chain.from_iterable(paragraphs(text, start, end) for start, end in pairwise(starts))),
+        blocks=tuple(blocks_of(text, starts[:-1], outline)),
         pages=starts[:-1],
-        date=date,
     )
 
 
@@ -68,10 +72,3 @@ def _readable(page: str) -> str:
 def _title(about: DocumentInformation | None) -> str:
     title = clean((about and about.title) or "").strip("\ufffd \t\n")
     return "" if _NO_TITLE.fullmatch(title) else title
-
-
-def _date(about: DocumentInformation | None) -> datetime | None:
-    try:
-        return utc(about.creation_date) if about and about.creation_date else None
-    except (ValueError, OverflowError):
-        return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.corpus import Document
 from rag.ingest.parse.blocks import Lines, first_heading, line_blocks
+from rag.ingest.parse.headers import Headers, field_list, rfc822_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}\s*")
 _EXPLICIT = re.compile(r"\.\.(\s|$)")  # directives, comments, targets
 _ITEM = re.compile(r"([-*+•]|\(?(\d+|[a-zA-Z#])[.)])\s")
 _TABLE = re.compile(r"\+[-=+]{3,}|={2,}(\s+={2,})+\s*$")
+_ROLE = re.compile(r":[\w:.-]{1,40}:`[~!]?([^`<>]+?)(?:\s*<[^<>`]*>)?`")
 _SHORT = 4  # characters: an underline shorter than this must be as long as the title
 
 
@@ -31,7 +33,17 @@ class _Heading(NamedTuple):
 def parse(text: str, name: str) -> Document:
     """The document of a reStructuredText file; directives and literal text are code."""
     blocks = tuple(line_blocks(text, _parts(text.split("\n"))))
-    return Document(text, first_heading(blocks) or name, "text/x-rst", blocks)
+    headers = rfc822_headers(text)
+    if not headers.title:  # fields come first, or after the title
+        after = next((block.end for block in blocks if block.kind == "heading"), 0)
+        headers = next(filter(None, map(_fields, (text, text[after:]))), headers)
+    title = headers.title or first_heading(blocks) or name
+    return Document(text, title, "text/x-rst", blocks, date=headers.date, metadata=headers.metadata)
+
+
+def _fields(text: str) -> Headers | None:
+    headers = field_list(text)
+    return headers if headers.title or headers.date or headers.metadata else None
 
 
 def _parts(lines: Sequence[str]) -> Iterator[Lines]:
@@ -56,9 +68,14 @@ def _heading(lines: Sequence[str], at: int) -> _Heading | None:
     line, below, last = (lines[i].rstrip() if i < len(lines) else "" for i in (at, at + 1, at + 2))
     if _ADORNMENT.fullmatch(line):
         framed = below and line == last
-        return _Heading(below.strip(), 2 * line[0], 3) if framed else None
+        return _Heading(_plain(below.strip()), 2 * line[0], 3) if framed else None
     underlined = _ADORNMENT.fullmatch(below) and len(below) >= min(len(line), _SHORT)
-    return _Heading(line, " " + below[0], 2) if underlined and not line[0].isspace() else None
+    return _Heading(_plain(line), " " + below[0], 2) if underlined and not line[0].isspace() else None
+
+
+def _plain(title: str) -> str:
+    """A title without the markup in it: ":mod:`!json` --- ``JSON`` files" -> "json --- JSON files"."""
+    return _ROLE.sub(r"\1", title[:1000]).replace("``", "").replace("**", "")
 
 
 def _body(lines: Sequence[str], at: int, *, literal: bool) -> tuple[BlockKind, int]:

@@ -68,10 +68,11 @@ def test_a_heading_s_title_is_its_words(heading: str, title: str) -> None:
     assert (block.kind, block.level, block.title) == ("heading", 2, title)
 
 
-def test_the_title_is_that_of_the_front_matter_or_the_first_outermost_heading() -> None:
+def test_the_title_is_that_of_the_front_matter_or_the_first_outermost_heading_or_the_first() -> None:
     assert parse(b"---\ntitle: Front\n---\n# Heading", "a.md").title == "Front"
     assert parse(b"## Inner\n\n# Heading\n\n# Later", "a.md").title == "Heading"
-    assert parse(b"## Inner", "a.md").title == "a.md"
+    assert parse(b"### Inner\n\n## Outer", "a.md").title == "Inner"
+    assert parse(b"Text", "a.md").title == "a.md"
 
 
 def test_front_matter_is_metadata_and_not_text() -> None:

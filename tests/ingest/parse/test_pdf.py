@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import io
 import re
-from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pypdf import PdfWriter
@@ -13,30 +12,54 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse import parse
+from rag.ingest.parse.pdf_outline import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def pdf(*pages: str, password: str = "", **about: str) -> bytes:
-    """A PDF with these lines of text on its pages."""
+Entries = list[tuple[str, int, int]]
+
+
+def pdf(*pages: str, password: str = "", outline: Entries | None = None, **about: str) -> bytes:
+    """A PDF with these lines of text on its pages, those after # in large letters.
+
+    An entry of its outline is a title, a level, and the number of a page from 0.
+    """
     writer = PdfWriter()
     names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
     font = DictionaryObject({NameObject(key): NameObject(value) for key, value in names.items()})
     fonts = DictionaryObject({NameObject("/F"): font})
     for page in pages:
-        shown = " ".join(f"({line}) Tj T*" for line in page.split("\n"))
+        shown = " ".join(_shown(line) for line in page.split("\n"))
         content = DecodedStreamObject()
         content.set_data(f"BT /F 12 Tf 14 TL 50 700 Td {shown} ET".encode() if page else b"")
         blank = writer.add_blank_page(600, 800)
         blank[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 it has no public way
         blank[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     writer.add_metadata({f"/{key}": value for key, value in about.items()})
+    above: list[Any] = []
+    for title, level, at in outline or []:
+        above[level - 1 :] = [
+            writer.add_outline_item(
+                title=title, page_number=at, parent=above[level - 2] if level > 1 else None
+            )
+        ]
     if password:
         writer.encrypt(password)
     out = io.BytesIO()
     writer.write(out)
     return out.getvalue()
+
+
+def _shown(line: str) -> str:
+    return f"/F 24 Tf ({line[2:]}) Tj T* /F 12 Tf" if line.startswith("# ") else f"({line}) Tj T*"
+
+
+def headings(data: bytes) -> list[tuple[str, int, str]]:
+    document = parse(data, "a.pdf")
+    found = [block for block in document.blocks if block.kind == "heading"]
+    return [(one.title, one.level, document.text[one.start : one.end]) for one in found]
 
 
 def words(text: str) -> list[tuple[int, int]]:
@@ -70,22 +93,81 @@ def test_a_damaged_pdf_is_no_reason_to_log(caplog: pytest.LogCaptureFixture) -> 
     assert not caplog.records
 
 
-def test_a_pdf_states_its_title_and_date() -> None:
+def test_a_pdf_states_its_title_and_the_date_of_its_file_is_not_the_documents() -> None:
     document = parse(pdf("Text", Title="Clocks", CreationDate="D:20240501100000+02'00'"), "a.pdf")
     assert document.title == "Clocks"
-    assert document.date == datetime(2024, 5, 1, 8, tzinfo=UTC)
+    assert document.date is None
+
+
+def test_the_sections_of_a_pdf_are_those_of_its_outline() -> None:
+    data = pdf(
+        "Of clocks\nby Ann\n1 Towers\nThey strike.\n1.1 Big\nbells of\nbrass\nRing.",
+        "They go on.\n2. Dials\nThey shine.",
+        "Tables.",
+        outline=[
+            ("Clocks", 1, 0),
+            ("Towers", 2, 0),
+            ("1.1  Big bells of brass", 3, 0),
+            ("2 Dials", 2, 1),
+            ("Appendix", 1, 2),
+            ("Nowhere", 1, 0),
+        ],
+    )
+    assert headings(data) == [
+        ("Clocks", 1, "Of clocks"),
+        ("Towers", 2, "1 Towers"),
+        ("1.1 Big bells of brass", 3, "1.1 Big\nbells of\nbrass"),
+        ("2 Dials", 2, "2. Dials"),
+        ("Appendix", 1, "Tables."),
+    ]
+    document = parse(data, "a.pdf")
+    found = {one.section[-1]: one.page for one in passages(document, token_spans=words, limit=100)}
+    assert found == {"Clocks": 1, "1.1 Big bells of brass": 1, "2 Dials": 2, "Appendix": 3}
+
+
+def test_a_pdf_without_an_outline_has_no_sections() -> None:
+    assert headings(pdf("1 Towers\nThey strike.")) == []
+
+
+def test_an_outline_without_end_is_cut_and_a_damaged_one_left_out() -> None:
+    assert len(headings(pdf("\n".join(["One"] * 3000), outline=[("One", 1, 0)] * 3000))) == MAX_ENTRIES
+    damaged = pdf("One\nTwo", outline=[("One", 1, 0)]).replace(b"/First", b"/Fisrt")
+    assert headings(damaged) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "outline", "title"),
+    [
+        ("# On the\n# pendulum\nby Ann\nIt swings. It swings.", None, "On the pendulum"),
+        ("# Contents\nIt swings. It swings.", None, "a.pdf"),
+        ("It swings. It swings.", None, "a.pdf"),
+        ("# Large\nIt swings.", [("Clocks", 1, 0), ("Towers", 2, 0)], "Clocks"),
+        ("# Large\nIt swings.", [("Abstract", 1, 0), ("Towers", 2, 0)], "Large"),
+        ("# Large\nIt swings.", [("One", 1, 0), ("Two", 1, 0)], "Large"),
+    ],
+)
+def test_a_pdf_without_a_title_has_that_of_its_outline_or_of_its_first_page(
+    page: str, outline: Entries | None, title: str
+) -> None:
+    assert parse(pdf(page, outline=outline), "a.pdf").title == title
 
 
 @pytest.mark.parametrize(
     "title",
-    ["", "untitled", "Microsoft Word - notes.doc", "C:\\notes\\a", "/home/a/notes", "notes.docx", "\x00"],
+    [
+        "",
+        "untitled",
+        "PowerPoint Presentation",
+        "Document1",
+        "Microsoft Word - notes.doc",
+        "C:\\notes\\a",
+        "/home/a/notes",
+        "notes.docx",
+        "\x00",
+    ],
 )
 def test_a_title_that_a_program_made_up_is_none(title: str) -> None:
     assert parse(pdf("Text", Title=title), "a.pdf").title == "a.pdf"
-
-
-def test_a_date_that_is_none_does_no_harm() -> None:
-    assert parse(pdf("Text", CreationDate="yesterday"), "a.pdf").date is None
 
 
 def test_a_pdf_that_opens_without_a_password_is_read() -> None:
@@ -120,6 +202,23 @@ def test_passages_of_a_real_pdf_know_their_pages(judged: Path) -> None:
     for passage in found:
         assert passage.page
         assert document.pages[passage.page - 1] <= passage.start
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("crazyones-pdfa", "The Crazy Ones"), ("libreoffice-form", "Example for a Form")],
+)
+def test_a_real_pdf_is_called_as_its_first_page_says(judged: Path, name: str, title: str) -> None:
+    assert parse(sample(judged, name), "a.pdf").title == title
+
+
+def test_the_sections_of_a_real_pdf_begin_where_their_headings_stand(judged: Path) -> None:
+    found = headings(sample(judged, "pdflatex-outline"))
+    assert [(title, line) for title, _, line in found][:3] == [
+        ("Foo", "1 Foo"),
+        ("Bar", "2 Bar"),
+        ("Baz", "3 Baz"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+import pytest
 
 from rag.ingest.parse import parse
 
@@ -90,3 +93,42 @@ def test_levels_follow_the_order_in_which_styles_are_met() -> None:
 def test_an_underline_shorter_than_its_title_counts_from_four_characters_on(shape: Shape) -> None:
     assert shape("A long title\n----", "a.rst")[0][0] == "heading"
     assert shape("A long title\n---", "a.rst")[0][0] == "paragraph"
+
+
+def test_a_pep_is_called_as_its_header_says_and_not_abstract() -> None:
+    text = (
+        "PEP: 8\nTitle: Style Guide for\n  Python Code\nStatus: Active\nCreated: 05-Jul-2001\n\n"
+        "Abstract\n========\n\nText."
+    )
+    document = parse(text.encode(), "pep-0008.rst")
+    assert (document.title, document.date) == (
+        "Style Guide for Python Code",
+        datetime(2001, 7, 5, tzinfo=UTC),
+    )
+    assert document.metadata == {"pep": "8", "status": "Active"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ":Author: Ann\n:Date: 2024-05-01\n\nClocks\n------\n",
+        "Clocks\n------\n\n:Author: Ann\n:Date: 2024-05-01\n\nText",
+    ],
+)
+def test_fields_before_or_after_the_title_are_metadata(text: str) -> None:
+    document = parse(text.encode(), "a.rst")
+    assert (document.title, document.date) == ("Clocks", datetime(2024, 5, 1, tzinfo=UTC))
+    assert document.metadata == {"author": "Ann"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        (":mod:`!json` --- JSON encoder", "json --- JSON encoder"),
+        ("The :class:`~json.JSONEncoder <json>`", "The json.JSONEncoder"),
+        ("``match`` **now**", "match now"),
+        ("10:30 `as is`", "10:30 `as is`"),
+    ],
+)
+def test_a_title_has_no_markup(heading: str, title: str) -> None:
+    assert parse(f"{heading}\n{'=' * len(heading)}\n\nText".encode(), "a.rst").title == title
