@@ -66,7 +66,7 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
 
 def open_reader(settings: Settings) -> Reader:
     """A reader of the data folder."""
-    return Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    return Reader(settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
 
 
 async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:

@@ -29,6 +29,7 @@ from rag.config.profiles import (
 )
 from rag.corpus import LetterCase, Visibility
 from rag.errors import ConfigurationError
+from rag.web_addresses import is_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +85,15 @@ GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
 VariableName = Annotated[
     str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "the name of an environment variable, not the key itself")
 ]
+
+
+def _url_template(written: str) -> str:
+    if not is_template(written):
+        raise ValueError("write an http or https URL with {path} or {stem} after the host")
+    return written
+
+
+UrlTemplate = Annotated[str, AfterValidator(_url_template)]
 
 
 class PrincipalSettings(Section):
@@ -233,6 +243,7 @@ class SearchSettings(Section):
     profiles: dict[Name, ProfileSettings] = SHIPPED
     of_collections: dict[Name, Name] = Field(default={})
     of_tenants: dict[Name, ProfileSettings] = Field(default={})
+    urls: dict[Name, UrlTemplate] = Field(default={})
 
     @field_validator("profiles")
     @classmethod

@@ -133,7 +133,7 @@ async def _prepared(
     collection: str | None,
     absent: frozenset[str],
 ) -> Prepared:
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
     who = settings.principal
     usual = Principal(who.tenant or DEFAULT_TENANT, who.user or None, frozenset(who.groups))
     askers = [question.asking.principal or usual for question in judged.questions]

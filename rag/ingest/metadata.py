@@ -18,6 +18,7 @@ from rag.filters.parse import MAX_CHARS, MAX_INTEGER
 from rag.ingest import discover
 from rag.ingest.parse import blocks
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
+from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,6 +103,7 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
 
 
 MAX_BYTES = 64_000
+NO_ADDRESS = "its url is not an http or https address"
 
 
 def read_sidecar(found: Found) -> bytes:
@@ -118,13 +120,26 @@ def read_sidecar(found: Found) -> bytes:
 
 
 def described(document: Document, sidecar: bytes) -> Document:
-    """The document with the metadata of its sidecar.
+    """The document with the metadata of its sidecar, and with the address that its metadata states as `url`.
 
     Raises:
         ParseError: the sidecar is not valid.
     """
-    if not sidecar:
+    return _addressed(_with_sidecar(document, sidecar) if sidecar else document)
+
+
+def _addressed(document: Document) -> Document:
+    written = document.metadata.get("url", "")
+    if not written:
         return document
+    if (url := web_address(written)) is None:
+        return replace(document, remarks=(*document.remarks, NO_ADDRESS))
+    return replace(
+        document, url=url, metadata={key: value for key, value in document.metadata.items() if key != "url"}
+    )
+
+
+def _with_sidecar(document: Document, sidecar: bytes) -> Document:
     entries = _entries(sidecar)
     day = blocks.date(entries.get("date", ""))
     known = {"title", "date"} if day else {"title"}

@@ -267,6 +267,8 @@ class _Run:
 
     def _fields(self, found: Found, document: Document) -> Mapping[str, Value]:
         metadata = {"title": document.title, **document.metadata}
+        if document.url:
+            metadata["url"] = document.url
         if document.date:
             metadata["date"] = document.date.isoformat()
         fields, complaints = declared_fields(metadata, self._writer.collection.fields)

@@ -94,6 +94,7 @@ class Desk:
             settings.data,
             timeout_seconds=settings.search.timeout_seconds,
             letter_case=settings.access.letter_case,
+            urls=settings.search.urls,
         )
         async with (
             open_embedder(settings.embedder, environment) as embedder,

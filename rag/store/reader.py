@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import log
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from lancedb.query import FullTextOperator, MatchQuery
@@ -17,6 +18,7 @@ from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there
 from rag.store.terms import MAX_TERMS, query_terms
+from rag.web_addresses import page_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         Value,
     )
 
+NO_URLS: Mapping[str, str] = MappingProxyType({})
 PROBES = 20  # minimum; there is no maximum, so that a filter can't starve a search
 REFINED = 2  # times as many are ranked by true distance; with 1, recall@20 is .98 in 100,000
 SOURCES_KEPT = 10_000  # cached summaries per collection, some 5 MB
@@ -135,8 +138,10 @@ class CollectionReader:
         access: AccessReader,
         *,
         timeout_seconds: float,
+        url: str = "",
     ) -> None:
         self.collection = collection
+        self._url = url
         self._chunks = chunks
         self._sources = sources
         self._access = access
@@ -316,13 +321,19 @@ class CollectionReader:
         access = await self._access.records(row["id"] for row in rows)
         return {
             row["id"]: StoredSource(
-                schema.source_record(row, self.collection.name),
+                self._source(row),
                 row["generation"],
                 access[row["id"]],
                 schema.fields_record(row["fields"], self.collection.fields),
             )
             for row in rows
         }
+
+    def _source(self, row: Mapping[str, Any]) -> Source:
+        source = schema.source_record(row, self.collection.name)
+        if source.url or not self._url:
+            return source
+        return replace(source, url=page_address(self._url, source.metadata.get("path", "")))
 
     async def _rows(self, query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 as below
         return (await self._table(query)).to_pylist()
@@ -386,14 +397,23 @@ def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
 class Reader:
     """A data folder opened for reading. Every call sees what other processes have committed before it.
 
-    `letter_case` says where the letter case of users and groups matters.
+    `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
+    for the URLs of sources that state none.
     """
 
-    def __init__(self, data: Path, *, timeout_seconds: float, letter_case: LetterCase = "allow") -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        timeout_seconds: float,
+        letter_case: LetterCase = "allow",
+        urls: Mapping[str, str] = NO_URLS,
+    ) -> None:
         self.letter_case = letter_case
         self.data = data
+        self._urls = urls
         self._timeout_seconds = timeout_seconds
-        self._database: lancedb.AsyncConnection | None = None
+        self.database: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
         self._collections: tuple[Collection, ...] = ()
         self._version = -1
@@ -421,12 +441,17 @@ class Reader:
         reader = self._open.get(key)
         if reader is None or reader.collection != collection:
             with engine_errors("opening a collection"):
-                database = cast("lancedb.AsyncConnection", self._database)
+                database = cast("lancedb.AsyncConnection", self.database)
                 chunks = await database.open_table(schema.chunks_table(*key))
                 sources = await database.open_table(schema.sources_table(*key))
             access = await self._opened_access(collection.tenant)
             reader = CollectionReader(
-                collection, chunks, sources, access, timeout_seconds=self._timeout_seconds
+                collection,
+                chunks,
+                sources,
+                access,
+                timeout_seconds=self._timeout_seconds,
+                url=self._urls.get(collection.name, ""),
             )
             self._open[key] = reader
         return reader
@@ -446,14 +471,14 @@ class Reader:
         """The access records of the tenant's removed sources, by id; they apply if these come back."""
         if await self._opened_catalog() is None:
             return {}
-        database = cast("lancedb.AsyncConnection", self._database)
+        database = cast("lancedb.AsyncConnection", self.database)
         if await open_if_there(database, schema.access_table(tenant)) is None:
             return {}
         return await (await self._opened_access(tenant)).gone()
 
     async def _opened_access(self, tenant: str) -> AccessReader:
         if tenant not in self._access:
-            database = cast("lancedb.AsyncConnection", self._database)
+            database = cast("lancedb.AsyncConnection", self.database)
             with engine_errors("opening access records"):
                 table = await database.open_table(schema.access_table(tenant))
             opened = AccessReader(table, timedelta(seconds=self._timeout_seconds))
@@ -464,6 +489,6 @@ class Reader:
         if self._catalog is None:
             if not database_folder(self.data).is_dir():
                 return None  # connecting would create the folder
-            self._database = self._database or await connect(self.data)
-            self._catalog = await open_if_there(self._database, schema.COLLECTIONS)
+            self.database = self.database or await connect(self.data)
+            self._catalog = await open_if_there(self.database, schema.COLLECTIONS)
         return self._catalog

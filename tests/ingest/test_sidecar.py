@@ -50,6 +50,18 @@ def test_its_title_and_date_are_the_documents() -> None:
     assert described(DOCUMENT, b"") is DOCUMENT
 
 
+def test_a_url_from_the_front_matter_or_the_sidecar_is_the_documents() -> None:
+    paper = parse(b"---\nurl: https://example.org/a b\nyear: 1999\n---\ntext", "a.md")
+    document = described(paper, b"")
+    assert (document.url, document.metadata) == ("https://example.org/a%20b", {"year": "1999"})
+    assert described(paper, b'url = "https://example.org/c"').url == "https://example.org/c"
+    for wrong in ("javascript:alert(1)", "example.org/c", "https://me@example.org"):
+        document = described(DOCUMENT, f'url = "{wrong}"'.encode())
+        assert document.url is None
+        assert document.remarks == ("its url is not an http or https address",)
+        assert document.metadata["url"] == wrong
+
+
 def test_nothing_is_hidden_in_it() -> None:
     toml = r"""title = "\u001b]0;Pl\u200bans\u202e"
 "k\ufe01" = "v\U000e0041"

@@ -49,6 +49,36 @@ def test_a_document_with_an_address_of_its_own_bears_it(
     assert hit["url"] == document["url"] == "https://example.com/clocks"
 
 
+def test_a_document_without_an_address_has_one_by_the_template_of_its_collection(
+    scripts: Scripts, listen: Callable[..., Remote], tmp_path: Path
+) -> None:
+    pages = tmp_path / "pages"
+    (pages / "hr").mkdir(parents=True)
+    (pages / "hr" / "new hires?.md").write_text("# Clocks\n\nA pendulum.\n")
+    (pages / "own.md").write_text("---\nurl: https://example.com/own\n---\n# Own\n\nA pendulum of its own.\n")
+    for collection in ("handbook", "notes"):
+        done = scripts.admin("ingest", pages, "--collection", collection, "--data", tmp_path / "data")
+        assert done.returncode == 0
+    config = tmp_path / "config.toml"
+    config.write_text('[search.urls]\nhandbook = "https://wiki.example.com/{path}"\n')
+    remote = listen(
+        tmp_path / "data",
+        server_openai_compat="true",
+        http_authentication="",
+        more={"REFDESK_CONFIG": str(config)},
+    )
+    hits = called(remote, "", "search", query="pendulum")["structuredContent"]["results"]
+    urls = {(hit["collection"], hit["title"]): (hit["url"], hit["uri"]) for hit in hits}
+    assert {key: url for key, (url, _) in urls.items()} == {
+        ("handbook", "Clocks"): "https://wiki.example.com/hr/new%20hires%3F.md",
+        ("handbook", "Own"): "https://example.com/own",
+        ("notes", "Clocks"): urls["notes", "Clocks"][1],
+        ("notes", "Own"): "https://example.com/own",
+    }
+    for hit in hits:
+        assert called(remote, "", "fetch", id=hit["id"])["structuredContent"]["url"] == hit["url"]
+
+
 def test_fetch_opens_what_search_found(remote: Remote, world: World) -> None:
     for hit in called(remote, world.ann, "search", query="pendulum")["structuredContent"]["results"]:
         for id_ in (hit["id"], hit["source_id"], hit["uri"]):

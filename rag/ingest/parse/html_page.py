@@ -12,6 +12,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean, date, first_heading, title_line
 from rag.ingest.parse.markdown import markdown_blocks
+from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,7 +33,6 @@ _CONTENT = ConversionOptions(
     autolinks=False,
     skip_images=True,
 )
-_LINK = re.compile(r"https?://\S{1,2000}$", re.IGNORECASE)
 _DATES = ("article-published_time", "article:published_time", "date", "dc.date", "dcterms.created")
 _TIME = re.compile(r"<time\b[^<>]{0,300}?\bdatetime\s?=\s?[\"']([^\"'<>]{4,40})", re.IGNORECASE)
 
@@ -43,14 +43,13 @@ def parse(text: str, name: str) -> Document:
     head = page.metadata.document
     content = _content(_main(text)) or _content(text)
     blocks = tuple(markdown_blocks(content))
-    url = clean(head.canonical_url or "")
     return Document(
         text=content,
         title=head.title or first_heading(blocks) or name,
         mime_type="text/html",
         blocks=blocks,
         date=_published(head.meta_tags, text),
-        url=url if _LINK.match(url) else None,
+        url=web_address(clean(head.canonical_url or "")),
         metadata={"language": title_line(head.language)} if head.language else {},
     )
 

@@ -12,7 +12,7 @@ from rag.ingest.parse.blocks import clean
 from rag.ingest.parse.source_code import code_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 SUFFIXES = (".json",)
@@ -25,13 +25,14 @@ def parse(text: str, name: str) -> Document:
     """The document of a JSON file.
 
     A list of objects is read as records, one block each. Anything else stays as it is, unless its lines are
-    too long to read: then it is one record.
+    too long to read: then it is one record. A single record tells the document's title and its `url`.
     """
     value = _value(text, "")
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(value, name, "application/json")
     if len(text) <= _READABLE * (1 + text.count("\n")):
-        return Document(text, name, "application/json", tuple(code_blocks(text)))
+        title, metadata = _about([value])
+        return Document(text, title or name, "application/json", tuple(code_blocks(text)), metadata=metadata)
     return records_document([_record(value)], name, "application/json")
 
 
@@ -67,11 +68,20 @@ _GAP = "\n\n"  # between two records
 
 def records_document(records: Iterable[Mapping[str, object]], name: str, mime_type: str) -> Document:
     """The document of a sequence of records: each one is a block of `key: value` lines."""
+    records = list(records)
+    title, metadata = _about(records)
     texts = [text for record in records if (text := record_lines(record))]
     whole = _GAP.join(texts)
     starts = accumulate((len(text) + len(_GAP) for text in texts), initial=0)
     blocks = (Block("table", start, start + len(text)) for start, text in zip(starts, texts, strict=False))
-    return Document(whole, name, mime_type, tuple(blocks))
+    return Document(whole, title or name, mime_type, tuple(blocks), metadata=metadata)
+
+
+def _about(values: Sequence[object]) -> tuple[str, dict[str, str]]:
+    """The title of a single record, and its `url` as metadata. Of several records each has its own."""
+    record = values[0] if len(values) == 1 and isinstance(values[0], dict) else {}
+    title, url = (value if isinstance(value := record.get(key), str) else "" for key in ("title", "url"))
+    return title, {"url": clean(url)} if url else {}
 
 
 def record_lines(record: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.blocks import title_line, utc
+from rag.web_addresses import web_address
 
 Position = Annotated[int, Field(ge=0)]
 
@@ -77,7 +78,7 @@ def _checked(document: _Document) -> Document:
         ),
         pages=document.pages,
         date=utc(document.date) if document.date else None,
-        url=document.url,
+        url=web_address(document.url or ""),
         metadata=document.metadata,
         remarks=tuple(map(title_line, document.remarks)),
     )

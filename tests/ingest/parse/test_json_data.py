@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
+from rag.ingest.metadata import described
 from rag.ingest.parse import parse
 
 if TYPE_CHECKING:
@@ -71,3 +72,25 @@ def test_a_number_without_end_is_refused() -> None:
 
 def test_half_a_character_and_nul_become_the_replacement_character(shape: Shape) -> None:
     assert shape('{"a": "x\\ud800y\\u0000z"}', "a.jsonl") == [("table", "a: x\ufffdy\ufffdz")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"title": "Clocks", "url": "https://example.org/1", "text": "swings"}'),
+        ("a.json", '[{"title": "Clocks", "url": "https://example.org/1"}]'),
+        ("a.jsonl", '{"title": "Clocks", "url": "https://example.org/1"}'),
+        ("a.json", '{"title": "Clocks", "url": "https://example.org/1", "text": "' + "x " * 300 + '"}'),
+    ],
+)
+def test_a_single_record_tells_its_title_and_where_it_can_be_opened(name: str, text: str) -> None:
+    document = described(parse(text.encode(), name), b"")
+    assert (document.title, document.url) == ("Clocks", "https://example.org/1")
+    assert "https://example.org/1" in document.text
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"url": "https://a.org"}, {"url": "https://b.org"}]', '{"url": 1}', '["https://a.org"]']
+)
+def test_several_records_have_no_url_in_common(text: str) -> None:
+    assert described(parse(text.encode(), "a.json"), b"").url is None
