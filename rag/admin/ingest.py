@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import click
 
 from rag.access.keys import keys_file, read_keys
@@ -23,13 +25,14 @@ from rag.config.settings import DEFAULT_COLLECTION
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
-from rag.store.collections import ensure_collection, open_writer
+from rag.store.collections import drop_if_empty, ensure_collection, open_writer
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractContextManager
 
     from rag.config.settings import Settings
-    from rag.corpus import Language, Visibility
+    from rag.corpus import Collection, Language, Visibility
     from rag.ingest.report import Outcome, Report
     from rag.store.access_writer import Pairs
 
@@ -125,7 +128,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
     sources. `verbose` lists every file.
     """
-    name = valid_name(collection)
+    name, began = valid_name(collection), datetime.now(UTC)
     async with open_embedder(settings.embedder, os.environ) as embedder:
         made = await ensure_collection(
             settings.data,
@@ -146,12 +149,32 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             act = access_act("ingest", made.tenant, changed)
             return recorded(settings.data, act) if changed else nullcontext()
 
-        async with open_writer(settings.data, made, around=around) as writer:
+        instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights, removes)
+        async with (
+            _no_leftover(settings, made, began),
+            open_writer(settings.data, made, around=around) as writer,
+        ):
             with shown_progress(verbose=verbose) as progress:
-                instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights, removes)
                 report = await ingest(writer, embedder, paths, instructions, progress)
+    if report.fruitless and made.created_at >= began:
+        await drop_if_empty(settings.data, made)
     print_summary(report, made, quiet=quiet)
     return report
+
+
+@asynccontextmanager
+async def _no_leftover(settings: Settings, made: Collection, began: datetime) -> AsyncIterator[None]:
+    """Drop a collection that this run made, if the run fails before it stored anything.
+
+    It would remember an embedder that perhaps was a mistake, and stand in the way of the next run.
+    """
+    try:
+        yield
+    except BaseException:  # also Ctrl-C
+        if made.created_at >= began:
+            with anyio.CancelScope(shield=True):
+                await drop_if_empty(settings.data, made)
+        raise
 
 
 def first_visibility(settings: Settings) -> Visibility:

@@ -8,14 +8,14 @@ ignored, and dropped when a collection of that name is made.
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rag.corpus import Collection
-from rag.errors import BusyError, NotFoundError
+from rag.errors import BusyError, NotFoundError, RefdeskError
 from rag.filters.predicate import literal
 from rag.store import catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table, nothing_around
@@ -198,6 +198,15 @@ def create_tenant(data: Path, tenant: str) -> None:
     """
     prepare(data)
     note_tenant(data, tenant)
+
+
+async def drop_if_empty(data: Path, collection: Collection) -> None:
+    """Drop a collection that holds no source, unless that fails or another process is writing to it."""
+    with suppress(RefdeskError):
+        async with _opened(data, collection) as writer:
+            empty = not await writer.known()
+        if empty:
+            await drop_collection(data, collection)
 
 
 async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]) -> None:

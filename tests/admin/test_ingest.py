@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.admin.conftest import Desk
+    from tests.endpoint import Endpoint
 
 
 MORE = ("without_vector", "kind")
@@ -140,3 +143,62 @@ def name(folder: Path, entry: dict[str, str]) -> str:
 
 def ids(report: dict[str, list[dict[str, str]]]) -> set[tuple[str, str]]:
     return {(entry["path"], entry["source_id"]) for entry in report["files"]}
+
+
+def of(provider: Endpoint) -> dict[str, str]:
+    """Settings that name a remote embedder."""
+    given = {"provider": "openai", "model": "tiny", "base_url": provider.url}
+    return {f"REFDESK_EMBEDDER_{name.upper()}": value for name, value in given.items()}
+
+
+def collections(desk: Desk) -> list[str]:
+    return [one["name"] for one in desk.json("collection", "list")["collections"]]
+
+
+def test_a_run_that_fails_before_it_stored_anything_leaves_no_collection_behind(
+    desk: Desk, notes: Path, provider: Endpoint
+) -> None:
+    provider.script = [provider.embedding, provider.failing(401)]
+    failed = desk.scripts.admin("ingest", notes, "--data", desk.data, env=of(provider))
+    assert failed.returncode == 1
+    assert f"{provider.url} (model tiny) failed" in failed.stderr
+    assert collections(desk) == []
+    assert desk.json("ingest", notes)["counts"] == counts(added=3, ignored=1)  # with another embedder
+    assert collections(desk) == ["documents"]
+
+
+def test_a_run_that_is_interrupted_before_it_stored_anything_leaves_no_collection_behind(
+    desk: Desk, notes: Path, provider: Endpoint
+) -> None:
+    provider.script = [provider.embedding, provider.silent]
+    with subprocess.Popen(
+        [desk.scripts.folder / "refdesk-admin", "ingest", notes, "--data", desk.data],
+        env=desk.scripts.environment | of(provider),
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert provider.asked.wait(60)
+        provider.asked.clear()
+        if len(provider.requests) == 1:  # the first only asks for the dimension
+            assert provider.asked.wait(60)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert collections(desk) == []
+
+
+def test_a_run_that_fails_leaves_a_collection_that_was_there_before(
+    desk: Desk, notes: Path, provider: Endpoint
+) -> None:
+    provider.script = [provider.embedding, provider.embedding, provider.failing(401)]
+    created = desk.scripts.admin("collection", "create", "documents", "--data", desk.data, env=of(provider))
+    assert created.returncode == 0, created.stderr
+    failed = desk.scripts.admin("ingest", notes, "--data", desk.data, env=of(provider))
+    assert failed.returncode == 1
+    assert collections(desk) == ["documents"]
+
+
+def test_a_run_of_which_every_file_failed_leaves_no_collection_behind(desk: Desk, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pdf"
+    broken.write_text("no PDF")
+    assert desk.scripts.admin("ingest", broken, "--data", desk.data).returncode == 1
+    assert collections(desk) == []
