@@ -6,7 +6,9 @@ that it can't read, and enter it below.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
+import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -48,8 +50,26 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
 """Binary formats: (content, file name) to document."""
 
 EMPTY = "the file has no content"
+BEGINNING = 1 << 16  # bytes in which a PDF has its first object
 SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 """Suffixes of supported files, in lower case; those without a dot are whole file names."""
+
+
+_PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
+
+
+def format_of(data: bytes, name: str) -> str:
+    """The suffix that decides how a file is parsed: that of its name, or that of what it is beyond doubt.
+
+    A PDF is a PDF whatever its name, and a web page among plain text files is a web page.
+    Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf".
+    """
+    suffix, beginning = _suffix(name), data[:BEGINNING].removeprefix(codecs.BOM_UTF8).lstrip()
+    if beginning.startswith(b"%PDF-") and b" obj" in beginning:
+        return ".pdf"
+    if suffix in plain_text.SUFFIXES and _PAGE.match(beginning):
+        return ".html"
+    return suffix
 
 
 def is_supported(name: str) -> bool:
@@ -58,7 +78,7 @@ def is_supported(name: str) -> bool:
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document in a file's content; the suffix of `name` decides the format.
+    """The document in a file's content; `format_of` decides how it is parsed.
 
     Raises:
         EmptyFileError: there is no content.
@@ -66,7 +86,9 @@ def parse(data: bytes, name: str) -> Document:
     """
     if not data:
         raise EmptyFileError(EMPTY)
-    suffix, name = _suffix(name), PurePath(name).name
+    suffix, name = format_of(data, name), PurePath(name).name
+    if suffix in pdf.SUFFIXES and _PAGE.match(data.lstrip()):
+        raise ParseError("it is a web page that is called like a PDF")
     try:
         document = _document(data, name, suffix)
     except RecursionError as error:

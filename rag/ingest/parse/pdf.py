@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean
+from rag.ingest.parse.garbled import is_garbled
 from rag.ingest.parse.pdf_outline import blocks_of, outline_of, title_in
 
 if TYPE_CHECKING:
@@ -36,14 +37,14 @@ def parse(data: bytes, name: str) -> Document:
     """The document of a PDF: a paragraph ends at a blank line or with its page.
 
     Raises:
-        ParseError: it needs a password, is damaged, or contains images only.
+        ParseError: it needs a password, is damaged, contains images only, or its text is noise.
     """
     from pypdf import PdfReader  # noqa: PLC0415 takes 0.2 s, and is needed in the child process only
     from pypdf.errors import FileNotDecryptedError  # noqa: PLC0415 the same
 
     try:
         reader = PdfReader(io.BytesIO(data))
-        pages = [_readable(page.extract_text()) for page in reader.pages]
+        extracted = [page.extract_text() for page in reader.pages]
         outline = outline_of(reader)
         title = _title(reader.metadata) or title_in(outline, reader.pages[0])
     except FileNotDecryptedError as error:
@@ -52,6 +53,11 @@ def parse(data: bytes, name: str) -> Document:
         raise
     except Exception as error:  # pypdf raises all kinds of errors on damaged files
         raise ParseError("the PDF is damaged") from error
+    if is_garbled(_GAP.join(extracted)):
+        raise ParseError(
+            "the PDF has no map from its glyphs to characters, so its text is noise; run OCR on it first"
+        )
+    pages = [_readable(page) for page in extracted]
     if not any(page.strip() for page in pages):
         raise ParseError("the PDF has no text, only images; run OCR on it first")
     starts = tuple(accumulate((len(page) + len(_GAP) for page in pages), initial=0))

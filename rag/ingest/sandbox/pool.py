@@ -23,7 +23,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.concurrency import cores
 from rag.errors import ParseError
-from rag.ingest.parse import parse
+from rag.ingest.parse import format_of, parse
 from rag.ingest.sandbox.answer import NoDocumentError, document_of
 from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, READY, REQUEST
 
@@ -52,7 +52,7 @@ async def parse_safely(
     Raises:
         ParseError: it can't be parsed, or only beyond the limits.
     """
-    if len(data) < LARGE_BYTES and not name.lower().endswith(SANDBOXED):
+    if len(data) < LARGE_BYTES and format_of(data, name) not in SANDBOXED:
         return await to_thread.run_sync(parse, data, name)
     try:
         async with _borrowed(memory_bytes) as child:

@@ -184,7 +184,7 @@ def test_a_pdf_that_opens_without_a_password_is_read() -> None:
         (pdf("Secret", password="key"), "encrypted"),  # noqa: S106 a made-up one
         (pdf("Text")[:200], "damaged"),
         (b"%PDF-1.7\n" + b"x" * 1000, "damaged"),
-        (b"", "damaged"),
+        (b"", "the file has no content"),
         (pdf("", ""), "the PDF has no text"),
     ],
 )

@@ -22,7 +22,7 @@ import pytest
 from anyio.lowlevel import RunVar
 
 from rag.config.settings import IngestSettings
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.ingest.sandbox import pool as sandbox
 from rag.ingest.sandbox.confinement import NOBODY
 from rag.ingest.sandbox.pool import LARGE_BYTES, parse_safely
@@ -133,7 +133,10 @@ async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None
 
 
 async def test_the_parser_process_reports_what_is_wrong_with_a_file() -> None:
-    for data in (b"", b"no PDF at all", _pdf([HELLO])[:200]):
+    for data, name in ((b"", "a.pdf"), (b"<p> ", "a.html")):
+        with pytest.raises(EmptyFileError, match="the file has no content"):
+            await parse_safely(data, name, timeout_seconds=60)
+    for data in (b"no PDF at all", _pdf([HELLO])[:200]):
         with pytest.raises(ParseError, match="damaged"):
             await parse_safely(data, "a.pdf", timeout_seconds=60)
     with pytest.raises(ParseError, match="only images"):
