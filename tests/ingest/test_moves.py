@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,8 @@ NOBODY = ("restricted", set[str]())
 
 
 @pytest.fixture
-def archive(small_desk: ModuleType, tmp_path: Path) -> Archive:
+def archive(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
     made = Archive(small_desk, tmp_path / "notes", tmp_path / "data", Counting(small_desk.BagOfWords()))
     made.write("hr/salaries.md", SALARIES)
     made.write("menu.md", MENU)
