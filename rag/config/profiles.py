@@ -43,13 +43,14 @@ class Section(BaseModel):
 
 
 class FusionSettings(Section):
-    """How mode hybrid combines the dense and the sparse list into one ranking."""
+    """How mode hybrid combines the dense and the sparse list into one ranking, and how queries merge."""
 
     method: Literal["calibrated", "rrf", "dbsf", "convex"] = "calibrated"
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     k: Annotated[int, Field(ge=1, le=1000)] = RRF_K
     weights: tuple[Weight, Weight] = (1.0, 1.0)
     baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
+    queries: Literal["best score", "ranks"] = "ranks"
 
     @model_validator(mode="after")
     def _some_weight(self) -> FusionSettings:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from rag.config.profiles import FusionSettings
     from rag.search.plan import Plan
     from rag.search.view import View
     from rag.store.reader import CollectionReader, Ranking, StoredChunk
@@ -124,7 +125,7 @@ async def _readers(
 
 
 def fuse(queries: Sequence[Query], lists: Sequence[Lists], plan: Plan) -> list[Candidate]:
-    """One ranking of the chunks of all lists, best first. A chunk has its best score among the queries."""
+    """One ranking of the chunks of all lists, best first. The plan says how several queries merge."""
     chunks: dict[str, tuple[View, tuple[StoredChunk, ...]]] = {}
     for query, of_query in zip(queries, lists, strict=True):
         for rankings in (of_query.dense, of_query.sparse):
@@ -132,13 +133,19 @@ def fuse(queries: Sequence[Query], lists: Sequence[Lists], plan: Plan) -> list[C
                 for stored in (one.stored for one in ranking):
                     _, versions = chunks.get(stored.id, (view, ()))
                     chunks[stored.id] = view, (*versions, stored)
-    fused = [_scores(plan, query, of_query) for query, of_query in zip(queries, lists, strict=True)]
-    scores = fused[0] if len(queries) == 1 else _best_of(queries, fused)
+    searched = [pair for pair in zip(queries, lists, strict=True) if pair[0].views]
+    fused = [_scores(plan, query, of_query) for query, of_query in searched]
+    scores = fused[0] if len(fused) == 1 else _merged([query for query, _ in searched], fused, plan.fusion)
     return [Candidate(id_, score, *chunks[id_]) for id_, score in scores.items()]
 
 
-def _best_of(queries: Sequence[Query], fused: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """One ranking of the chunks of several queries, by weighted score."""
+def _merged(
+    queries: Sequence[Query], fused: Sequence[Mapping[str, float]], fusion: FusionSettings
+) -> Mapping[str, float]:
+    """One ranking of the chunks of several queries, by the best weighted score or by reciprocal ranks."""
+    if fusion.queries == "ranks":
+        weights = [query.weight for query in queries]
+        return reciprocal_rank_fusion([ranks(one.items()) for one in fused], weights=weights, k=fusion.k)
     pairs = zip(queries, fused, strict=True)
     return best_scores(
         (id_, score * query.weight if score > 0 else score)  # weights would raise negative scores

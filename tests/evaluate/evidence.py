@@ -24,6 +24,7 @@ from rag.search.stages.thresholds import UNGROUNDED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rag.evaluate.ask import Contender
     from rag.evaluate.evaluation import Prepared
     from rag.ingest.report import Outcome
 
@@ -32,8 +33,18 @@ ALL_SOURCES = 100_000
 T = TypeVar("T")
 
 
-class _Silent:
-    """Watches the ingestion and says nothing."""
+class Silent:
+    """Watches an evaluation, or its ingestion, and says nothing."""
+
+    @property
+    def ingesting(self) -> Silent:
+        return self
+
+    def began(self, contender: Contender, questions: int) -> None:
+        pass
+
+    def asked(self) -> None:
+        pass
 
     def started(self, files: int, work: int) -> None:
         pass
@@ -60,7 +71,7 @@ def evidence(path: Path, others: tuple[Path, ...], language: Language, most: int
 
 async def _measured(path: Path, others: tuple[Path, ...], language: Language, most: int) -> None:
     async with (
-        on_fresh(read_set(path), Settings(), {}, language=language, progress=_Silent()) as room,
+        on_fresh(read_set(path), Settings(), {}, language=language, progress=Silent()) as room,
         Desk.open(room.settings) as desk,
     ):
         asked = await _of_the_set(desk, room, most)

@@ -1,0 +1,134 @@
+"""What planning finds on several collections, for developers: `python -m tests.evaluate.routing SET SET…`.
+
+Each set is a collection, and all together are one pile. A scripted model plans as told: it names the
+collection of each question. Prints nDCG@10 of single questions, and of two questions in one, from two
+sets, the share for which a document that answers each is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+import click
+
+from rag.config.settings import SearchSettings, Settings
+from rag.corpus import Principal
+from rag.evaluate.metrics import ndcg
+from rag.evaluate.sets import read_set
+from rag.models.embed import open_embedder
+from rag.search.desk import Desk
+from tests import chats
+from tests.endpoint import running
+from tests.small_desk import ingested
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rag.evaluate.sets.judged import JudgedSet, Question
+    from tests.endpoint import Behaviour, Reply
+
+ME = Principal("default")
+PLANNER = {"stage": "planner"}
+Part: TypeAlias = "tuple[str, Question]"
+"""A question, after the collection that answers it."""
+
+
+@click.command(help=__doc__)
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--most", default=100, help="Questions of each set, and pairs.")
+def routing(paths: tuple[Path, ...], most: int) -> None:
+    """Measure and print."""
+    anyio.run(_measured, [read_set(path) for path in paths], most)
+
+
+async def _measured(sets: Sequence[JudgedSet], most: int) -> None:
+    chance = random.Random(1)  # noqa: S311 a sample, the same each time
+    of_each = [
+        [(one.name, question) for question in chance.sample(one.questions, min(most, len(one.questions)))]
+        for one in sets
+    ]
+    single = [(part,) for parts in of_each for part in parts]
+    pairs = [tuple(map(chance.choice, chance.sample(of_each, 2))) for _ in range(most)]
+    with tempfile.TemporaryDirectory() as scratch, running() as server:
+        server.script = [_planning({_text(parts): parts for parts in [*single, *pairs]})]
+        folder = Path(scratch)
+        names = await _stocked(sets, folder)
+        searches: dict[str, tuple[str, dict[str, Any]]] = {
+            "one pile": ("pile", {}),
+            "several, not planned": ("several", {}),
+            "several, planned, best score": ("several", {"stages": [PLANNER]}),
+            "several, planned, ranks": ("several", {"stages": [PLANNER], "fusion": {"queries": "ranks"}}),
+        }
+        for name, (data, search) in searches.items():
+            settings = Settings(
+                data=folder / data, chat=chats.settings(server), search=SearchSettings.model_validate(search)
+            )
+            async with Desk.open(settings) as desk:
+                found = {_text(parts): await _found(desk, _text(parts), names) for parts in [*single, *pairs]}
+            gains = [ndcg(found[_text(parts)], _grades(*parts), 10) for parts in single]
+            both = [
+                all(not _grades(one).keys().isdisjoint(found[_text(parts)]) for one in parts)
+                for parts in pairs
+            ]
+            click.echo(f"{name}: nDCG@10 {fmean(gains):.3f}; pairs {fmean(both):.2f}")
+
+
+def _text(parts: Sequence[Part]) -> str:
+    return " ".join(question.text.strip() for _, question in parts)
+
+
+def _grades(part: Part) -> dict[str, int]:
+    """The relevant documents of a question, named with their collection."""
+    collection, question = part
+    return {f"{collection} {name}": grade for name, grade in question.documents.items()}
+
+
+def _planning(asked: Mapping[str, Sequence[Part]]) -> Behaviour:
+    """A model that names for each question the collection that answers it."""
+
+    def reply(request: dict[str, Any]) -> Reply:
+        question = json.loads(request["messages"][-1]["content"])["question"]
+        planned = [
+            {
+                "query": one.text.strip(),
+                "collections": [name],
+                "conditions": [],
+                "weight": 1.0,
+                "reason": "told",
+            }
+            for name, one in asked[question]
+        ]
+        return chats.saying({"queries": planned})(request)
+
+    return reply
+
+
+async def _stocked(sets: Sequence[JudgedSet], folder: Path) -> dict[str, str]:
+    """Ingest all sets as one pile and as collections. Returns the documents' names, by their URIs."""
+    names = {}
+    async with open_embedder(Settings().embedder, {}) as embedder:
+        for one in sets:
+            files = folder / one.name
+            for document in one.documents:
+                file = files / document.filename
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(document.content, encoding="utf-8")
+                names[file.as_uri()] = f"{one.name} {document.name}"
+            await ingested(folder / "pile", files, embedder=embedder)
+            await ingested(folder / "several", files, collection=one.name, embedder=embedder)
+    return names
+
+
+async def _found(desk: Desk, text: str, names: Mapping[str, str]) -> list[str]:
+    """The names of the documents found, best first, each once."""
+    return list(dict.fromkeys(names[hit.source.uri] for hit in (await desk.search(ME, text)).hits))
+
+
+if __name__ == "__main__":
+    routing()
