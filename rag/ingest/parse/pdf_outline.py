@@ -58,8 +58,10 @@ def _entries(reader: PdfReader, items: Sequence[Any], level: int) -> Iterator[En
 def title_in(outline: Sequence[Entry], page: PageObject) -> str:
     """The one outermost entry of an outline, else the largest words of the first page, else ""."""
     outermost = [entry.title for entry in outline if entry.level == 1]
-    candidates = [*(outermost if len(outermost) == 1 and len(outline) > 1 else []), _largest_words(page)]
-    return next((title for title in candidates if title and not _NO_TITLE.fullmatch(title)), "")
+    if len(outermost) == 1 < len(outline) and not _NO_TITLE.fullmatch(outermost[0]):
+        return outermost[0]
+    words = _largest_words(page)
+    return "" if _NO_TITLE.fullmatch(words) else words
 
 
 def _largest_words(page: PageObject) -> str:
@@ -77,7 +79,10 @@ def _largest_words(page: PageObject) -> str:
         page.extract_text(visitor_text=seen)
     except Exception:  # noqa: BLE001 see above
         return ""
-    if not sizes or max(sizes) < _LARGER * sizes.most_common(1)[0][0]:
+    usual = max(
+        sizes, key=lambda size: sizes[size], default=0.0
+    )  # most_common() imports a module: too late here
+    if not sizes or max(sizes) < _LARGER * usual:
         return ""
     return title_line(" ".join(words[max(sizes)]))
 

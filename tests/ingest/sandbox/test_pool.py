@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import select
@@ -20,6 +21,7 @@ import anyio
 import psutil
 import pytest
 from anyio.lowlevel import RunVar
+from pypdf import PdfWriter
 
 from rag.config.settings import IngestSettings
 from rag.errors import EmptyFileError, ParseError
@@ -77,6 +79,15 @@ def _numbered(objects: Sequence[bytes]) -> bytes:
     return data + table + b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n" % (size, len(data))
 
 
+def _with_outline() -> bytes:
+    large = b"BT /F 9 Tf (Clocks) Tj /F 1 Tf (They swing, and they strike.) Tj ET\n"
+    writer = PdfWriter(clone_from=io.BytesIO(_pdf([large, HELLO])))
+    writer.add_outline_item(title="Hello", page_number=1)
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
 SLOW = _pdf([HELLO * 1_000_000])
 GREEDY = _pdf([HELLO + b"BI /W 1 /H 1 /CS /G /BPC 8 ID " + b"a" * 60_000_000 + b"\nEI\n"] * 8)
 
@@ -89,6 +100,15 @@ def _children() -> set[int]:
             if any("rag.ingest.sandbox" in argument for argument in child.cmdline()):
                 found.add(child.pid)
     return found
+
+
+async def test_what_a_file_says_of_itself_needs_nothing_that_the_process_may_not_do() -> None:
+    paper = await parse_safely(_with_outline(), "a.pdf", timeout_seconds=60)
+    headings = [(block.title, block.level) for block in paper.blocks if block.kind == "heading"]
+    assert (paper.title, headings) == ("Clocks", [("Hello", 1)])
+    link = "<head><title>T</title><link rel=canonical href='https://bücher.example/a'></head><p>text</p>"
+    page = await parse_safely(link.encode(), "a.html", timeout_seconds=60)
+    assert page.url == "https://xn--bcher-kva.example/a"
 
 
 async def test_a_pdf_is_parsed_outside_this_process_and_comes_back_whole() -> None:
