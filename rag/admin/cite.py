@@ -13,7 +13,7 @@ from rag.access.tenants import local_principal
 from rag.admin.console import command, echo, print_json
 from rag.admin.sources import open_collections
 from rag.errors import NotFoundError
-from rag.report.tables import counted
+from rag.report.tables import counted, shortened
 from rag.search.cite.check import check_answer
 from rag.search.desk import Desk
 from rag.search.reply.untrusted import label
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 WIDTH = 10  # of verdicts
+PARAGRAPH_WIDTH = 80  # characters of a paragraph that are shown
 
 
 @click.group("cite")
@@ -36,7 +37,8 @@ def cite_command() -> None:
 
 @command("check", of_asker=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
-async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool) -> int:
+@click.option("--require", is_flag=True, help="Fail if a paragraph or a quote has no citation.")
+async def check_command(settings: Settings, *, answer: IO[bytes], require: bool, as_json: bool) -> int:
     """Check that citations are readable and quotes are verbatim.
 
     FILE holds the answer as text; - or nothing is standard input. A citation is [source_id/seq], or
@@ -45,7 +47,11 @@ async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool)
     characters, spaces that the tools insert into markup, and omissions marked by an ellipsis don't count.
     Quotes without a citation are listed but not checked.
 
-    Exits with 1 if the asker may not read a cited passage, or if a quote is not in it.
+    With --require, every paragraph, list item and table row that states something needs a citation, and every
+    quote. Headings, introductions that end with a colon, questions and code need none.
+
+    Exits with 1 if the asker may not read a cited passage, if a quote is not in it, or if a citation that
+    --require asks for is missing.
     """
     text = _text(answer)
     async with Desk.open(settings, os.environ) as desk:
@@ -54,8 +60,12 @@ async def check_command(settings: Settings, *, answer: IO[bytes], as_json: bool)
     if as_json:
         print_json(_json(checked, hidden))
     else:
-        _print(checked, hidden)
-    return 0 if checked.holds else FAILED
+        _print(checked, hidden, require=require)
+    return 0 if _passes(checked, require=require) else FAILED
+
+
+def _passes(checked: CheckedAnswer, *, require: bool) -> bool:
+    return checked.grounded if require else checked.holds
 
 
 def _text(answer: IO[bytes]) -> str:
@@ -97,19 +107,25 @@ def _json(checked: CheckedAnswer, hidden: set[str]) -> dict[str, Any]:
             for one in checked.citations
         ],
         "quotes": [asdict(one) for one in checked.quotes],
+        "grounded": checked.grounded,
+        "uncited": checked.uncited,
     }
 
 
-def _print(checked: CheckedAnswer, hidden: set[str]) -> None:
+def _print(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> None:
     for citation in checked.citations:
         echo(_citation_line(citation, exists=citation.id in hidden))
     for quote in checked.quotes:
         echo(_quote_line(quote))
+    lacking = checked.uncited if require else ()
+    for text in lacking:
+        echo(f"{'uncited':{WIDTH}}  {shortened(label(text), PARAGRAPH_WIDTH)}")
     readable = sum(one.readable for one in checked.citations)
     verbatim = sum(one.verdict == "verbatim" for one in checked.quotes)
     echo(
         f"{counted(len(checked.citations), 'citation')}, {readable} readable; "
-        f"{counted(len(checked.quotes), 'quote')}, {verbatim} verbatim."
+        f"{counted(len(checked.quotes), 'quote')}, {verbatim} verbatim"
+        + (f"; {counted(len(lacking), 'paragraph')} without a citation." if require else ".")
     )
 
 

@@ -38,7 +38,8 @@ RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
     "hit_rate@10": metrics.hit_rate,
 }
 TOKENS = tuple(f"{name}@{PASSAGES}" for name in ("token_recall", "token_precision", "token_IoU"))
-FAITHFUL = ("citations_readable", "quotes_verbatim")  # of a stored answer: shares of its citations and quotes
+FAITHFUL = ("citations_readable", "quotes_verbatim", "grounded")
+"""Of a stored answer: shares of its citations and quotes, and whether all that it says is cited."""
 METRICS = (*RANKED, *TOKENS, *FAITHFUL)
 
 
@@ -135,11 +136,13 @@ def _shown(hit: Hit) -> list[Stretch]:
 
 
 async def _faithfulness(desk: Desk, one: Expected) -> dict[str, float]:
-    """Shares of the stored answer's citations and quotes that hold; quotes without a citation don't count."""
+    """How faithful the stored answer is, if there is one. Quotes without a citation make it ungrounded."""
+    if not one.question.answer.strip():
+        return {}
     checked = await check_answer(desk, one.principal, one.question.answer)
     citations = [citation.readable for citation in checked.citations]
     quotes = [quote.verdict == "verbatim" for quote in checked.quotes if quote.cited]
-    pairs = zip(FAITHFUL, (citations, quotes), strict=True)
+    pairs = zip(FAITHFUL, (citations, quotes, [checked.grounded]), strict=True)
     return {name: fmean(of_each) for name, of_each in pairs if of_each}
 
 

@@ -135,7 +135,28 @@ def test_json_has_it_all(case: Case) -> None:
                 },
                 {"text": "x", "cited": [f"{case.id}/99"], "verdict": "not found", "found": []},
             ],
+            "grounded": False,
+            "uncited": [],
         }
+
+
+def test_what_lacks_a_citation_fails_only_where_citations_are_required(case: Case) -> None:
+    cited = f'There are "thirty days" [{case.id}/0].'
+    assert case.check(cited, "--require")[-1] == (
+        "1 citation, 1 readable; 1 quote, 1 verbatim; 0 paragraphs without a citation."
+    )
+    for answer, count in (
+        ("It cites nothing.", 1),
+        (f"{cited}\n\nNobody works in August.\n\n- Really.", 2),
+        (f'{cited} They "say".', 0),
+        ("", 0),
+    ):
+        assert case.check(answer)
+        lines = case.check(answer, "--require", code=1)
+        assert lines[-1].endswith(f"; {count} paragraph{'' if count == 1 else 's'} without a citation.")
+        assert sum(line.startswith("uncited     ") for line in lines) == count
+    assert f"uncited     {'word ' * 15}word…" in case.check("word " * 99, "--require", code=1)
+    assert case.desk.json("cite", "check", case.file, "--require", code=1)["grounded"] is False
 
 
 @pytest.mark.parametrize("file", [[], ["-"]])

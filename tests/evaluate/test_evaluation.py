@@ -310,12 +310,14 @@ async def test_answers_that_are_stored_are_held_against_the_documents_for_who_as
         await writer.set_access({found.id: Access("restricted", frozenset({"user:ann"}))})
     title = f'"{found.title}" [{found.id}/0]'
     answers = {
-        "both hold": (ann, title, (1, 1)),
-        "half": (ann, f'{title}, "ж" [{found.id}/0], [{found.id}/9999] "loose"', (1 / 2, 1 / 2)),
-        "neither": (bob, title, (0, 0)),
-        "no quotes": (ann, f"[{found.id}/0]", (1, None)),
-        "no citations": (ann, "Indeed.", (None, None)),
-        "no answer": (ann, "", (None, None)),
+        "both hold": (ann, title, (1, 1, 1)),
+        "half": (ann, f'{title}, "ж" [{found.id}/0], [{found.id}/9999] "loose"', (1 / 2, 1 / 2, 0)),
+        "neither": (bob, title, (0, 0, 0)),
+        "no quotes": (ann, f"It swings [{found.id}/0].", (1, None, 1)),
+        "a paragraph without": (ann, f"It swings [{found.id}/0].\n\nIt stops.", (1, None, 0)),
+        "a quote without": (ann, f'It swings [{found.id}/0], they "say".', (1, None, 0)),
+        "no citations": (ann, "Indeed.", (None, None, 0)),
+        "no answer": (ann, "", (None, None, None)),
     }
     questions = [
         Question(name, "time?", {found.id: 1}, asking=Asking(who), answer=text)
@@ -325,7 +327,7 @@ async def test_answers_that_are_stored_are_held_against_the_documents_for_who_as
         (run,) = await ran(JudgedSet("mine", tuple(questions)), prepared, watching)
     shares = {one.id: tuple(map(one.metrics.get, FAITHFUL)) for one in run.questions}
     assert shares == {name: expected for name, (_, _, expected) in answers.items()}
-    assert [run.summary.metrics[name] for name in FAITHFUL] == [2.5 / 4, 1.5 / 3]
+    assert [run.summary.metrics[name] for name in FAITHFUL] == [4.5 / 6, 1.5 / 3, 2 / 7]
 
 
 async def test_a_room_without_documents_is_an_error(

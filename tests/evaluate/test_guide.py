@@ -34,7 +34,9 @@ def test_every_command_has_its_options(call: str) -> None:
 def test_every_metric_and_part_exists() -> None:
     assert len(CALLS) > 8
     named = set(
-        re.findall(r"\b(?:nDCG|MRR|recall|token_\w+)@\d+|\b(?:citations_readable|quotes_verbatim)\b", GUIDE)
+        re.findall(
+            r"\b(?:nDCG|MRR|recall|token_\w+)@\d+|\b(?:citations_readable|quotes_verbatim|grounded)\b", GUIDE
+        )
     )
     assert len(named) > 6
     assert named <= set(METRICS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import NotFoundError
 from rag.search.cite.parse import holds, parse_answer
+from rag.search.cite.uncited import uncited
 from rag.uris import parse_id, split_id
 
 if TYPE_CHECKING:
@@ -57,10 +58,11 @@ class CheckedQuote:
 
 @dataclass(frozen=True, slots=True)
 class CheckedAnswer:
-    """The results for each citation and each quote, in the order of the answer."""
+    """The results for each citation and each quote, and the paragraphs without a citation, in order."""
 
     citations: tuple[CheckedCitation, ...]
     quotes: tuple[CheckedQuote, ...]
+    uncited: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -69,11 +71,18 @@ class CheckedAnswer:
             one.verdict in {"verbatim", "unchecked"} for one in self.quotes
         )
 
+    @property
+    def grounded(self) -> bool:
+        """Whether it holds, and every paragraph and every quote has a citation; not true without any."""
+        all_quotes = all(one.verdict == "verbatim" for one in self.quotes)
+        return self.holds and bool(self.citations) and not self.uncited and all_quotes
+
 
 async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAnswer:
     """Check the citations and quotes of an answer with the access rights of this principal.
 
-    `rag.search.cite.parse` defines what is a citation and what is a quote.
+    `rag.search.cite.parse` defines what is a citation and what is a quote, and `rag.search.cite.uncited`
+    which paragraphs need one.
 
     Raises:
         BusyError: a source was replaced during each attempt to read it.
@@ -85,6 +94,7 @@ async def check_answer(desk: Desk, principal: Principal, text: str) -> CheckedAn
     return CheckedAnswer(
         tuple(_citation(id_, opened.get(_source_id(id_))) for id_ in parsed.citations),
         tuple(_quote(quote, opened) for quote in parsed.quotes),
+        uncited(text),
     )
 
 

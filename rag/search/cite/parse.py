@@ -101,6 +101,11 @@ def parse_answer(text: str) -> ParsedAnswer:
     return ParsedAnswer(tuple(dict.fromkeys(cited)), tuple(quotes))
 
 
+def paragraphs(text: str) -> list[tuple[str, bool]]:
+    """The paragraphs, list items and table rows of an answer without citations, and whether each had one."""
+    return [(one.text, bool(one.cited)) for one in map(_paragraph, _paragraph_lines(text))]
+
+
 def holds(passage: str, quote: str) -> bool:
     r"""Whether the passage contains the quote verbatim, except for white space and hidden characters.
 
