@@ -11,6 +11,7 @@ import pytest
 from rag.errors import ProviderError
 from rag.store import maintenance
 from rag.store.reader import Reader
+from rag.store.schema import digest_value, split_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,6 +226,12 @@ async def test_a_crash_before_the_count_is_noted_loses_no_vector_and_leaves_no_f
     assert await library.lacking() == 1
     await library.ingest()
     assert await library.lacking() == 0
+
+
+@pytest.mark.parametrize(("stored", "parts"), [("a7", ("a7", 0)), ("a7 2", ("a7", 2)), ("", ("", 0))])
+async def test_a_source_of_an_earlier_version_lacks_no_vector(stored: str, parts: tuple[str, int]) -> None:
+    assert split_digest(stored) == parts
+    assert digest_value(*parts) == stored
 
 
 async def test_zeros_are_never_found_by_meaning_with_an_index_either(
