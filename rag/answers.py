@@ -207,7 +207,8 @@ class Answer:
 class Extract:
     """A window on a source: `text` is `source.text[start:end]`, and `chunks` are those that overlap it.
 
-    `until` is where that which was asked for ends: the end of the source, or of the last chunk.
+    `until` is where that which was asked for ends: the end of the source, or of the last chunk. `fields` are
+    the declared fields of the source.
     """
 
     source: Source
@@ -217,3 +218,4 @@ class Extract:
     text: str
     chunks: tuple[Chunk, ...]
     until: int = 0
+    fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)

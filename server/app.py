@@ -25,7 +25,7 @@ from server.guard import ErrorBoundary, RequestLimits
 from server.telemetry import audit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from rag.config.settings import Settings
     from rag.corpus import Collection, Principal
@@ -121,7 +121,9 @@ class App:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
 
     async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        arguments = _arguments(tools.SearchArguments, given)
+        filterable = declares_fields(self._settings.data, principal.tenant)
+        hidden = tools.not_offered(self._settings, filterable=filterable)
+        arguments = _arguments(tools.SearchArguments, given, hidden)
         self._check_offered(arguments)
         desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
@@ -241,11 +243,11 @@ def _result(reply: Reply) -> types.CallToolResult:
     )
 
 
-def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
+def _arguments(model: type[Arguments], given: dict[str, Any], hidden: Container[str] = ()) -> Arguments:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise tools.argument_error(error, model) from None
+        raise tools.argument_error(error, model, hidden) from None
 
 
 def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from mcp import types
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, SearchRequest
 from rag.config.profiles import Overridable
@@ -23,7 +23,7 @@ from rag.search.reply.search import SearchReply
 from rag.search.reply.source import FetchReply, SourceReply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from rag.config.settings import Settings
     from rag.corpus import Collection, FieldType
@@ -73,6 +73,12 @@ _READ_ONLY = types.ToolAnnotations(
 
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @field_validator("limit", "start", "around", "max_chars", mode="before", check_fields=False)
+    @classmethod
+    def _whole(cls, value: object) -> object:
+        """5.0 as 5: JSON has one kind of number, and some clients write each with a point."""
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 MaxChars = Annotated[
@@ -146,19 +152,14 @@ def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection
         properties["max_chars"]["default"] = settings.server.max_chars
     search["properties"]["limit"]["default"] = defaults.limit
     search["properties"]["mode"]["default"] = defaults.mode
-    for fixed in {*get_args(Overridable)} - {*settings.search.overrides}:
-        del search["properties"][fixed]
     if settings.server.profiles:
         profiles = {"type": "string", "enum": list(settings.server.profiles)}
         search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
-    else:
-        del search["properties"]["profile"]
-    if fields := _fields(collections):
+    fields = _fields(collections)
+    if fields:
         search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
-    else:
-        del search["properties"]["filter"]
-    if not settings.server.explain:
-        del search["properties"]["explain"]
+    for name in not_offered(settings, filterable=bool(fields)):
+        del search["properties"][name]
     search_replies, source_replies = _open(_schema(SearchReply)), _open(_schema(SourceReply))
     if not settings.server.include_vectors:
         del search_replies["$defs"]["HitRecord"]["properties"]["vector"]
@@ -172,6 +173,17 @@ def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection
         fetch, fetch_replies = _schema(FetchArguments), _open(_schema(FetchReply))
         listed.append(_tool("fetch", "Fetch a document", FETCH_DESCRIPTION, fetch, fetch_replies))
     return listed
+
+
+def not_offered(settings: Settings, *, filterable: bool) -> set[str]:
+    """The arguments of `search` that the operator fixed or has not enabled, or that are of no use."""
+    offered = {
+        "profile": bool(settings.server.profiles),
+        "filter": filterable,
+        "explain": settings.server.explain,
+    }
+    fixed = {*get_args(Overridable)} - {*settings.search.overrides}
+    return fixed | {name for name, is_offered in offered.items() if not is_offered}
 
 
 def _fields(collections: Sequence[Collection]) -> str:
@@ -245,9 +257,14 @@ def _open(schema: Any) -> Any:  # noqa: ANN401 any JSON
     return schema
 
 
-def argument_error(error: ValidationError, model: type[BaseModel]) -> InvalidRequestError:
-    """What is wrong with a tool's arguments and what is valid. It never echoes a value."""
-    properties = _schema(model)["properties"]
+def argument_error(
+    error: ValidationError, model: type[BaseModel], hidden: Container[str] = ()
+) -> InvalidRequestError:
+    """What is wrong with a tool's arguments and what is valid. It never echoes a value.
+
+    `hidden` are arguments that are not offered, so that none of them is suggested.
+    """
+    properties = {name: one for name, one in _schema(model)["properties"].items() if name not in hidden}
     problems = [_problem(str(details["loc"][0]), details["type"], properties) for details in error.errors()]
     return InvalidRequestError(" ".join(dict.fromkeys(problems)))
 

@@ -258,7 +258,7 @@ class SearchSettings(Section):
 class ServerSettings(Section):
     """What `refdesk` offers to its clients."""
 
-    max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 8000
+    max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 12_000
     include_vectors: bool = False
     profiles: tuple[Name, ...] = ()
     explain: bool = False

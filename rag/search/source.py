@@ -63,7 +63,7 @@ async def extract(
     window = between_words(text, centred(whole, middle, max_chars), whole)
     chunks = await view.table.touching(stored, window.start, window.end, view.where)
     shown = text[window.start : window.end]
-    return Extract(stored.source, outline, window.start, window.end, shown, chunks, whole.end)
+    return Extract(stored.source, outline, window.start, window.end, shown, chunks, whole.end, stored.fields)
 
 
 async def _named(view: View, stored: StoredSource, seqs: range) -> Sequence[Chunk]:

@@ -136,7 +136,7 @@ async def test_what_a_client_is_given_hides_and_fetches_nothing(
             context = await call("search", **wide, context=True)
             assert ALTERED in context["notes"]
             assert "< iframe src=" in context["context"]
-            for source in {hit["source_id"] for hit in found["results"]}:
+            for source in {hit["id"].partition("/")[0] for hit in found["results"]}:
                 whole = await call("get_source", id=source, max_chars=100_000)
                 assert WORDS in whole["text"]
                 assert "< iframe src=" in whole["text"]

@@ -9,7 +9,8 @@ export async function ask(client, transport, isMissing) {
   const call = (name, given) => client.callTool({ name, arguments: given }).then(withoutMeta);
   const { tools } = await client.listTools(); // first: replies are checked against the schemas in it
   const found = await call('search', { query: 'pendulum', limit: 2 });
-  const [{ id, uri }] = found.structuredContent.results;
+  const [{ id, collection }] = found.structuredContent.results;
+  const uri = `refdesk://${collection}/${id}`;
   const missing = await client.readResource({ uri: `${uri}999` }).catch((error) => error);
   const said = {
     version: client.getNegotiatedProtocolVersion?.(), // the first SDK doesn't tell

@@ -165,7 +165,7 @@ def expected(doors: Doors) -> Message:
         "found": found,
         "opened": doors.result("tools/call", name="get_source", arguments={"id": hit["id"], "around": 1}),
         "refused": doors.result("tools/call", name="search", arguments={}),
-        "contents": doors.result("resources/read", uri=hit["uri"])["contents"],
+        "contents": doors.result("resources/read", uri=f"refdesk://documents/{hit['id']}")["contents"],
         "missing": {"known": True, "data": {"uri": nowhere}},
         "resources": [*first["resources"], *rest["resources"]],
         "completion": {"values": ["notes"], "total": 1, "hasMore": False},

@@ -108,8 +108,6 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
         return
     known = {
         "id": hit["id"],
-        "uri": f"{paper.uri}/{seq}",
-        "source_id": id_,
         "title": paper.title,
         "collection": paper.collection,
         "section": paper.paragraphs[0],

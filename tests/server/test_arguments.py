@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.server.conftest import Wire
 
 MARK = "zebrafish"
-NOT_FOUND = "Nothing readable has this id. Use an id or a uri from a search result."
+NOT_FOUND = "Nothing readable has this id. Use an id from a search result."
 QUERY = "query must be a string of 1 to 4096 characters."
 LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
@@ -57,19 +57,28 @@ def hit(wire: Wire) -> dict[str, Any]:
         (
             {"query": MARK, "top_k": MARK},
             (
-                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, profile, collections, "
-                "sources, exclude_sources, filter, context, explain, max_chars."
+                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, collections, sources, "
+                "exclude_sources, context, max_chars."
             ),
         ),
         ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_wrong_argument_of_search_is_told_what_is_allowed(
+def test_a_wrong_argument_of_search_is_told_what_is_allowed_of_what_is_offered(
     wire: Wire, arguments: dict[str, Any], words: str
 ) -> None:
     assert wire.tool_error("search", arguments) == words
     assert MARK not in words
+
+
+def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
+    given = {"query": "pendulum", "limit": 2.0, "max_chars": 20_000.0}
+    (first, _) = wire.tool("search", given)["structuredContent"]["results"]
+    near = wire.tool("get_source", {"id": first["id"], "around": 0.0})["structuredContent"]
+    assert near == wire.tool("get_source", {"id": first["id"], "around": 0})["structuredContent"]
+    source = {"id": first["id"].partition("/")[0], "start": 10.0}
+    assert wire.tool("get_source", source)["structuredContent"]["start"] == 10
 
 
 @pytest.mark.parametrize(
@@ -96,23 +105,23 @@ def test_a_wrong_argument_of_get_source_is_told_what_is_allowed(
 
 
 def test_where_to_begin_is_told_the_end_of_that_source(wire: Wire, hit: dict[str, Any]) -> None:
-    source = wire.tool("get_source", {"id": hit["source_id"]})["structuredContent"]
+    source = wire.tool("get_source", {"id": hit["id"].partition("/")[0]})["structuredContent"]
     for start in (source["length"], 10**9, 10**300):
-        words = wire.tool_error("get_source", {"id": hit["source_id"], "start": start})
+        words = wire.tool_error("get_source", {"id": hit["id"].partition("/")[0], "start": start})
         assert words == f"start must be from 0 to {source['length'] - 1} in this source."
-    last = wire.tool("get_source", {"id": hit["source_id"], "start": source["length"] - 1})
+    last = wire.tool("get_source", {"id": hit["id"].partition("/")[0], "start": source["length"] - 1})
     assert len(last["structuredContent"]["text"]) == 1
 
 
 def test_around_without_a_passage_is_told_what_it_goes_with(wire: Wire, hit: dict[str, Any]) -> None:
     words = "around needs the id of a chunk (source_id/seq) and can't be combined with start."
-    assert wire.tool_error("get_source", {"id": hit["source_id"], "around": 1}) == words
+    assert wire.tool_error("get_source", {"id": hit["id"].partition("/")[0], "around": 1}) == words
     assert wire.tool_error("get_source", {"id": hit["id"], "around": 1, "start": 0}) == words
 
 
 def wrong_names(hit: dict[str, Any]) -> list[str]:
     """Names of nothing, most of them near the name of something."""
-    id_, uri, source_id = hit["id"], hit["uri"], hit["source_id"]
+    id_, uri, source_id = hit["id"], f"refdesk://documents/{hit['id']}", hit["id"].partition("/")[0]
     return [
         MARK,
         "a" * 16,
@@ -159,7 +168,7 @@ def test_every_wrong_name_has_one_and_the_same_answer_from_get_source(
 def test_every_wrong_uri_has_one_and_the_same_answer_from_resources_read(
     wire: Wire, hit: dict[str, Any]
 ) -> None:
-    for uri in ["", hit["id"], hit["source_id"], "x" * 10_000, *wrong_names(hit)]:
+    for uri in ["", hit["id"], hit["id"].partition("/")[0], "x" * 10_000, *wrong_names(hit)]:
         error = wire.error("resources/read", {"uri": uri})
         assert error == {"code": -32602, "message": NOT_FOUND, "data": {"uri": uri}}
 

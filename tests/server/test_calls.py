@@ -103,9 +103,14 @@ def test_every_outcome_is_told(remote: Remote, world: World) -> None:
         (asked("tools/list"), "tools/list", "answered", []),
         (call("search", query=""), "search", "invalid", []),
         (call("search", query="x", collections=["nowhere"]), "search", "not found", []),
-        (call("get_source", id=hit["id"]), "get_source", "answered", [hit["source_id"]]),
+        (call("get_source", id=hit["id"]), "get_source", "answered", [hit["id"].partition("/")[0]]),
         (call("get_source", id="a" * 16), "get_source", "not found", []),
-        (asked("resources/read", uri=hit["uri"]), "resources/read", "answered", [hit["uri"]]),
+        (
+            asked("resources/read", uri=f"refdesk://documents/{hit['id']}"),
+            "resources/read",
+            "answered",
+            [f"refdesk://documents/{hit['id']}"],
+        ),
         (asked("resources/read", uri="refdesk://documents/aaaa"), "resources/read", "not found", []),
         (call(CANARY), "other", "invalid", []),
         (asked(f"{CANARY}/x"), "other", "invalid", []),
@@ -122,8 +127,13 @@ def test_every_outcome_is_told(remote: Remote, world: World) -> None:
 def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, world: World) -> None:
     found = remote.post(world.ann, call("search", query="secret")).json()["result"]["structuredContent"]
     hit = next(one for one in found["results"] if one["title"] == "secret")
-    source, chunk, unknown = hit["source_id"], hit["id"], "a" * 16
-    for id_, asked_for in [(source, source), (chunk, chunk), (hit["uri"], chunk), (unknown, unknown)]:
+    source, chunk, unknown = hit["id"].partition("/")[0], hit["id"], "a" * 16
+    for id_, asked_for in [
+        (source, source),
+        (chunk, chunk),
+        (f"refdesk://documents/{hit['id']}", chunk),
+        (unknown, unknown),
+    ]:
         for body in (call("get_source", id=id_), asked("resources/read", uri=id_)):
             remote.post(world.bob, body)
             line = audited(remote)[-1]

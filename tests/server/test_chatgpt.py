@@ -34,7 +34,7 @@ def called(remote: Remote, key: str, tool: str, **arguments: str) -> Message:
 def test_every_result_has_an_id_a_title_and_an_address(remote: Remote, world: World) -> None:
     results = called(remote, world.ann, "search", query="pendulum")["structuredContent"]["results"]
     assert {hit["title"] for hit in results} == {"open", "secret"}
-    assert all(hit["url"] == hit["uri"] for hit in results)
+    assert all(hit["url"] == f"refdesk://documents/{hit['id']}" for hit in results)
 
 
 def test_a_document_with_an_address_of_its_own_bears_it(
@@ -81,7 +81,8 @@ def test_a_document_without_an_address_has_one_by_the_template_of_its_collection
 
 def test_fetch_opens_what_search_found(remote: Remote, world: World) -> None:
     for hit in called(remote, world.ann, "search", query="pendulum")["structuredContent"]["results"]:
-        for id_ in (hit["id"], hit["source_id"], hit["uri"]):
+        source = hit["id"].partition("/")[0]
+        for id_ in (hit["id"], source, f"refdesk://documents/{hit['id']}"):
             document = called(remote, world.ann, "fetch", id=id_)["structuredContent"]
             assert document.keys() == {"id", "title", "text", "url", "metadata"}
             assert document["id"] == id_
@@ -97,8 +98,8 @@ def test_fetch_keeps_back_what_the_caller_may_not_see(remote: Remote, world: Wor
     absent = called(remote, world.bob, "fetch", id="a" * 16)
     assert absent["isError"]
     for key in (world.bob, world.eve):
-        assert called(remote, key, "fetch", id=secret["source_id"]) == absent
-    assert "structuredContent" in called(remote, world.ann, "fetch", id=secret["source_id"])
+        assert called(remote, key, "fetch", id=secret["id"].partition("/")[0]) == absent
+    assert "structuredContent" in called(remote, world.ann, "fetch", id=secret["id"].partition("/")[0])
 
 
 def test_the_tool_is_listed_and_served_only_where_the_operator_says_so(

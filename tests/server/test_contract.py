@@ -51,7 +51,7 @@ def test_a_session_leaves_every_file_as_it_was_and_has_none_open_for_writing(
         found = wire.tool("search", {"query": "Who invented the pendulum clock?", "mode": mode, "limit": 50})
         for hit in found["structuredContent"]["results"]:
             wire.tool("get_source", {"id": hit["id"], "max_chars": 100_000})
-            wire.result("resources/read", {"uri": hit["uri"]})
+            wire.result("resources/read", {"uri": f"refdesk://documents/{hit['id']}"})
     wire.result("resources/list")
     opened = psutil.Process(wire.process.pid).open_files()
     assert {file.mode for file in opened if file.path.startswith(str(clock_room))} <= {"r"}

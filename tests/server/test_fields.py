@@ -113,3 +113,28 @@ def test_more_fields_than_there_is_room_for_are_cut_and_said(
     assert schema["description"].endswith(" (string list), …")
     assert len(json.dumps(schema)) < 1_200
     assert "field_31" in wire.tool_error("search", {"query": "x", "filter": {"no": 1}})
+
+
+def test_metadata_that_is_declared_has_its_types(start: Start, library: Path) -> None:
+    wire = start(library, env={"REFDESK_PRINCIPAL_USER": "ann"})
+    wire.begin()
+    given = {"query": "pendulum", "filter": {"year": {"$gte": 2001.0}}}
+    (paper,) = wire.tool("search", given)["structuredContent"]["results"]
+    opened = wire.tool("get_source", {"id": paper["id"]})["structuredContent"]
+    for metadata in (paper["metadata"], opened["metadata"]):
+        assert (metadata["year"], metadata["status"]) == (2001, "final")
+        assert metadata["due"] == "2024-05-01"  # the collection declares no such field
+    given = {"query": "pendulum", "collections": ["letters"]}
+    (letter,) = wire.tool("search", given)["structuredContent"]["results"]
+    assert letter["metadata"]["due"] == "2024-05-01T00:00:00+00:00"
+    assert letter["metadata"]["year"] == "2001"
+
+
+def test_only_arguments_that_are_offered_are_suggested(start: Start, library: Path) -> None:
+    env = {"REFDESK_SEARCH_OVERRIDES": "limit", "REFDESK_SERVER_PROFILES": "fresh"}
+    wire = start(library, env=env)
+    wire.begin()
+    offered = [*wire.result("tools/list")["tools"][0]["inputSchema"]["properties"]]
+    assert {"filter", "profile"} < {*offered}
+    told = wire.tool_error("search", {"query": "x", "top_k": 5})
+    assert told == f"Unknown argument 'top_k'. Valid arguments: {', '.join(offered)}."

@@ -75,10 +75,10 @@ def test_documents_come_change_and_go_for_every_server_without_a_restart(
         assert only["id"] == first["id"]
         assert len(wire.result("resources/list")["resources"]) == 1
 
-    assert scripts.admin("remove", only["source_id"], "--data", data).returncode == 0
+    assert scripts.admin("remove", only["id"].partition("/")[0], "--data", data).returncode == 0
     for wire in wires:
         assert hits(wire, "marmalade") == []
         assert wire.tool_error("get_source", {"id": only["id"]}).startswith("Nothing readable")
-        assert wire.error("resources/read", {"uri": only["uri"]})["code"] == -32602
+        assert wire.error("resources/read", {"uri": f"refdesk://documents/{only['id']}"})["code"] == -32602
         assert wire.leave() == 0
         assert wire.stderr() == ""

@@ -55,7 +55,7 @@ async def test_clients_of_both_eras_are_served(remote: Remote, world: World, mod
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
         found = await client.call_tool("search", {"query": "pendulum"})
         assert found.structured_content
-        uri = found.structured_content["results"][0]["uri"]
+        uri = f"refdesk://documents/{found.structured_content['results'][0]['id']}"
         assert "pendulum" in (await client.read_resource(uri)).model_dump_json()
 
 

@@ -105,7 +105,12 @@ async def texts_found(client: Client, query: str) -> str:
         opened = await client.call_tool("get_source", {"id": hit["id"]})
         assert opened.structured_content
         assert hit["text"] in opened.structured_content["text"]
-        assert hit["text"] in (await client.read_resource(hit["uri"])).model_dump()["contents"][0]["text"]
+        assert (
+            hit["text"]
+            in (await client.read_resource(f"refdesk://documents/{hit['id']}")).model_dump()["contents"][0][
+                "text"
+            ]
+        )
     return "\n".join(hit["text"] for hit in found["results"])
 
 

@@ -191,10 +191,10 @@ def test_what_libraries_print_goes_to_standard_error(start: Start, clock_room: P
 def test_normal_use_leaves_standard_error_empty(start: Start, clock_room: Path) -> None:
     wire = start(clock_room)
     wire.begin()
-    uri = wire.tool("search", {"query": MARK})["structuredContent"]["results"][0]["uri"]
+    id_ = wire.tool("search", {"query": MARK})["structuredContent"]["results"][0]["id"]
     wire.tool_error("search", {"query": MARK, "limit": -1})
     wire.tool_error("get_source", {"id": MARK})
-    wire.result("resources/read", {"uri": uri})
+    wire.result("resources/read", {"uri": f"refdesk://documents/{id_}"})
     wire.error("resources/read", {"uri": MARK})
     wire.result("resources/list")
     wire.error("prompts/get", {"name": "answer"})

@@ -7,7 +7,7 @@ reply, measures it, and takes something away until it fits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 
 class HitRecord(Reply):
-    """A passage that answers, and how to cite it."""
+    """A passage that answers, and how to cite it. Its id is the source's, a slash and its number.
+
+    The id stands here once, and once as a citation: every further mention would take room from passages.
+    """
 
     id: str
-    uri: str
-    source_id: str
     title: str
     url: str | None = None
     collection: str
@@ -40,7 +41,7 @@ class HitRecord(Reply):
     excerpts: list[list[int]] | None = None
     score: float
     similarity: float
-    metadata: dict[str, str]
+    metadata: dict[str, Any]
     citation: str
     vector: list[float] | None = None
 
@@ -66,7 +67,7 @@ def search_reply(
     """
     hits = [hit_record(hit, vectors=vectors) for hit in answer.hits]
     if urls:
-        hits = [hit if hit.url else hit.model_copy(update={"url": hit.uri}) for hit in hits]
+        hits = [hit if hit.url else hit.model_copy(update={"url": _address(hit)}) for hit in hits]
     if answer.context:
         return _context_reply(answer, answer.context, hits, max_chars)
     shown = len(hits)
@@ -77,6 +78,10 @@ def search_reply(
         shown -= 1
         reply = _first_hits(shown, answer, hits)
     return reply if len(reply.compact()) <= max_chars else _truncated(reply, max_chars)
+
+
+def _address(hit: HitRecord) -> str:
+    return resource_uri(hit.collection, hit.id)
 
 
 def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
@@ -140,8 +145,6 @@ def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
     chunk, source = hit.chunk, hit.source
     return HitRecord(
         id=chunk.id,
-        uri=resource_uri(source.collection, chunk.id),
-        source_id=source.id,
         title=label(source.title),
         url=shown_url(source),
         collection=source.collection,
@@ -153,7 +156,7 @@ def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
         excerpts=[[one.start, one.end] for one in hit.excerpts] or None,
         score=round(hit.score, SCORE_DIGITS),
         similarity=round(hit.similarity, 4),
-        metadata=shown_metadata(source),
+        metadata=shown_metadata(source, hit.fields),
         citation=f"[{hit.cited}]",
         vector=[round(float(part), 6) for part in hit.vector] if vectors and hit.vector is not None else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rag.search.reply.fields import Reply, shown_date, shown_metadata, shown_url, timestamp
 from rag.search.reply.untrusted import ALTERED, disarmed, label
@@ -45,7 +45,7 @@ class SourceReply(Reply):
     mime_type: str
     date: str | None = None
     indexed_at: str
-    metadata: dict[str, str]
+    metadata: dict[str, Any]
     length: int
     start: int
     end: int
@@ -127,7 +127,7 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
         mime_type=source.mime_type,
         date=shown_date(source),
         indexed_at=timestamp(source.ingested_at),
-        metadata=shown_metadata(source),
+        metadata=shown_metadata(source, extract.fields),
         length=source.length,
         start=extract.start,
         end=end,

@@ -67,8 +67,6 @@ def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
         "results": [
             {
                 "id": "mfzq/3",
-                "uri": "refdesk://documents/mfzq/3",
-                "source_id": "mfzq",
                 "title": "The title",
                 "url": "https://example.org/a",
                 "collection": "documents",
