@@ -38,7 +38,8 @@ class Excerpt:
 class Hit:
     """A chunk as an answer. Hits are ordered by `score`, which is at most 1; higher is better.
 
-    `similarity` is the cosine to the query, comparable between collections and modes. `vector` is the chunk's
+    `similarity` is the cosine to the query, comparable between collections and modes; None if it isn't known,
+    because the embedding model failed, or another one made the collection. `vector` is the chunk's
     embedding; its text can be guessed from it. `fields` are the declared fields of the source. `excerpts` are
     shown instead of the chunk, in the order of the source: more of the source around it, or only parts of it.
     If they exceed the chunk, `around` has all chunks that they may touch, in order.
@@ -47,7 +48,7 @@ class Hit:
     chunk: Chunk
     source: Source
     score: float
-    similarity: float
+    similarity: float | None
     vector: npt.NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
     excerpts: tuple[Excerpt, ...] = ()
@@ -193,7 +194,9 @@ class Context:
 class Answer:
     """The hits of a search, best first, notes that their reader must know, and the steps of the search.
 
-    `context` is the hits as one text for a prompt, if the request asks for it.
+    `context` is the hits as one text for a prompt, if the request asks for it. `degraded` names what is
+    missing because something failed: the "dense" list, of all collections or of some, the "similarity" of
+    hits, or a stage. The notes say why.
     """
 
     hits: tuple[Hit, ...]
@@ -201,6 +204,7 @@ class Answer:
     context: Context | None = None
     steps: tuple[Step, ...] = field(default=(), compare=False)
     trace: Trace | None = field(default=None, compare=False)
+    degraded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

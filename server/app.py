@@ -21,7 +21,7 @@ from rag.search.reply.source import fetch_reply, source_reply
 from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
 from rag.uris import NOT_FOUND, parse_id, resource_uri
 from server import resources, tools
-from server.guard import ErrorBoundary, RequestLimits
+from server.guard import ErrorBoundary, RequestLimits, message_for
 from server.telemetry import audit
 
 if TYPE_CHECKING:
@@ -52,9 +52,14 @@ def create_server(
     admission: Admission,
     principal_of: Callable[[Context], Principal],
     measure: audit.Measure | None = None,
+    *,
+    remote: bool = False,
 ) -> Server[Any]:
-    """A protocol server around a desk. `principal_of` is called anew for each request."""
-    app = App(lazy_desk, settings, principal_of)
+    """A protocol server around a desk. `principal_of` is called anew for each request.
+
+    `remote` callers are told of errors only what they can do; the operator's log has the rest.
+    """
+    app = App(lazy_desk, settings, principal_of, remote=remote)
     server: Server[Any] = Server(
         "refdesk",
         title="Reference desk",
@@ -71,7 +76,7 @@ def create_server(
         on_completion=app.complete,
     )
     server.middleware[:] = [  # replaces the SDK's own spans, which would hold what callers wrote
-        ErrorBoundary(lazy_desk, settings.limits),
+        ErrorBoundary(lazy_desk, settings.limits, remote=remote),
         audit.CallRecorder(principal_of, measure),
         RequestLimits(admission, settings.limits, principal_of),
     ]
@@ -82,9 +87,15 @@ class App:
     """The handlers and what they share: the desk, the settings, and who is asking."""
 
     def __init__(
-        self, lazy_desk: LazyDesk, settings: Settings, principal_of: Callable[[Context], Principal]
+        self,
+        lazy_desk: LazyDesk,
+        settings: Settings,
+        principal_of: Callable[[Context], Principal],
+        *,
+        remote: bool,
     ) -> None:
         self._lazy_desk = lazy_desk
+        self._remote = remote
         self._principal_of = principal_of
         self._settings = settings
 
@@ -118,7 +129,8 @@ class App:
             audit.record_failure(error)
             if not isinstance(error, InvalidRequestError | NotFoundError):
                 log.warning("The tool %s failed: %s", params.name, error)
-            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+            text = message_for(error, remote=self._remote)
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
     async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         filterable = declares_fields(self._settings.data, principal.tenant)
@@ -128,6 +140,7 @@ class App:
         desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
         audit.current_call().steps = answer.steps
+        audit.current_call().degraded = answer.degraded
         server = self._settings.server
 
         def render(max_chars: int) -> types.CallToolResult:

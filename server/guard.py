@@ -11,6 +11,7 @@ from mcp import MCPError, types
 from pydantic import ValidationError
 
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
+from server.telemetry.logs import current_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -29,11 +30,25 @@ UNLIMITED = frozenset({"initialize", "ping", "server/discover"})
 """Methods that cost nothing and must be answered however busy the server is."""
 
 
+def message_for(error: RefdeskError, *, remote: bool) -> str:
+    """What the caller is told of an error.
+
+    A remote caller is told what it can do, and under which id the operator's log has the rest. A local caller
+    is the operator, or somebody beside them, and is told everything.
+    """
+    if not remote or error.for_caller == str(error):
+        return str(error)
+    request = current_request.get()
+    id_ = request.id if request else "unknown"
+    return f"{error.for_caller} The operator's log has the reason under request {id_}."
+
+
 class ErrorBoundary:
     """Middleware that turns every exception into a protocol error with a safe message."""
 
-    def __init__(self, lazy_desk: LazyDesk, limits: LimitSettings) -> None:
+    def __init__(self, lazy_desk: LazyDesk, limits: LimitSettings, *, remote: bool) -> None:
         self._lazy_desk = lazy_desk
+        self._remote = remote
         self._seconds = limits.request_seconds
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -50,8 +65,8 @@ class ErrorBoundary:
         except BusyError as error:
             raise MCPError(BUSY, str(error), {"retryAfterMs": 1000 * error.retry_seconds}) from None
         except RefdeskError as error:
-            log.warning("%s failed: %s", ctx.method, type(error).__name__)
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
+            log.warning("%s failed: %s", ctx.method, error)
+            raise MCPError(types.INTERNAL_ERROR, message_for(error, remote=self._remote)) from None
         except TimeoutError:
             log.warning("%s took over %g s", ctx.method, self._seconds)
             message = f"The request was cancelled after {self._seconds:g} s. Ask for less at once."

@@ -19,7 +19,10 @@ from rag.config.data_folder import data_folder_problem
 from rag.errors import RefdeskError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rag.config.settings import Settings
+    from rag.models.breaker import Breaker
     from rag.search.desk import Desk
 
 REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock
@@ -58,6 +61,11 @@ class LazyDesk:
     def alarms(self) -> int:
         """The number of gate alarms; 0 while the desk is closed."""
         return self._desk.alarms if self._desk else 0
+
+    @property
+    def breakers(self) -> Mapping[str, Breaker]:
+        """The state of the endpoints of remote models, by their kind; none while the desk is closed."""
+        return self._desk.breakers if self._desk else {}
 
     async def close(self) -> None:
         """Close the desk. Only needed if the process outlives it."""

@@ -142,7 +142,9 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     measurements = metrics.Metrics(admission, lazy_desk)
     if settings.http.metrics_port:
         measurements.listen(settings.http.metrics_port)
-    server = create_server(lazy_desk, settings, admission, identity.bearer_principal, measurements.measure)
+    server = create_server(
+        lazy_desk, settings, admission, identity.bearer_principal, measurements.measure, remote=True
+    )
     refusal_log = refusals.RefusalLog(measurements.count_refusal)
     app = http.http_app(server, lazy_desk, settings, backend, admission, refusal_log)
     return partial(http.serve, app, listener, settings, admission, refusal_log)

@@ -9,7 +9,7 @@ from rag.admin.console import echo, print_table
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import FAITHFUL
 from rag.evaluate.report import report_page
-from rag.report.tables import shortened
+from rag.report.tables import decimals, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ def print_question(run: Run, question: QuestionResult) -> None:
     for rank, hit in enumerate(question.hits, 1):
         mark = f"  finds {', '.join(hit.finds)}" if hit.finds else ""
         leak = "  LEAK" if hit.id in question.leaks else ""
-        scored = f"score {hit.score:.3f}  similarity {hit.similarity:.3f}"
+        scored = f"score {hit.score:.3f}  similarity {decimals(hit.similarity)}"
         echo(f"  {rank:2}. {scored}  [{hit.id}]  {shortened(hit.title, TITLE_WIDTH)}{mark}{leak}")
 
 

@@ -20,7 +20,7 @@ from rag.admin.search_trace import (
     ranks_text,
     tokens,
 )
-from rag.report.tables import one_line, table
+from rag.report.tables import decimals, one_line, table
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def print_results(reply: SearchReply) -> None:
         echo(f"{reply.context}\n")
     for number, result in enumerate(reply.results, 1):
         echo(f"{number}. {_result_heading(result)}", bold=True)
-        echo(f"   {result.citation}  score {result.score:.2f}  similarity {result.similarity:.3f}")
+        echo(f"   {result.citation}  score {result.score:.2f}  similarity {decimals(result.similarity)}")
         for line in (result.text or "").splitlines():
             wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
             echo(wrapped if line.strip() else "")
@@ -106,7 +106,7 @@ def _row(name: str, status: str, seconds: float, counted: str, usage: Usage | No
 
 def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep]) -> Iterator[str]:
     yield from _wrapped(heading(hit), f"{rank}. ")
-    yield f"   [{hit.cited}]  score {hit.score:.2f}  similarity {hit.similarity:.3f}"
+    yield f"   [{hit.cited}]  score {hit.score:.2f}  similarity {decimals(hit.similarity)}"
     if answer.trace:
         listings = answer.trace.listings.get(hit.chunk.id, ())
         yield from _wrapped(listings_text(listings, queries=len(answer.trace.queries)))

@@ -221,6 +221,7 @@ class ProfileSettings(Section):
     thresholds: ThresholdSettings | None = None
     candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
     relax: bool | None = None
+    degrade: bool | None = None
     context_tokens: ContextTokens | None = None
     stages: Stages | None = None
 

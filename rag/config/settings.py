@@ -234,6 +234,7 @@ class SearchSettings(Section):
     candidates: Annotated[int, Field(ge=10, le=1000)] = 50
     statistics: Literal["collection", "strict"] = "collection"
     relax: bool = False
+    degrade: bool = True
     context_tokens: ContextTokens = 2000
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
     overrides: tuple[Overridable, ...] = ("mode", "limit")

@@ -151,6 +151,6 @@ def _finding(one: Expected, hit: Hit) -> Finding:
         id=hit.chunk.id,
         title=hit.source.title,
         score=round(hit.score, 4),
-        similarity=round(hit.similarity, 4),
+        similarity=None if hit.similarity is None else round(hit.similarity, 4),
         finds=tuple(target.name for target in one.targets if target.is_found_by(hit)),
     )

@@ -153,8 +153,12 @@ async def _prepared(
 
 
 def with_overrides(settings: Settings) -> Settings:
-    """The settings with every override allowed: evaluations set the mode and the limit themselves."""
-    search = settings.search.model_copy(update={"overrides": get_args(Overridable)})
+    """The settings with every override allowed: evaluations set the mode and the limit themselves.
+
+    A search that went by words alone would be measured as if it were hybrid, so it is an error.
+    """
+    changed = {"overrides": get_args(Overridable), "degrade": False}
+    search = settings.search.model_copy(update=changed)
     return settings.model_copy(update={"search": search})
 
 

@@ -32,7 +32,7 @@ class Finding(_Record):
     id: str
     title: str
     score: float
-    similarity: float
+    similarity: float | None
     finds: tuple[str, ...]
 
 

@@ -166,6 +166,8 @@ def _ties(hits: Sequence[Hit], within: float) -> list[int]:
 
 
 def _tie(first: Hit, other: Hit, within: float) -> bool:
+    if first.similarity is None or other.similarity is None:
+        return first.similarity == other.similarity and abs(first.score - other.score) <= within
     return abs(first.score - other.score) <= within and abs(first.similarity - other.similarity) <= within
 
 

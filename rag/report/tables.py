@@ -46,3 +46,8 @@ def listed(names: Sequence[str], most: int) -> str:
     """At most so many names: (["a", "b", "c", "d"], 2) -> "a, b and 2 more"."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def decimals(value: float | None) -> str:
+    """A similarity with three decimals: 0.43219 -> "0.432"; a dash if it is not known."""
+    return "–" if value is None else f"{value:.3f}"

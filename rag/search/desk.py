@@ -21,6 +21,7 @@ from rag.config.check import check_consistent, stages_of
 from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
 from rag.errors import BusyError, NotFoundError
+from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
@@ -52,12 +53,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
+ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
+NO_BREAKERS: Mapping[str, Breaker] = MappingProxyType({})
 
 
 class Desk:
     """Searches and opens the documents that a principal may read. Safe to share between tasks.
 
     `alarms` counts the sources that the gate withheld although the engine should have excluded them.
+    `breakers` hold the state of the endpoints of remote models, by their kind.
     """
 
     def __init__(
@@ -68,23 +72,24 @@ class Desk:
         *,
         chat: Chat | None = None,
         reranker: Reranker | None = None,
+        breakers: Mapping[str, Breaker] = NO_BREAKERS,
     ) -> None:
         self._reader = reader
         self._models = Models(embedder, chat, reranker)
         self._settings = settings
+        self.breakers = breakers
         self.alarms = 0
 
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings, environment: Mapping[str, str] = NO_KEYS) -> AsyncIterator[Desk]:
-        """Open the data folder and the models that the settings name.
+        """Open the data folder and the models that the settings name. That sends no request to an endpoint.
 
         `environment` holds the keys of remote models, under the names that the settings give.
 
         Raises:
             ConfigurationError: a model or the function of a custom stage can't be loaded, or the settings
                 contradict each other.
-            ProviderError: a remote embedder failed.
         """
         check_consistent(settings)
         for stage in chain.from_iterable(stages_of(settings.search).values()):
@@ -96,12 +101,15 @@ class Desk:
             letter_case=settings.access.letter_case,
             urls=settings.search.urls,
         )
+        breakers = {kind: Breaker() for kind in ENDPOINTS}
         async with (
-            open_embedder(settings.embedder, environment) as embedder,
-            open_chat(settings.chat, environment) as chat,
-            open_reranker(settings.reranker, environment) as reranker,
+            open_embedder(
+                settings.embedder, environment, probe=False, breaker=breakers["embedding"]
+            ) as embedder,
+            open_chat(settings.chat, environment, breaker=breakers["chat"]) as chat,
+            open_reranker(settings.reranker, environment, breaker=breakers["reranking"]) as reranker,
         ):
-            yield cls(reader, embedder, settings.search, chat=chat, reranker=reranker)
+            yield cls(reader, embedder, settings.search, chat=chat, reranker=reranker, breakers=breakers)
 
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
         """The collections in which the principal may read anything, ordered by name."""
@@ -124,9 +132,10 @@ class Desk:
             InvalidRequestError: a value of the request is out of range, or its filter is malformed.
             NotFoundError: the principal can't read a collection that the request names.
             NotReadyError: a collection lacks the index that the mode needs.
-            ConfigurationError: a collection was made with another embedder, a stage lacks what it needs, or
-                the data folder is missing.
-            ProviderError, StoreError: the embedder or the storage failed.
+            ConfigurationError: a collection that the request names for mode dense was made with another
+                embedder, a stage lacks what it needs, or the data folder is missing.
+            ProviderError: the embedder failed, and the search can't do without it.
+            StoreError: the storage failed.
         """
         if isinstance(request, str):
             request = SearchRequest(request)

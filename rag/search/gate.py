@@ -47,11 +47,13 @@ def is_fault(withheld: StoredSource, generation: str, revision: int) -> bool:
 
 
 async def admit(
-    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], limit: int, alarm: Alarm
+    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32] | None, limit: int, alarm: Alarm
 ) -> list[Hit]:
     """The first `limit` candidates that are readable now, as hits, newer first among equals.
 
     They are the beginning of what a higher limit would return: all equals take part, however many there are.
+    Without the query's `vector` or their own, and in views whose vectors are not comparable, hits have no
+    similarity.
     """
     checked = limit + SLACK
     hits = await _readable(candidates[:checked], vector, alarm)
@@ -64,7 +66,7 @@ async def admit(
 
 
 async def _readable(
-    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32], alarm: Alarm
+    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32] | None, alarm: Alarm
 ) -> list[Hit]:
     by_view: dict[int, tuple[View, list[Candidate]]] = {}
     for candidate in candidates:
@@ -123,7 +125,9 @@ def _has_chunk(id_: str, sources: Mapping[str, StoredSource]) -> bool:
 
 
 def _hit(
-    candidate: Candidate, stored: StoredChunk, source: StoredSource, vector: npt.NDArray[np.float32]
+    candidate: Candidate, stored: StoredChunk, source: StoredSource, vector: npt.NDArray[np.float32] | None
 ) -> Hit:
-    similarity = float(np.dot(stored.vector, vector))
+    similarity = None
+    if vector is not None and candidate.view.comparable and stored.vector.any():
+        similarity = float(np.dot(stored.vector, vector))
     return Hit(stored.chunk, source.source, candidate.score, similarity, stored.vector, source.fields)

@@ -30,7 +30,9 @@ class Plan:
 
     Each list returns up to `candidates` chunks. If `strict`, scores and order don't depend on rows that the
     principal may not read. If `relax`, conditions of a filter without results may be dropped.
-    `context_tokens` is the token budget of a context, 0 for none.
+    `context_tokens` is the token budget of a context, 0 for none. If `degrade`, mode hybrid may go by words
+    alone while the embedding model fails. `mode_is_free` if a request may choose another mode, and
+    `names_collections` if this one names its collections.
     """
 
     query: str
@@ -48,12 +50,20 @@ class Plan:
     context_tokens: int
     query_stages: tuple[QueryStage, ...]
     hit_stages: tuple[HitStage, ...]
+    degrade: bool
+    mode_is_free: bool
+    names_collections: bool
 
     @property
     def drops_distant(self) -> bool:
         """Whether a threshold applies to single hits, not only to the evidence as a whole."""
         limits = self.thresholds
         return (limits.min_similarity, limits.max_distance, limits.percentage_distance) != (None, None, None)
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether a threshold applies to single hits or to the evidence as a whole."""
+        return self.drops_distant or self.thresholds.min_evidence is not None
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> Plan:
@@ -93,6 +103,9 @@ def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> 
         context_tokens=settings.context_tokens if request.context else 0,
         query_stages=tuple(stage for stage in settings.stages if makes_queries(stage)),
         hit_stages=tuple(stage for stage in settings.stages if takes_hits(stage)),
+        degrade=settings.degrade,
+        mode_is_free="mode" in settings.overrides,
+        names_collections=request.collections is not None,
     )
 
 

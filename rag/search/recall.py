@@ -48,14 +48,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A text to search for in `views`, and its vector.
+    """A text to search for in `views`, and its vector; None while the embedding model fails.
 
     `known` is the share of the text that the embedding model has words for. The scores of the query's hits
     are multiplied by `weight`.
     """
 
     text: str
-    vector: npt.NDArray[np.float32]
+    vector: npt.NDArray[np.float32] | None
     known: float
     views: tuple[View, ...]
     weight: float = 1.0
@@ -68,7 +68,9 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The rankings of a query, one per view; empty if the mode has no such list.
+    """The rankings of a query, one per view; none if the mode has no such list.
+
+    A view whose vectors are not comparable has an empty dense ranking.
 
     Each collection has tables of its own, with its own indexes, so the engine searches one table at a time.
     The scores compare across tables: cosines, and BM25 in units of the rarest word of the table.
@@ -100,7 +102,12 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
     for query in queries:
         tables = [(readers[view.table], view.where) for view in query.views]
         if plan.mode != "sparse":
-            calls += [partial(table.dense, query.vector, plan.candidates, where) for table, where in tables]
+            calls += [
+                partial(table.dense, query.vector, plan.candidates, where)
+                if query.vector is not None and view.comparable
+                else _nothing
+                for view, (table, where) in zip(query.views, tables, strict=True)
+            ]
         if plan.mode != "dense":
             calls += [partial(table.sparse, query.text, plan.candidates, where) for table, where in tables]
     rankings = iter(await concurrently(calls))
@@ -111,6 +118,11 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
         )
         for query in queries
     ]
+
+
+async def _nothing() -> Ranking:
+    """The dense list of a view whose vectors are not comparable."""
+    return []
 
 
 async def _readers(
@@ -195,9 +207,13 @@ def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
 
 
 def _cosines(query: Query, lists: Lists, baseline: float) -> Mapping[str, float]:
-    """The cosine of every chunk, whichever list found it, on a scale whose 0 is the baseline."""
-    stored = list(lists.stored)
-    if not stored:
+    """The cosine of every comparable chunk, whichever list found it, on a scale whose 0 is the baseline."""
+    lists_of_views = (
+        *zip(query.views, lists.dense, strict=False),
+        *zip(query.views, lists.sparse, strict=False),
+    )
+    stored = [one.stored for view, ranking in lists_of_views if view.comparable for one in ranking]
+    if not stored or query.vector is None:
         return {}
     cosines = (np.stack([one.vector for one in stored]) @ query.vector - baseline) / (1 - baseline)
     return best_scores(zip((one.id for one in stored), cosines.tolist(), strict=True))

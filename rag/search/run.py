@@ -50,7 +50,8 @@ class Run:
 
     Steps add to `notes`, which are for the reader of the answer. `left_out` counts the passages that were
     dropped although they were good enough for the limit, by the reason. `queries` and `listings` are for the
-    trace; `listings` hold only chunks that the gate admitted.
+    trace; `listings` hold only chunks that the gate admitted. `degraded` is as in the answer, without failed
+    stages.
     """
 
     plan: Plan
@@ -62,6 +63,7 @@ class Run:
     left_out: Counter[str] = field(default_factory=Counter)
     queries: Sequence[SubQuery] = ()
     listings: Mapping[str, tuple[Listing, ...]] = field(default_factory=dict)
+    degraded: list[str] = field(default_factory=list)
 
     def note(self, notes: Iterable[str]) -> None:
         """Add notes for the reader of the answer."""
@@ -90,7 +92,10 @@ class Run:
     def answer(self, hits: Sequence[Hit], context: Context | None) -> Answer:
         """The answer with these hits."""
         trace = Trace(tuple(self.queries), self.listings) if self.steps.detailed else None
-        return Answer(tuple(hits), tuple(self.notes), context, self.steps.ended(), trace)
+        steps = self.steps.ended()
+        failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]
+        degraded = tuple(dict.fromkeys([*self.degraded, *failed]))
+        return Answer(tuple(hits), tuple(self.notes), context, steps, trace, degraded)
 
 
 @dataclass(slots=True)

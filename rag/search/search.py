@@ -23,10 +23,10 @@ from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, more_queries
 from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
-from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
+from rag.search.stages.thresholds import DISTANT, UNGROUNDED, is_weak, near_enough
+from rag.search.vectors import query_vectors
 from rag.search.view import narrowed
-from rag.store.catalog import check_embedder
-from rag.store.terms import MAX_TERMS, index_terms, query_terms, share_of_words
+from rag.store.terms import MAX_TERMS, index_terms, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,10 +48,10 @@ async def search(run: Run) -> Answer:
     if not run.views or not plan.limit:
         run.note([NO_HITS_WANTED if run.views else NO_DOCUMENTS])
         return run.answer([], None)
-    for view in run.views:
-        check_embedder(view.table.collection, run.models.embedder.identity)
     await add_queries(run)
     queries = await embed(run)
+    if not run.views:
+        return run.answer([], None)
     run.note(_truncations(run))
     planned = as_planned(queries, run) if plan.query_stages else queries
     hits = await find(planned, run)
@@ -69,7 +69,7 @@ async def search(run: Run) -> Answer:
         hits = await apply_hit_stages(hits, queries[0], run)
     hits = run.limited(hits)
     run.note_left_out()
-    if _is_weak(hits, run):
+    if is_weak(hits, run):
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []
     return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)
@@ -94,19 +94,22 @@ async def add_queries(run: Run) -> None:
 
 
 async def embed(run: Run) -> list[Query]:
-    """The queries with their vectors, made in one batch, each with the views that it searches."""
+    """The queries with their vectors, made in one batch, each with the views that it searches.
+
+    If the embedding model fails, a search that can do without goes on in mode sparse (`rag.search.vectors`).
+    """
     with run.steps.step("embed") as step:
-        embedder = run.models.embedder
-        vectors = await embedder.embed([query.text for query in run.queries], "query")
+        vectors = await query_vectors([query.text for query in run.queries], run, step)
+        known = run.models.embedder.known
         made = [
             Query(
                 query.text,
-                vector,
-                embedder.known(query.text),
+                None if vectors is None else vectors[index],
+                known(query.text),
                 tuple(_views_of(query, run, step)),
                 query.weight,
             )
-            for query, vector in zip(run.queries, vectors, strict=True)
+            for index, query in enumerate(run.queries)
         ]
     run.note(step.record.warnings)
     return made
@@ -143,9 +146,9 @@ async def _finds_any(query: Query, run: Run) -> bool:
     # So one candidate per list is enough. In mode hybrid the dense list alone is: it has a chunk if any chunk
     # satisfies the filter, and if its best chunk fails the thresholds, the sparse list has no nearer one. But
     # the best chunk of a sparse list may fail them and a later one not.
-    plan, by_words = run.plan, run.plan.mode == "sparse"
-    most = plan.candidates if by_words and plan.drops_distant else 1
-    plan = replace(plan, limit=1, candidates=most, mode="sparse" if by_words else "dense")
+    has_both = run.plan.mode == "hybrid" and all(view.comparable for view in query.views)
+    plan = replace(run.plan, limit=1, mode="dense" if has_both else run.plan.mode)
+    plan = replace(plan, candidates=1 if plan.mode == "dense" or not plan.drops_distant else plan.candidates)
     return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[], left_out=Counter())))
 
 
@@ -196,31 +199,6 @@ def _truncations(run: Run) -> list[str]:
     if plan.mode != "sparse" and len(embedder.token_spans(plan.query)) > embedder.window:
         notes.append(f"Semantic search used only the first {embedder.window} tokens of the query.")
     return notes
-
-
-def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
-    """Whether no hit is evidence enough to base an answer on. Nothing is claimed if there are no hits.
-
-    The evidence of a hit is the mean of its similarity and of the share of the query's words in it.
-    """
-    least = run.plan.thresholds.min_evidence
-    if least is None:
-        least = MEASURED_EVIDENCE if run.models.embedder.identity.provider == "builtin" else 0.0
-    if not (hits and least) or any(
-        hit.similarity >= 2 * least for hit in hits
-    ):  # comparing words takes longer
-        return False
-    languages = {view.table.collection.name: view.table.collection.language for view in run.views}
-    return all(
-        hit.similarity + share_of_words(run.plan.query, _described(hit), languages[hit.source.collection])
-        < 2 * least
-        for hit in hits
-    )
-
-
-def _described(hit: Hit) -> str:
-    """The chunk's text under its title and section."""
-    return "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
 
 
 def _context(hits: Sequence[Hit], run: Run) -> Context:

@@ -29,7 +29,8 @@ class View:
 
     Every read of chunks is filtered by `where`, and every row that leaves has passed `admits`, which checks
     the source's own record. `changed` are access records whose copies on the chunks are not updated yet; for
-    these sources the record counts, not the copies.
+    these sources the record counts, not the copies. If its vectors are not `comparable` with those of the
+    queries, because another model made them, the view has no dense list and no similarities.
     """
 
     table: CollectionReader
@@ -39,6 +40,7 @@ class View:
     exclude_sources: tuple[str, ...] = ()
     letter_case: LetterCase = "allow"
     changed: tuple[AccessRecord, ...] = ()
+    comparable: bool = True
 
     @property
     def where(self) -> str:

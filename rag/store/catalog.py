@@ -47,13 +47,15 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:
     Raises:
         ConfigurationError: they were made with another one; the message says what to do.
     """
-    if collection.embedder != embedder:
+    if not collection.embedder.may_compare(embedder):
         made, named = _described(collection.embedder), _described(embedder)
         raise ConfigurationError(
             f"The collection {collection.name!r} was made with the embedder {made}; the settings name "
             f"{named}, whose vectors are not comparable with it. Set [embedder] back, or ingest into another "
             "collection (--collection NAME), or remove this one (refdesk-admin remove --all --collection "
-            f"{collection.name}) and ingest again."
+            f"{collection.name}) and ingest again.",
+            for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
+            "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
         )
 
 
@@ -74,4 +76,5 @@ def check_language(collection: Collection, language: Language) -> None:
 def _described(embedder: EmbedderIdentity) -> str:
     prefixes = [prefix for prefix in (embedder.query_prefix, embedder.document_prefix) if prefix]
     with_prefixes = f", prefixes {prefixes}" if prefixes else ""
-    return f"{embedder.provider} {embedder.model} ({embedder.dimension} dimensions{with_prefixes})"
+    size = embedder.dimension or "unknown"
+    return f"{embedder.provider} {embedder.model} ({size} dimensions{with_prefixes})"

@@ -365,7 +365,9 @@ class CollectionReader:
         if not self._full_text:
             raise NotReadyError(
                 f"The collection {self.collection.name!r} has no full-text index, so it can't be searched in "
-                "mode sparse or hybrid. Run refdesk-admin ingest again to build it, or use mode dense."
+                "mode sparse or hybrid. Run refdesk-admin ingest again to build it, or use mode dense.",
+                for_caller=f"The collection {self.collection.name!r} can't be searched by words yet. "
+                "Use mode dense.",
             )
 
 

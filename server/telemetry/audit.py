@@ -70,7 +70,7 @@ class Call:
     """A request while it is being answered; handlers add what only they know.
 
     `ids` are the ids that were returned. `asked` is the id that was requested and not found. `why` says, in
-    our own words, why there is no answer.
+    our own words, why there is no answer. `degraded` names what a search lacks because something failed.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Call:
     ids: tuple[str, ...] = ()
     asked: str | None = None
     steps: tuple[Step, ...] = ()
+    degraded: tuple[str, ...] = ()
     seconds: float = 0.0
 
 
@@ -204,6 +205,7 @@ def _line(call: Call) -> dict[str, Any]:
         "groups": sorted(principal.groups) if principal else None,
         "asked": call.asked,
         "ids": list(call.ids),
+        "degraded": list(call.degraded) or None,
         "milliseconds": round(1000 * call.seconds, 1),
     }
 

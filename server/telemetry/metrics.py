@@ -19,11 +19,12 @@ from prometheus_client.registry import Collector
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from prometheus_client.core import Metric
 
+    from rag.models.breaker import Breaker
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
     from server.telemetry.audit import Call
@@ -61,6 +62,12 @@ class Metrics:
             "refdesk_searches",
             "Searches answered, by whether they found anything.",
             ["found"],
+            registry=self.registry,
+        )
+        self._degraded = Counter(
+            "refdesk_degraded_searches",
+            "Searches that lack something because a model failed: the dense list, similarities, a stage.",
+            ["lacks"],
             registry=self.registry,
         )
         self._failed = Counter(
@@ -101,6 +108,8 @@ class Metrics:
                 self._cost.labels(step.name).inc(step.usage.cost)
         if call.steps:
             self._searches.labels("something" if call.ids else "nothing").inc()
+        for part in call.degraded:
+            self._degraded.labels(part).inc()
 
     def count_refusal(self, status: int) -> None:
         """Count an HTTP request that was refused before it became a call."""
@@ -203,3 +212,23 @@ class _CurrentState(Collector):
             "Sources that the engine let through and the gate held back.",
             value=self._lazy_desk.alarms,
         )
+        yield from _endpoint_state(self._lazy_desk.breakers)
+
+
+def _endpoint_state(breakers: Mapping[str, Breaker]) -> Iterable[Metric]:
+    failing = GaugeMetricFamily(
+        "refdesk_endpoint_failing",
+        "Whether an endpoint fails or is late, so that calls are held back.",
+        labels=["endpoint"],
+    )
+    failures = CounterMetricFamily(
+        "refdesk_endpoint_failures", "Calls of an endpoint without a valid answer.", labels=["endpoint"]
+    )
+    held_back = CounterMetricFamily(
+        "refdesk_endpoint_held_back", "Calls not sent, because the endpoint fails.", labels=["endpoint"]
+    )
+    for kind, breaker in breakers.items():
+        failing.add_metric([kind], float(breaker.fault is not None))
+        failures.add_metric([kind], breaker.failures)
+        held_back.add_metric([kind], breaker.held_back)
+    yield from (failing, failures, held_back)

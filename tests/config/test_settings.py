@@ -67,6 +67,7 @@ EVERY_SETTING = {
     "search.candidates": ("77", 77),
     "search.statistics": ("strict", "strict"),
     "search.relax": ("true", True),
+    "search.degrade": ("false", False),
     "search.timeout_seconds": ("2", 2.0),
     "server.max_chars": ("4000", 4000),
     "http.host": ("0.0.0.0", "0.0.0.0"),  # noqa: S104 it is only read

@@ -176,7 +176,7 @@ async def test_similarities_count_from_the_baseline_of_the_embedder(shelf: Shelf
     for baseline in (0.0, 0.5):
         desk = shelf.desk(fusion=by_meaning | {"baseline": baseline})
         hits = (await desk.search(ME, SearchRequest("pendulum clock"))).hits
-        counted = [max(0.0, (hit.similarity - baseline) / (1 - baseline)) for hit in hits]
+        counted = [max(0.0, (float(hit.similarity or 0) - baseline) / (1 - baseline)) for hit in hits]
         assert [hit.score for hit in hits] == pytest.approx(counted, abs=1e-6)
         assert 0.5 < counted[1] < 1
 
@@ -366,12 +366,14 @@ async def test_a_collection_without_its_full_text_index_serves_dense_only_and_sa
             await shelf.search("pendulum", mode=mode)
 
 
-async def test_a_collection_of_another_embedder_is_an_error_that_names_both(shelf: Shelf) -> None:
+async def test_a_collection_of_another_embedder_that_is_named_for_mode_dense_is_an_error_that_names_both(
+    shelf: Shelf,
+) -> None:
     await shelf.put("a", "pendulum")
     other = shelf.small.BagOfWords(EmbedderIdentity("tests", "other", 32))
     desk = Desk(Reader(shelf.data, timeout_seconds=15), other, SearchSettings())
     with pytest.raises(ConfigurationError, match=r"tests bag-of-words .* tests other .*refdesk-admin remove"):
-        await desk.search(ME, SearchRequest("pendulum"))
+        await desk.search(ME, SearchRequest("pendulum", mode="dense", collections=("documents",)))
 
 
 async def test_listing_pages_over_all_collections_brings_every_source_once(shelf: Shelf) -> None:
@@ -422,4 +424,6 @@ async def test_the_built_in_model_finds_what_is_meant_in_other_words(
         )
     first, second = answer.hits
     assert first.source.title == "Timekeeping"
+    assert first.similarity
+    assert second.similarity
     assert first.similarity > second.similarity + 0.1

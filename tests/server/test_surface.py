@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.server.conftest import Era, Start, Wire
 
 GOLDEN = Path(__file__).parent / "data" / "tools_list.json"
-MAX_TOOLS_BYTES = 5_000
+MAX_TOOLS_BYTES = 5_100
 MAX_EVERYTHING_BYTES = 7_000  # with all that an operator can offer
 MAX_TEXT_CHARS = 1_500  # hosts cut at 2,048 without a word
 

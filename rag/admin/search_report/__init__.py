@@ -21,7 +21,7 @@ from rag.admin.search_trace import (
     tokens,
 )
 from rag.report.html import Html, folded, joined, page, section, tag
-from rag.report.tables import counted, one_line
+from rag.report.tables import counted, decimals, one_line
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _isolated(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _facts(hit: Hit, answer: Answer) -> Iterator[Html]:
-    scored = f" in {hit.source.collection}, score {hit.score:.2f}, similarity {hit.similarity:.3f}"
+    scored = f" in {hit.source.collection}, score {hit.score:.2f}, similarity {decimals(hit.similarity)}"
     yield tag("p", tag("code", f"[{hit.cited}]"), scored, class_="facts")
     trace = answer.trace
     if trace and (listings := trace.listings.get(hit.chunk.id)):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rag.evaluate.report.tables import run_name
 from rag.report.html import Html, joined, note, tag
+from rag.report.tables import decimals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,5 +84,5 @@ def _hit(rank: int, hit: Finding, *, leaked: bool) -> Html:
         title.append(tag("small", "✓ finds ", ", ".join(hit.finds), class_="finds", dir="auto"))
     if leaked:
         title.append(tag("strong", "leak", class_="leak"))
-    cells = (str(rank), joined(title), f"{hit.score:.3f}", f"{hit.similarity:.3f}")
+    cells = (str(rank), joined(title), f"{hit.score:.3f}", decimals(hit.similarity))
     return tag("tr", *(tag("td", cell) for cell in cells), class_="found" if hit.finds else None)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from rag.filters.tree import Filter
-    from rag.search.plan import Plan
     from rag.search.recall import Query
     from rag.search.run import Run
     from rag.search.view import View
@@ -52,7 +51,7 @@ async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query 
         return None
     impact = await _impact(query, run, finds_any) if plan.filter is not None else None
     if impact is None:
-        run.note([_without_filter(views, plan)])
+        run.note([_without_filter(run)])
         return None
     if not plan.relax:
         run.note([_advice(views, impact)])
@@ -105,8 +104,9 @@ def _advice(views: Sequence[View], impact: Impact) -> str:
     )
 
 
-def _without_filter(views: Sequence[View], plan: Plan) -> str:
+def _without_filter(run: Run) -> str:
     """A note on why nothing was found if that is not because of the filter."""
+    plan = run.plan
     if plan.sources is not None or plan.exclude_sources:
         return (
             "Nothing was found in the sources that the request allows. "
@@ -114,11 +114,9 @@ def _without_filter(views: Sequence[View], plan: Plan) -> str:
         )
     if plan.mode == "sparse":
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
-        return (
-            f"No {passage} contains a word of the query. "
-            "Use other words, or mode hybrid to search by meaning, too."
-        )
-    return f"Nothing was found in {', '.join(view.table.collection.name for view in views)}."
+        by_meaning = "" if "dense" in run.degraded else ", or mode hybrid to search by meaning, too"
+        return f"No {passage} contains a word of the query. Use other words{by_meaning}."
+    return f"Nothing was found in {', '.join(view.table.collection.name for view in run.views)}."
 
 
 def _called(views: Sequence[View], positions: Collection[int]) -> str:

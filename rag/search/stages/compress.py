@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import anyio
+
 from rag.answers import Excerpt
+from rag.errors import ProviderError
+from rag.models.breaker import note_failure
 from rag.rank.excerpts import excerpts
+from rag.search.vectors import is_remote
 from rag.store.terms import query_terms
 from rag.text import sentences
 
@@ -22,6 +28,12 @@ if TYPE_CHECKING:
     from rag.search.recall import Query
     from rag.search.run import OpenStep, Run
 
+REMOTE_SECONDS = 10.0  # for a remote model; the other stages have such a limit in their settings
+UNLIKE = -1.0  # below every threshold
+FAILED = "The passages were not compressed ({})."
+
+log = logging.getLogger(__name__)
+
 
 async def compressed(
     hits: Sequence[Hit], stage: CompressStage, query: Query, embedder: Embedder
@@ -30,11 +42,11 @@ async def compressed(
 
     The sentences are taken from what is shown of a hit: each of its excerpts, or its chunk if it has none.
     `share` and `max_chars` apply to each of these. A sentence answers if it contains a word of the query that
-    is no stop word, or if its similarity to the query reaches the threshold. Each excerpt is
-    `source.text[start:end]`, as the text that it is taken from.
+    is no stop word, or if its similarity to the query reaches the threshold; without a vector of the query,
+    only by its words. Each excerpt is `source.text[start:end]`, as the text that it is taken from.
 
     Raises:
-        ProviderError: a remote embedder failed.
+        ProviderError, TimeoutError: a remote embedder failed.
     """
     texts = [part.text for hit in hits for part in _shown(hit)]
     similarities = await _similarities(texts, query.vector, embedder)
@@ -54,13 +66,16 @@ def _shown(hit: Hit) -> tuple[Excerpt, ...]:
 
 
 async def _similarities(
-    texts: Iterable[str], vector: npt.NDArray[np.float32], embedder: Embedder
+    texts: Iterable[str], vector: npt.NDArray[np.float32] | None, embedder: Embedder
 ) -> Mapping[str, float]:
     """The similarity to the query of each sentence of the texts."""
     unique = list({sentence: None for text in texts for sentence in _sentences(text)})
     if not unique:
         return {}
-    vectors = await embedder.embed(unique, "document")
+    if vector is None:
+        return dict.fromkeys(unique, UNLIKE)
+    with anyio.fail_after(REMOTE_SECONDS if is_remote(embedder) else None):
+        vectors = await embedder.embed(unique, "document")
     return dict(zip(unique, (vectors @ vector).tolist(), strict=True))
 
 
@@ -83,7 +98,15 @@ def _answering(
 
 
 async def compress(
-    hits: Sequence[Hit], stage: CompressStage, query: Query, run: Run, _step: OpenStep
+    hits: Sequence[Hit], stage: CompressStage, query: Query, run: Run, step: OpenStep
 ) -> list[Hit]:
-    """The stage `compress`; see `compressed`."""
-    return await compressed(hits, stage, query, run.models.embedder)
+    """The stage `compress`; see `compressed`. If the embedder fails, the hits stay whole, with a warning."""
+    try:
+        return await compressed(hits, stage, query, run.models.embedder)
+    except TimeoutError:
+        cause = f"no answer within {REMOTE_SECONDS:g} seconds"
+    except ProviderError as error:
+        note_failure(log, error)
+        cause = error.for_caller.rstrip(".")
+    step.warns(FAILED.format(cause), failed=True)
+    return list(hits)

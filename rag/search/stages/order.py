@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from rag.answers import Hit
     from rag.config.profiles import DedupeStage, DiversifyStage, RecencyStage
+    from rag.corpus import EmbedderIdentity
+    from rag.rank.diversity import Likeness
     from rag.search.recall import Query
     from rag.search.run import OpenStep, Run
 
@@ -50,7 +52,7 @@ async def newer(
 
 
 async def diverse(
-    hits: Sequence[Hit], stage: DiversifyStage, _query: Query, _run: Run, _step: OpenStep
+    hits: Sequence[Hit], stage: DiversifyStage, query: Query, _run: Run, _step: OpenStep
 ) -> list[Hit]:
     """The hits ordered by maximal marginal relevance."""
     if not hits:
@@ -58,7 +60,7 @@ async def diverse(
     if stage.by == "words":
         similarities = jaccard([set(words(hit.text)) for hit in hits])
     else:
-        similarities = cosine(np.stack([cast("npt.NDArray[np.float32]", hit.vector) for hit in hits]))
+        similarities = _cosines(hits, query)
     order = diversify(
         [hit.score for hit in hits],
         similarities,
@@ -68,6 +70,19 @@ async def diverse(
         cap=stage.per_source,
     )
     return [hits[index] for index in order]
+
+
+def _cosines(hits: Sequence[Hit], query: Query) -> Likeness:
+    """The cosine of each two hits; 0 if different models made their vectors."""
+    models = {view.table.collection.name: view.table.collection.embedder for view in query.views}
+    by_model: dict[EmbedderIdentity, list[int]] = {}
+    for index, hit in enumerate(hits):
+        by_model.setdefault(models[hit.source.collection], []).append(index)
+    similarities = np.zeros((len(hits), len(hits)), np.float32)
+    for indexes in by_model.values():
+        rows = np.stack([cast("npt.NDArray[np.float32]", hits[index].vector) for index in indexes])
+        similarities[np.ix_(indexes, indexes)] = cosine(rows)
+    return similarities
 
 
 async def distinct(

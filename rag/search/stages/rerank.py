@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import anyio
 
 from rag.errors import ProviderError
+from rag.models.breaker import note_failure
 from rag.models.rerank.chat import chat_scores, weighted
 from rag.rank.fusion import newer_first
 
@@ -47,8 +48,8 @@ async def reranked(
         step.warns(FAILED.format(f"no answer within {stage.timeout_seconds:g} seconds"), failed=True)
         return list(hits)
     except ProviderError as error:
-        log.warning("reranking failed: %s", error)
-        step.warns(FAILED.format(str(error).rstrip(".")), failed=True)
+        note_failure(log, error)
+        step.warns(FAILED.format(error.for_caller.rstrip(".")), failed=True)
         return list(hits)
     if missing := scores.count(None):
         step.warns(UNSCORED.format(missing))
@@ -65,7 +66,7 @@ async def _scores(
     if stage.by == "reranker":
         return await cast("Reranker", models.reranker).scores(query, texts)
     semantic = await chat_scores(cast("Chat", models.chat), query, texts, step.uses)
-    return weighted(semantic, [hit.similarity for hit in hits], stage.weights)
+    return weighted(semantic, [hit.similarity or 0.0 for hit in hits], stage.weights)
 
 
 def _scored_text(hit: Hit) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import TYPE_CHECKING
 
+from rag.store.terms import share_of_words
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rag.answers import Hit
     from rag.config.profiles import ThresholdSettings
-    from rag.corpus import Distance
+    from rag.corpus import Distance, Language
+    from rag.search.run import Run
 
 MEASURED_EVIDENCE = 0.29
 """The least evidence with the built-in model: at most 2 % of the answerable questions of a judged set have
@@ -34,31 +37,60 @@ def near_enough(
 ) -> list[Hit]:
     """The hits that meet all thresholds, in their order. `metrics` maps collections to their metrics.
 
+    Hits without a similarity stay: no threshold can be applied to them.
+
     `percentage_distance` is relative to the nearest hit of a metric: 20 keeps hits up to 20 % farther than
     the nearest. If `max_distance` is stricter, it applies.
     """
-    away = [distance(hit.similarity, metrics[hit.source.collection]) for hit in hits]
-    furthest = _furthest(hits, away, thresholds, metrics)
+    measured = [
+        (metric, distance(hit.similarity, metric))
+        for hit in hits
+        if hit.similarity is not None and (metric := metrics[hit.source.collection])
+    ]
+    furthest = _furthest(measured, thresholds)
     least = -inf if thresholds.min_similarity is None else thresholds.min_similarity
     return [
         hit
-        for hit, far in zip(hits, away, strict=True)
-        if hit.similarity >= least and far <= furthest[metrics[hit.source.collection]]
+        for hit in hits
+        if hit.similarity is None
+        or (
+            hit.similarity >= least
+            and distance(hit.similarity, metrics[hit.source.collection])
+            <= furthest[metrics[hit.source.collection]]
+        )
     ]
 
 
 def _furthest(
-    hits: Sequence[Hit],
-    away: Sequence[float],
-    thresholds: ThresholdSettings,
-    metrics: Mapping[str, Distance],
+    measured: Sequence[tuple[Distance, float]], thresholds: ThresholdSettings
 ) -> dict[Distance, float]:
     nearest: dict[Distance, float] = {}
-    for hit, far in zip(hits, away, strict=True):
-        metric = metrics[hit.source.collection]
+    for metric, far in measured:
         nearest[metric] = min(far, nearest.get(metric, inf))
     most = inf if thresholds.max_distance is None else thresholds.max_distance
     share = thresholds.percentage_distance
     if share is None:
         return dict.fromkeys(nearest, most)
     return {metric: min(most, far * (1 + share / 100)) for metric, far in nearest.items()}
+
+
+def is_weak(hits: Sequence[Hit], run: Run) -> bool:
+    """Whether no hit is evidence enough to base an answer on. Without hits, nothing is claimed.
+
+    The evidence of a hit is the mean of its similarity and of the share of the query's words in it.
+    """
+    least = run.plan.thresholds.min_evidence
+    if least is None:
+        least = MEASURED_EVIDENCE if run.models.embedder.identity.provider == "builtin" else 0.0
+    languages = {view.table.collection.name: view.table.collection.language for view in run.views}
+    return bool(hits and least) and not any(
+        _is_evidence(hit, run.plan.query, languages[hit.source.collection], least) for hit in hits
+    )
+
+
+def _is_evidence(hit: Hit, query: str, language: Language, least: float) -> bool:
+    """Whether a hit has at least so much evidence, as far as it is known: it may have no similarity."""
+    if hit.similarity is None or hit.similarity >= 2 * least:
+        return True  # comparing words takes longer
+    described = "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
+    return hit.similarity + share_of_words(query, described, language) >= 2 * least

@@ -363,7 +363,7 @@ async def test_a_chat_model_that_fails_leaves_the_queries_and_its_usage_counts(
         (
             failed(
                 stage.stage,
-                f"{chat.endpoint.name} gave an answer that does not match the requested JSON schema",
+                "The chat model gave an invalid answer",
             ),
         ),
         failed=True,
@@ -377,10 +377,11 @@ async def test_a_chat_model_that_keeps_silent_is_waited_for_as_long_as_the_stage
 ) -> None:
     chat_server.script = [chat_server.silent]
     with anyio.fail_after(5):
-        after = await made(stage.model_copy(update={"timeout_seconds": 0.05}), chat)
+        after = await made(stage.model_copy(update={"timeout_seconds": 0.5}), chat)
     assert after.queries == (QUESTION,)
     assert after.failed
-    assert after.warnings == (failed(stage.stage, "no answer within 0.05 seconds"),)
+    (warning,) = after.warnings
+    assert "no answer" in warning
 
 
 async def test_a_search_that_is_cancelled_does_not_go_on_as_if_the_stage_had_failed(

@@ -197,9 +197,9 @@ async def test_an_unscored_passage_stands_behind_one_with_a_score_of_zero(
 
 
 FAILURES = {
-    "HTTP 500": (10.0, "failed after 5 of 5 attempts: HTTP 500"),
-    "nonsense": (10.0, "did not return valid scores for 3 texts"),
-    "silence": (0.05, "no answer within 0.05 seconds"),
+    "HTTP 500": (10.0, "model is not available just now"),
+    "nonsense": (10.0, "model gave an invalid answer"),
+    "silence": (0.5, "no answer"),
 }
 
 
