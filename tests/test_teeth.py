@@ -1,4 +1,4 @@
-"""The tests of who may see what can fail: builds that are broken on purpose, and the check that notices each.
+"""The tests of who may see what, and of what is said of failures, can fail: broken builds, and what notices each.
 
 `BROKEN`, below, is the table of them. Every broken build differs from the real one in one place. A check is
 red by an assertion on what it defends; where its positive control fails, that somebody who may see a thing
@@ -25,26 +25,33 @@ import lancedb
 import pytest
 from anyio.from_thread import start_blocking_portal
 from lancedb.query import AsyncFTSQuery, AsyncVectorQuery
+from mcp import Client
 
 from rag.access.rule import NOBODY
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
-from rag.config.settings import SearchSettings
-from rag.corpus import Access, FieldType, Principal
-from rag.errors import InvalidRequestError, NotFoundError
+from rag.config.settings import EmbedderSettings, SearchSettings, Settings
+from rag.corpus import Access, EmbedderIdentity, FieldType, Principal
+from rag.errors import InvalidRequestError, NotFoundError, ProviderError
 from rag.filters.tree import OneOf
+from rag.models.breaker import Breaker, Call
+from rag.models.embed.remote import remote_embedder
 from rag.search.desk import Desk
 from rag.search.view import View
 from rag.store import schema
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.connection import connect, database_folder
 from rag.store.reader import CollectionReader, Reader
+from server.admission import Admission
+from server.app import create_server
+from server.lazy_desk import LazyDesk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
-    from rag.corpus import Value
+    from rag.corpus import Value, Vectors
+    from rag.models.embed import TextKind
 
 pytestmark = pytest.mark.anyio
 
@@ -371,6 +378,96 @@ async def _counts(desk: Desk, principal: Principal) -> dict[str, int]:
     """How many hits a trace says each stage left."""
     stages = (await desk.search(principal, "pendulum", trace=True)).steps
     return {stage.name: stage.after for stage in stages if stage.after is not None}
+
+
+# Then the failures of others: what is missing is said, and no more than the caller can use.
+
+
+ADDRESS = "http://10.9.8.7:8080/v1"
+
+
+@dataclass(slots=True)
+class Failing:
+    """An embedder that fails."""
+
+    identity: EmbedderIdentity
+    window: int = 256
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        return [(0, len(text))]
+
+    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+        return 1.0
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
+        raise ProviderError(f"The embedding endpoint {ADDRESS} failed.", for_caller="The model is away.")
+
+
+def _failing(shelf: Shelf, **settings: object) -> Desk:
+    """A desk whose embedder fails."""
+    reader = Reader(shelf.data, timeout_seconds=15)
+    embedder = Failing(shelf.small.BagOfWords().identity)
+    return Desk(reader, embedder, SearchSettings.model_validate(settings))
+
+
+async def a_search_without_its_model_says_what_it_lacks(shelf: Shelf) -> None:
+    whole = await shelf.desk().search(BOB, "pendulum")
+    control((whole.degraded, whole.notes) == ((), ()))
+    answer = await _failing(shelf).search(BOB, "pendulum")
+    control(answer.hits)
+    assert answer.degraded == ("dense",)
+    assert any("by words alone" in note for note in answer.notes)
+
+
+async def vectors_of_another_model_are_not_compared(shelf: Shelf) -> None:
+    control(all(hit.similarity is not None for hit in (await shelf.desk().search(BOB, "pendulum")).hits))
+    identity = replace(shelf.small.BagOfWords().identity, model="another")
+    desk = Desk(Reader(shelf.data, timeout_seconds=15), shelf.small.BagOfWords(identity), SearchSettings())
+    answer = await desk.search(BOB, "pendulum")
+    control({hit.source.title for hit in answer.hits} == FOR_ALL)
+    assert [hit.similarity for hit in answer.hits if hit.similarity is not None] == []
+    assert answer.degraded == ("dense",)
+
+
+class OpenedDesk(LazyDesk):
+    """One that has opened, with whatever embedder."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(Settings())
+        self._opened = desk
+
+    async def desk(self) -> Desk:
+        return self._opened
+
+
+async def _told(desk: Desk, *, remote: bool) -> str:
+    """All that a client reads of searches in every mode."""
+    settings = Settings()
+    lazy_desk, admission = OpenedDesk(desk), Admission(settings.limits)
+    server = create_server(lazy_desk, settings, admission, lambda _context: BOB, remote=remote)
+    async with Client(server, cache=None) as client:
+        replies = [
+            await client.call_tool("search", {"query": "pendulum", "mode": mode}) for mode in get_args(Mode)
+        ]
+    return "".join(reply.model_dump_json() for reply in replies)
+
+
+async def a_remote_caller_reads_no_address_of_an_endpoint(shelf: Shelf) -> None:
+    control(ADDRESS in await _told(_failing(shelf), remote=False))
+    told = await _told(_failing(shelf), remote=True)
+    control("The model is away." in told)
+    assert ADDRESS not in told
+
+
+async def an_endpoint_that_failed_is_not_asked_by_the_next_call(_shelf: Shelf) -> None:
+    settings = EmbedderSettings(provider="openai", model="tiny", base_url="http://127.0.0.1:1/v1")
+    breaker = Breaker()
+    async with remote_embedder(settings, {}, probe=False, breaker=breaker) as embedder:
+        for _ in range(2):
+            with pytest.raises(ProviderError), anyio.fail_after(0.3):
+                await embedder.embed(["pendulum"], "query")
+    control(breaker.failures)
+    assert (breaker.failures, breaker.held_back) == (1, 1)
 
 
 Check: TypeAlias = Callable[[Shelf], Awaitable[None]]
@@ -764,6 +861,37 @@ BROKEN = [
         "rag.search.search.listings",
         lambda real: lambda found, _ids: real(found, {one.id for lists in found for one in lists.stored}),
         a_trace_tells_nothing_of_what_the_gate_keeps_back,
+    ),
+    # The failures of others.
+    Broken(
+        "a search that drops its dense list does not say so",
+        "rag.search.vectors._go_without",
+        lambda _real: lambda run, _step: setattr(run, "plan", replace(run.plan, mode="sparse")),
+        a_search_without_its_model_says_what_it_lacks,
+    ),
+    Broken(
+        "vectors of any two models are compared",
+        "rag.corpus.EmbedderIdentity.may_compare",
+        lambda _real: lambda _ours, _theirs: True,
+        vectors_of_another_model_are_not_compared,
+    ),
+    Broken(
+        "a remote caller reads the operator's message",
+        "server.app.message_for",
+        lambda _real: lambda error, remote: f"{error.for_caller} {error} {remote}",
+        a_remote_caller_reads_no_address_of_an_endpoint,
+    ),
+    Broken(
+        "the advice to a caller quotes the operator's message",
+        "rag.search.vectors._advice",
+        lambda real: lambda error, plan: f"{real(error, plan)} {error}",
+        a_remote_caller_reads_no_address_of_an_endpoint,
+    ),
+    Broken(
+        "a breaker takes no notice of failures",
+        "rag.models.breaker.Breaker.begin",
+        lambda _real: lambda breaker, patience: Call(breaker.clock(), patience, trial=False),
+        an_endpoint_that_failed_is_not_asked_by_the_next_call,
     ),
 ]
 CHECKS = list(dict.fromkeys(one.check for one in BROKEN))
