@@ -1,4 +1,4 @@
-"""The tests of who may see what, and of what is said of failures, can fail: broken builds, and what notices each.
+"""The tests of who may see what, and of what is said of failures, can fail: broken builds, and their checks.
 
 `BROKEN`, below, is the table of them. Every broken build differs from the real one in one place. A check is
 red by an assertion on what it defends; where its positive control fails, that somebody who may see a thing
