@@ -23,10 +23,10 @@ def wide_room(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Long documents, of characters that take up to twelve bytes each in JSON, twice in a reply."""
     folder = tmp_path_factory.mktemp("wide")
     for name, text, length in [
-        ("plain", "pendulum clock ", 300_000),
-        ("chinese", "钟摆的等时性。", 100_000),
-        ("emoji", "pendulum 🕰🕰🕰🕰 ", 100_000),
-        ("quotes", 'pendulum "\\" ', 300_000),
+        ("plain", "pendulum clock ", 280_000),
+        ("chinese", "钟摆的等时性。", 50_000),
+        ("emoji", "pendulum 🕰🕰🕰🕰 ", 70_000),
+        ("quotes", 'pendulum "\\" ', 230_000),
     ]:
         (folder / f"{name}.txt").write_text(text * (length // len(text)))
     assert scripts.admin("ingest", folder, "--data", folder / "data").returncode == 0
