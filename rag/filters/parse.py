@@ -133,8 +133,10 @@ def _string(value: object) -> str | None:
 
 def _integer(value: object) -> int | None:
     """The whole number that a value is. 2024.0 is one, too: JSON has only one kind of number."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
-    return int(value) if number and isinstance(value, int | float) and value == int(value) else None
+    if isinstance(value, float) and value.is_integer() and abs(value) < MAX_INTEGER:
+        return int(value)
+    exact = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
+    return value if exact and isinstance(value, int) else None
 
 
 def _number(value: object) -> float | None:
