@@ -159,7 +159,7 @@ def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_name
     assert [stage["name"] for stage in told[0]["trace"]["steps"]][-1] == "limit"
     printed = clock_desk.run("search", QUESTION, "--limit", "1", "--expect", second["id"]).stdout
     who, *said = printed.strip().rpartition("\n\n")[2].splitlines()
-    assert f"{second['title']} [{second['source_id']}]" in who
+    assert f"{second['title']} [{second['id'].partition('/')[0]}]" in who
     assert " ".join(" ".join(said).split()).startswith(f"Out at limit. {expected['reason']}")
 
 

@@ -155,7 +155,7 @@ def expected(doors: Doors) -> Message:
     hit = found["structuredContent"]["results"][0]
     first = doors.result("resources/list")
     rest = doors.result("resources/list", cursor=first["nextCursor"])
-    nowhere = f"{hit['uri']}999"
+    nowhere = f"refdesk://documents/{hit['id']}999"
     assert doors.ask("resources/read", uri=nowhere)["error"]["code"] == -32602
     return {
         "server": greeting["serverInfo"],
