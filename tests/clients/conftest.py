@@ -155,7 +155,8 @@ def expected(doors: Doors) -> Message:
     hit = found["structuredContent"]["results"][0]
     first = doors.result("resources/list")
     rest = doors.result("resources/list", cursor=first["nextCursor"])
-    nowhere = f"refdesk://documents/{hit['id']}999"
+    uri = f"refdesk://{hit['collection']}/{hit['id']}"
+    nowhere = f"{uri}999"
     assert doors.ask("resources/read", uri=nowhere)["error"]["code"] == -32602
     return {
         "server": greeting["serverInfo"],
@@ -165,7 +166,7 @@ def expected(doors: Doors) -> Message:
         "found": found,
         "opened": doors.result("tools/call", name="get_source", arguments={"id": hit["id"], "around": 1}),
         "refused": doors.result("tools/call", name="search", arguments={}),
-        "contents": doors.result("resources/read", uri=f"refdesk://documents/{hit['id']}")["contents"],
+        "contents": doors.result("resources/read", uri=uri)["contents"],
         "missing": {"known": True, "data": {"uri": nowhere}},
         "resources": [*first["resources"], *rest["resources"]],
         "completion": {"values": ["notes"], "total": 1, "hasMore": False},
