@@ -66,6 +66,22 @@ async def test_a_passage_that_repeats_a_better_one_makes_room_for_another(shelf:
     assert not (await _asked(shelf, "pendulum clock", {"stage": "recency"}, limit=3)).notes
 
 
+async def test_precise_keeps_no_copies_that_differ_in_a_digit_but_what_says_something_else(
+    shelf: Shelf,
+) -> None:
+    rule = (
+        "The annual fee of the clock club is {} pounds and due on the first of May by all who keep a pendulum"
+    )
+    for name, pounds in (("a", 40), ("b", 41), ("c", 45)):
+        await shelf.put(name, rule.format(pounds))
+    await shelf.put("d", "The pendulum of the clock club is due for repair, and the annual fee pays for it")
+    answer = await shelf.search("annual fee of the clock club", profile="precise")
+    assert len(answer.hits) == 2
+    assert "d" in _titles(answer)
+    assert answer.notes == ("Left out: 2 passages repeating a better one.",)
+    assert len((await shelf.search("annual fee of the clock club")).hits) == 4
+
+
 async def test_one_note_counts_what_stages_and_thresholds_left_out_of_what_the_limit_had_shown(
     shelf: Shelf,
 ) -> None:
