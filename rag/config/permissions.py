@@ -53,13 +53,23 @@ def _accessible_to_others(data: Path) -> Iterator[str]:
     """Checks the data folder. Its mode is harmless if others can't enter one of the folders above it.
 
     Its group is ignored if this user doesn't own the folder, because then the group may be how they get in.
+    A path that was named by mistake is not for us to close: other programs may need it.
     """
     status = _status(data)
-    if status is None:
+    if status is None or not _may_be_ours(data):
         return
     checked = ANY if status.st_uid == os.geteuid() else ANY & ~OF_GROUP
     if _others_may(status, checked) and all(_enterable(folder) for folder in data.resolve().parents):
         yield f"Other users can access the data folder {data}. Fix it: chmod 700 {_quoted(data)}"
+
+
+def _may_be_ours(data: Path) -> bool:
+    """Whether this is a data folder of refdesk, or an empty folder that can become one."""
+    try:
+        names = os.listdir(data)  # noqa: PTH208 only the names
+    except OSError:
+        return False
+    return not names or "tenants" in names
 
 
 def _enterable(folder: Path) -> bool:

@@ -83,6 +83,19 @@ def test_an_open_data_folder_that_nobody_gets_as_far_as_to_is_fine(place: Path) 
     assert _told(place) == []
 
 
+def test_nobody_is_told_to_close_what_was_named_by_mistake(place: Path) -> None:
+    data = place / "it's data"
+    data.chmod(0o755)
+    (data / "tenants").mkdir()
+    assert _told(place)
+    (data / "tenants").rename(data / "photos")
+    assert _told(place) == []
+    (data / "photos").rmdir()
+    data.rmdir()
+    data.touch(0o644)
+    assert _told(place) == []
+
+
 def test_what_is_not_there_is_fine(place: Path) -> None:
     assert loose_permissions(place / "none" / "config.toml", place / "none") == ()
 
@@ -127,6 +140,7 @@ def test_settings_that_are_a_link_are_looked_at_where_they_lie(place: Path) -> N
 def test_commands_and_servers_say_it_once_at_their_start(scripts: Scripts, place: Path) -> None:
     file, data = place / "settings" / "config.toml", place / "it's data"
     given = ("--config", file, "--data", data)
+    assert scripts.admin("tenant", "create", "acorn", *given).returncode == 0
     commands = (("config", "check"), ("config", "check", "--json"), ("status",))
     for command in commands:
         assert scripts.admin(*command, *given).stderr == ""
