@@ -31,11 +31,11 @@ def config_command() -> None:
 @command("check")
 @click.option("--all", "everything", is_flag=True, help="Print all settings, also those with their defaults.")
 async def check_command(settings: Settings, *, everything: bool, as_json: bool) -> int:
-    """Check the settings, and try what they name: folder, tenant, models, addresses, issuer.
+    """Check the settings, and try what they name.
 
-    Prints the settings that differ from their defaults and a line for each part: ok, wrong, or a note.
-    Remote models get one small request each. Exits with 2 if a key is unknown or a value is invalid, with 1
-    if a part is wrong.
+    It tries the data folder, the tenant, the models, the addresses and the issuer. Remote models get one
+    small request each. Prints the settings that differ from their defaults and a line for each part: ok,
+    wrong, or a note. Exits with 2 if a key is unknown or a value is invalid, with 1 if a part is wrong.
     """
     values, path = settings.model_dump(mode="json"), settings_file()
     if not as_json:

@@ -23,15 +23,16 @@ from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, more_queries
 from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
-from rag.search.stages.thresholds import DISTANT, UNGROUNDED, is_weak, near_enough
+from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
 from rag.search.vectors import query_vectors
 from rag.search.view import narrowed
-from rag.store.terms import MAX_TERMS, index_terms, query_terms
+from rag.store.terms import MAX_TERMS, index_terms, query_terms, share_of_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.answers import Answer, Context, Hit
+    from rag.corpus import Language
     from rag.search.recall import Candidate, Lists
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
@@ -69,7 +70,7 @@ async def search(run: Run) -> Answer:
         hits = await apply_hit_stages(hits, queries[0], run)
     hits = run.limited(hits)
     run.note_left_out()
-    if is_weak(hits, run):
+    if _is_weak(hits, run):
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []
     return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)
@@ -199,6 +200,28 @@ def _truncations(run: Run) -> list[str]:
     if plan.mode != "sparse" and len(embedder.token_spans(plan.query)) > embedder.window:
         notes.append(f"Semantic search used only the first {embedder.window} tokens of the query.")
     return notes
+
+
+def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
+    """Whether no hit is evidence enough to base an answer on. Without hits, nothing is claimed.
+
+    The evidence of a hit is the mean of its similarity and of the share of the query's words in it.
+    """
+    least = run.plan.thresholds.min_evidence
+    if least is None:
+        least = MEASURED_EVIDENCE if run.models.embedder.identity.provider == "builtin" else 0.0
+    languages = {view.table.collection.name: view.table.collection.language for view in run.views}
+    return bool(hits and least) and not any(
+        _is_evidence(hit, run.plan.query, languages[hit.source.collection], least) for hit in hits
+    )
+
+
+def _is_evidence(hit: Hit, query: str, language: Language, least: float) -> bool:
+    """Whether a hit has at least so much evidence, as far as it is known: it may have no similarity."""
+    if hit.similarity is None or hit.similarity >= 2 * least:
+        return True  # comparing words takes longer
+    described = "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
+    return hit.similarity + share_of_words(query, described, language) >= 2 * least
 
 
 def _context(hits: Sequence[Hit], run: Run) -> Context:

@@ -189,6 +189,7 @@ def test_a_command_for_a_key_that_is_not_there_makes_no_folder(inside: Desk) -> 
 def test_an_output_that_can_t_be_written_ends_in_one_line_and_a_key_that_was_not_shown_is_named(
     desk: Desk, small_disk: SmallDisk, place: str
 ) -> None:
+    desk.run("collection", "create", "documents")
     small_disk.fill()
     output = {"disk": small_disk.folder / "filling", "device": Path("/dev/full")}[place]
 

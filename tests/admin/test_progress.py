@@ -103,7 +103,7 @@ def test_verbose_lists_every_file_and_a_report_has_them_all(desk: Desk, folder: 
 def test_a_report_that_can_not_be_written_is_an_error_that_names_it(desk: Desk, folder: Path) -> None:
     run = desk.run("ingest", folder / "one.md", "--report", folder / "no" / "report.html", code=2)
     assert f"Cannot write the report {folder}/no/report.html: No such file or directory." in run.stderr
-    assert desk.paths() == []
+    assert not desk.data.exists()
 
 
 def test_a_folder_of_empty_files_and_pictures_is_no_failure(desk: Desk, folder: Path) -> None:

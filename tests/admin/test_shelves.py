@@ -46,17 +46,18 @@ def test_sources_lists_every_document_by_its_path(clock_desk: Desk, corpus: Path
 
 def test_a_source_is_shown_by_its_id_by_a_chunk_s_and_by_uri(clock_desk: Desk) -> None:
     (found,) = clock_desk.json("search", "What does _TIME_BITS=64 do?", "--limit", "1")["results"]
-    shown = clock_desk.json("source", found["source_id"])
+    source_id = found["id"].partition("/")[0]
+    shown = clock_desk.json("source", source_id)
     assert set(shown) == DETAILS | {"outline", "text"}
     assert shown["title"] == "Unix time and the year 2038"
     assert shown["length"] == len(shown["text"])
     assert found["text"] in shown["text"]
     for heading in shown["outline"]:
         assert shown["text"][heading["start"] :].startswith(f"{'#' * heading['level']} {heading['title']}\n")
-    assert clock_desk.json("source", found["uri"]) == shown
+    assert clock_desk.json("source", f"refdesk://{found['collection']}/{found['id']}") == shown
 
     beginning = clock_desk.run("source", found["id"]).stdout
-    assert f"id           {found['source_id']}\n" in beginning
+    assert f"id           {source_id}\n" in beginning
     assert "metadata     path: unix-time-and-2038.md\n" in beginning
     assert "\n    The year 2038 problem\n      What happens\n" in beginning
     assert beginning.endswith(f"\n[{shown['length'] - 500} more characters; use --text to print all]\n")

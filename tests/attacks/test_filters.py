@@ -495,7 +495,7 @@ def test_c9_the_engine_is_provoked_to_no_error(askers: Askers, name: str, argume
     assert "failed" not in words
 
 
-LIMITS = ["NaN", "Infinity", "-Infinity", "1e400", "-0.5", "1e2", "[8]", "{}", '""', "false"]
+LIMITS = ["NaN", "Infinity", "-Infinity", "1e400", "-0.5", "1.5e0", "[8]", "{}", '""', "false"]
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"C10-{limit}")

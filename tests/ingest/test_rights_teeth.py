@@ -91,7 +91,7 @@ class Office:
         async with open_writer(self.data, made) as writer:
             watcher = self.small.Silent()
             if meanwhile:
-                watcher.started = lambda _files: meanwhile()
+                watcher.started = lambda _files, _work: meanwhile()
             return await ingest(writer, embedder, [self.folder / path], told, watcher)
 
     async def change(self, path: str, changed: Callable[[Access | None], Access]) -> None:

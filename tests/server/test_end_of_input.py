@@ -106,7 +106,8 @@ def hanging(scripts: Scripts, provider: Endpoint, tmp_path: Path) -> dict[str, s
     assert run.returncode == 0, run.stderr
     provider.script = [provider.silent]
     provider.asked.clear()
-    return env | {"REFDESK_LIMITS_REQUEST_SECONDS": "600", "REFDESK_EMBEDDER_TIMEOUT_SECONDS": "600"}
+    patient = {"LIMITS_REQUEST_SECONDS": "600", "EMBEDDER_TIMEOUT_SECONDS": "600", "SEARCH_DEGRADE": "false"}
+    return env | {f"REFDESK_{name}": value for name, value in patient.items()}
 
 
 @pytest.mark.parametrize("signals", [[], [signal.SIGTERM]])

@@ -96,6 +96,8 @@ async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_v
 async def test_a_writer_in_another_process_turns_this_one_away(
     small_desk: ModuleType, writing_process: WritingProcess, tmp_path: Path
 ) -> None:
+    async with await small_desk.writing(tmp_path):
+        pass  # there is a desk to search
     replacing = writing_process("replace", tmp_path, "a", 10_000)
     _begin(replacing)
     desk = _desk(small_desk, tmp_path)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import TYPE_CHECKING
 
-from rag.store.terms import share_of_words
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rag.answers import Hit
     from rag.config.profiles import ThresholdSettings
-    from rag.corpus import Distance, Language
-    from rag.search.run import Run
+    from rag.corpus import Distance
 
 MEASURED_EVIDENCE = 0.29
 """The least evidence with the built-in model: at most 2 % of the answerable questions of a judged set have
@@ -72,25 +69,3 @@ def _furthest(
     if share is None:
         return dict.fromkeys(nearest, most)
     return {metric: min(most, far * (1 + share / 100)) for metric, far in nearest.items()}
-
-
-def is_weak(hits: Sequence[Hit], run: Run) -> bool:
-    """Whether no hit is evidence enough to base an answer on. Without hits, nothing is claimed.
-
-    The evidence of a hit is the mean of its similarity and of the share of the query's words in it.
-    """
-    least = run.plan.thresholds.min_evidence
-    if least is None:
-        least = MEASURED_EVIDENCE if run.models.embedder.identity.provider == "builtin" else 0.0
-    languages = {view.table.collection.name: view.table.collection.language for view in run.views}
-    return bool(hits and least) and not any(
-        _is_evidence(hit, run.plan.query, languages[hit.source.collection], least) for hit in hits
-    )
-
-
-def _is_evidence(hit: Hit, query: str, language: Language, least: float) -> bool:
-    """Whether a hit has at least so much evidence, as far as it is known: it may have no similarity."""
-    if hit.similarity is None or hit.similarity >= 2 * least:
-        return True  # comparing words takes longer
-    described = "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
-    return hit.similarity + share_of_words(query, described, language) >= 2 * least

@@ -160,5 +160,6 @@ async def test_a_quote_that_cites_nothing_is_unchecked_and_does_no_harm(shelf: S
 
 
 async def test_an_answer_without_citations_holds_even_on_an_empty_desk(shelf: Shelf) -> None:
+    await shelf.declare("documents")
     assert await checked(shelf, "") == CheckedAnswer((), ())
     assert not (await checked(shelf, "[abc/1]")).holds
