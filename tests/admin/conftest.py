@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+import rag.admin.main
 from rag.admin.main import main
 from rag.answers import Answer, Hit, Listing, Preview, Step, SubQuery, Trace, Usage
 from rag.corpus import Chunk, Source
@@ -88,6 +90,8 @@ def desk(desk_at: Callable[[Path], Desk], tmp_path: Path) -> Desk:
 @pytest.fixture
 def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
     """The data folder of `desk`, worked on in this process. Not for asynchronous tests."""
+    for module in ("grp", "pwd", *(f"rag.admin.{name}" for name in rag.admin.main.COMMANDS.values())):
+        importlib.import_module(module)  # somebody without rights may not read them later
     clean = desk.scripts.environment
     for name in os.environ.keys() - clean.keys():
         monkeypatch.delenv(name)
