@@ -151,9 +151,14 @@ def newer_first(hits: Sequence[Hit], *, within: float = TIE) -> list[Hit]:
     return [hit for start, end in pairwise(starts) for hit in _by_date(hits[start:end])]
 
 
-def last_tie(hits: Sequence[Hit], *, within: float = TIE) -> int:
-    """The index at which the last group of ties in `hits` begins, to which the next hit might belong, too."""
-    return max(_ties(hits, within), default=0)
+def settled(hits: Sequence[Hit], following: float, *, within: float = TIE) -> int:
+    """How many of the first `hits` keep their places, whatever hits of scores up to `following` come next.
+
+    The last group of ties is not settled while a further hit may belong to it.
+    """
+    first = max(_ties(hits, within), default=0)
+    is_complete = bool(hits) and hits[first].score - following > within
+    return len(hits) if is_complete else first
 
 
 def _ties(hits: Sequence[Hit], within: float) -> list[int]:

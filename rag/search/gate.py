@@ -15,7 +15,7 @@ import numpy as np
 
 from rag.answers import Hit
 from rag.concurrency import concurrently
-from rag.rank.fusion import last_tie, newer_first
+from rag.rank.fusion import newer_first, settled
 from rag.store.schema import split_chunk_id
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ async def admit(
     """
     checked = limit + SLACK
     hits = await _readable(candidates[:checked], vector, alarm)
-    while last_tie(hits) < limit and checked < len(candidates):
+    while checked < len(candidates) and settled(hits, candidates[checked].score) < limit:
         # Each round reads all candidates again, not only the new ones. If a source is replaced between two
         # rounds, adding up their hits would show it in two versions at once.
         checked *= WIDER

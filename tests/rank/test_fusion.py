@@ -21,10 +21,10 @@ from rag.rank.fusion import (
     calibrated_fusion,
     convex_combination,
     distribution_based_fusion,
-    last_tie,
     newer_first,
     ranks,
     reciprocal_rank_fusion,
+    settled,
 )
 
 if TYPE_CHECKING:
@@ -232,13 +232,15 @@ def test_ordering_by_date_leaves_undated_hits_in_place(hits: list[Hit]) -> None:
     ]
 
 
-def test_the_last_ties_begin_at_the_first_hit_that_the_last_one_equals() -> None:
-    assert last_tie([]) == 0
-    assert last_tie([_hit("a", 0.9), _hit("b", 0.5), _hit("c", 0.49), _hit("d", 0.485)]) == 1
-    assert last_tie([_hit("a", 0.9), _hit("b", 0.5), _hit("c", 0.4)]) == 2
+def test_the_last_ties_are_settled_where_nothing_that_follows_can_belong_to_them() -> None:
+    hits = [_hit("a", 0.9), _hit("b", 0.5), _hit("c", 0.49), _hit("d", 0.485)]
+    assert [settled([], score) for score in (1.0, -1.0)] == [0, 0]
+    assert [settled(hits, score) for score in (0.485, 0.481, 0.479, -1.0)] == [1, 1, 4, 4]
 
 
 @given(HITS, st.integers(0, 12))
-def test_what_stands_before_the_last_ties_is_settled_whatever_follows(hits: list[Hit], known: int) -> None:
-    settled = last_tie(hits[:known])
-    assert newer_first(hits)[:settled] == newer_first(hits[:known])[:settled]
+def test_what_is_settled_stays_whatever_follows(hits: list[Hit], known: int) -> None:
+    hits = sorted(hits, key=lambda hit: -hit.score)
+    following = max((hit.score for hit in hits[known:]), default=-1.0)
+    first = settled(hits[:known], following)
+    assert newer_first(hits)[:first] == newer_first(hits[:known])[:first]
