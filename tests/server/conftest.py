@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -263,10 +264,12 @@ class Remote:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    """A free port that no connection gets before the server has it: systems give those only higher ones."""
+    while True:
+        port = random.randrange(10_000, 32_000)  # noqa: S311 not a secret
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., Remote]:
