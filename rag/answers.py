@@ -221,5 +221,5 @@ class Extract:
     end: int
     text: str
     chunks: tuple[Chunk, ...]
-    until: int = 0
+    until: int
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)

@@ -150,7 +150,7 @@ async def set_command(settings: Settings, *, name: str, description: str, as_jso
     (table,) = await open_collections(settings, name)
     states = {"description": table.collection.description}, {"description": description}
     with recorded(settings.data, Act("collection set", table.collection.tenant, {name: states}, name)):
-        described = await describe_collection(settings.data, table.collection, description)
+        described = await describe_collection(settings.data, table.collection.tenant, name, description)
     if as_json:
         print_json(_json(described))
     else:

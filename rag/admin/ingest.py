@@ -22,13 +22,14 @@ from rag.admin.console import collection_option, command, echo, language_option,
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
 from rag.config.settings import DEFAULT_COLLECTION
+from rag.errors import ConfigurationError
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
 from rag.store.collections import drop_if_empty, ensure_collection, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
     from contextlib import AbstractContextManager
 
     from rag.config.settings import Settings
@@ -92,7 +93,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
     if page:
-        await write_page(page, "")  # rather than fail after hours
+        _check_page(page, paths)
     report = await run_ingest(
         settings.model_copy(update={"ingest": options}),
         paths,
@@ -110,6 +111,23 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         files = [_json(one) for one in report.outcomes]
         print_json({"counts": report.counts, "files": files, "notes": report.notes})
     return _exit_code(report)
+
+
+def _check_page(page: Path, paths: Iterable[Path]) -> None:
+    """Check before the run, which can take hours, that its report can be written.
+
+    Raises:
+        ConfigurationError: it can't, or the next run would ingest it like a document.
+    """
+    for path in paths:
+        if page.resolve().is_relative_to(path.resolve()):
+            raise ConfigurationError(
+                f"The report {page} lies in {path}, so the next run would ingest it. Name a file elsewhere."
+            )
+    try:
+        page.open("a").close()  # an earlier report stays until this run has ended
+    except OSError as error:
+        raise ConfigurationError(f"Cannot write the report {page}: {error.strerror}.") from error
 
 
 async def run_ingest(  # noqa: PLR0913 the options of a run
@@ -137,6 +155,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             embedder.identity,
             language=language,
             visibility=first_visibility(settings),
+            created_at=began,
         )
         rights = replace(rights or rights_of(settings), usual=made.visibility)
 
@@ -156,7 +175,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
         ):
             with shown_progress(verbose=verbose) as progress:
                 report = await ingest(writer, embedder, paths, instructions, progress)
-    if report.fruitless and made.created_at >= began:
+    if report.fruitless and made.created_at == began:
         await drop_if_empty(settings.data, made)
     print_summary(report, made, quiet=quiet)
     return report
@@ -171,7 +190,7 @@ async def _no_leftover(settings: Settings, made: Collection, began: datetime) ->
     try:
         yield
     except BaseException:  # also Ctrl-C
-        if made.created_at >= began:
+        if made.created_at == began:
             with anyio.CancelScope(shield=True):
                 await drop_if_empty(settings.data, made)
         raise

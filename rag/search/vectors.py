@@ -99,7 +99,8 @@ async def _embedded(texts: Sequence[str], run: Run) -> Vectors:
             "collection that this search covers has such vectors.",
             for_caller="The embedding model gave an invalid answer.",
         )
-    _set_apart(run, replace(embedder.identity, dimension=dimension))
+    if dimension != embedder.identity.dimension:  # it was not known before
+        _set_apart(run, replace(embedder.identity, dimension=dimension))
     return vectors
 
 

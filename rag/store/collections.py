@@ -50,11 +50,13 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     visibility: Visibility = "tenant",
     distance: Distance = "cosine",
     description: str = "",
+    created_at: datetime | None = None,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
     `fields`, `visibility`, `distance` and `description` apply to a new collection only. Without a `language`,
-    an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`.
+    an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that gives
+    `created_at` recognises by it whether the collection is new; otherwise it is now.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, or the data folder can't be made.
@@ -82,7 +84,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             embedder,
             language or DEFAULT_LANGUAGE,
             distance,
-            datetime.now(UTC),
+            created_at or datetime.now(UTC),
             dict(fields),
             visibility,
             description,
@@ -100,21 +102,23 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         return collection
 
 
-async def describe_collection(data: Path, collection: Collection, description: str) -> Collection:
+async def describe_collection(data: Path, tenant: str, name: str, description: str) -> Collection:
     """The collection with another description.
 
     Raises:
-        NotFoundError: it was removed meanwhile.
+        NotFoundError: there is no such collection.
         StoreError: the storage failed.
     """
     started = time.time()
     with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("describing the collection"):
         collections = await (await connect(data)).open_table(schema.COLLECTIONS)
-        described = replace(collection, description=description)
+        # Read under the lock: meanwhile, somebody may have removed it and made another of that name.
+        rows = (await collections.query().where(_is(tenant, name)).to_arrow()).to_pylist()
+        if not rows:
+            raise NotFoundError(f"There is no collection {name!r}.")
+        described = replace(catalog.collection_record(rows[0]), description=description)
         (definition,) = catalog.collection_row(described)["definition"].to_pylist()
-        where = _is(collection.tenant, collection.name)
-        if not (await collections.update({"definition": definition}, where=where)).rows_updated:
-            raise NotFoundError(f"There is no collection {collection.name!r}.")
+        await collections.update({"definition": definition}, where=_is(tenant, name))
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
     return described
 

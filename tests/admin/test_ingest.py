@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, get_args
 
+import anyio
 import pytest
 from filelock import FileLock
 
+from rag.config.settings import EmbedderSettings
 from rag.ingest.report import OutcomeKind
+from rag.models.embed.local import builtin_embedder
+from rag.store.collections import ensure_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,3 +208,16 @@ def test_a_run_of_which_every_file_failed_leaves_no_collection_behind(desk: Desk
     broken.write_text("no PDF")
     assert desk.scripts.admin("ingest", broken, "--data", desk.data).returncode == 1
     assert collections(desk) == []
+
+
+def test_a_collection_that_a_clock_ahead_of_ours_dated_is_not_taken_for_the_run_s_own(
+    desk: Desk, tmp_path: Path
+) -> None:
+    identity = builtin_embedder(EmbedderSettings()).identity
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    made = partial(ensure_collection, desk.data, "default", "documents", identity, created_at=ahead)
+    anyio.run(partial(made, visibility="restricted"))
+    broken = tmp_path / "broken.pdf"
+    broken.write_text("no PDF")
+    assert desk.scripts.admin("ingest", broken, "--data", desk.data).returncode == 1
+    assert collections(desk) == ["documents"]

@@ -106,6 +106,26 @@ def test_a_report_that_can_not_be_written_is_an_error_that_names_it(desk: Desk, 
     assert not desk.data.exists()
 
 
+def test_a_report_that_the_next_run_would_ingest_is_refused(desk: Desk, folder: Path) -> None:
+    one = (folder / "one.md").read_text()
+    for page, path in [(folder / "report.html", folder), (folder / "one.md", folder / "one.md")]:
+        run = desk.run("ingest", path, "--report", page, code=2)
+        assert f"The report {page} lies in {path}, so the next run would ingest it." in run.stderr
+    assert (folder / "one.md").read_text() == one
+    assert not (folder / "report.html").exists()
+    assert not desk.data.exists()
+
+
+def test_the_report_of_an_earlier_run_stays_until_there_is_a_new_one(desk: Desk, folder: Path) -> None:
+    page = folder.parent / "report.html"
+    desk.run("ingest", folder / "one.md", "--report", page)
+    earlier = page.read_text()
+    desk.run("ingest", folder, "--collection", "Not A Name", "--report", page, code=2)
+    assert page.read_text() == earlier
+    desk.run("ingest", folder / "one.md", "--report", page)
+    assert page.read_text() != earlier
+
+
 def test_a_folder_of_empty_files_and_pictures_is_no_failure(desk: Desk, folder: Path) -> None:
     (folder / "bad.json").unlink()
     run = desk.run("ingest", folder)

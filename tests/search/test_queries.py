@@ -245,9 +245,8 @@ async def test_the_planner_is_told_the_collections_that_are_searched_and_no_othe
     planning: Desk, clocks: Shelf, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     await clocks.put("diary", "pendulum", collection="diaries", access=ONLY_ANN)
-    made = {one.name: one for one in await planning.collections(ANN)}
-    await describe_collection(clocks.data, made["letters"], "what was written")
-    await describe_collection(clocks.data, made["diaries"], "Ann's secrets")
+    await describe_collection(clocks.data, "default", "letters", "what was written")
+    await describe_collection(clocks.data, "default", "diaries", "Ann's secrets")
     chat_server.script = [chats.saying(_planned())]
     for principal, named, told in [
         (ME, None, {"clocks": None, "letters": "what was written"}),

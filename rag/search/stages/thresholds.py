@@ -6,7 +6,7 @@ from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rag.answers import Hit
     from rag.config.profiles import ThresholdSettings
@@ -39,27 +39,25 @@ def near_enough(
     `percentage_distance` is relative to the nearest hit of a metric: 20 keeps hits up to 20 % farther than
     the nearest. If `max_distance` is stricter, it applies.
     """
-    measured = [
-        (metric, distance(hit.similarity, metric))
-        for hit in hits
-        if hit.similarity is not None and (metric := metrics[hit.source.collection])
-    ]
-    furthest = _furthest(measured, thresholds)
+    known = {
+        hit.chunk.id: (metric, distance(hit.similarity, metric))
+        for hit, metric in ((hit, metrics[hit.source.collection]) for hit in hits)
+        if hit.similarity is not None
+    }
+    furthest = _furthest(known.values(), thresholds)
     least = -inf if thresholds.min_similarity is None else thresholds.min_similarity
-    return [
-        hit
-        for hit in hits
-        if hit.similarity is None
-        or (
-            hit.similarity >= least
-            and distance(hit.similarity, metrics[hit.source.collection])
-            <= furthest[metrics[hit.source.collection]]
-        )
-    ]
+
+    def passes(hit: Hit) -> bool:
+        if hit.similarity is None:
+            return True
+        metric, away = known[hit.chunk.id]
+        return hit.similarity >= least and away <= furthest[metric]
+
+    return [hit for hit in hits if passes(hit)]
 
 
 def _furthest(
-    measured: Sequence[tuple[Distance, float]], thresholds: ThresholdSettings
+    measured: Iterable[tuple[Distance, float]], thresholds: ThresholdSettings
 ) -> dict[Distance, float]:
     nearest: dict[Distance, float] = {}
     for metric, far in measured:

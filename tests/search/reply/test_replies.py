@@ -51,7 +51,7 @@ def _extract(text: str, *, start: int = 0, behind: int = 0, headings: int = 0) -
         Chunk(f"mfzq/{at // step}", "mfzq", at // step, at, at + step, "x", page=1)
         for at in range(start - start % step, start + len(text), step)
     )
-    return Extract(replace(SOURCE, length=length), outline, start, start + len(text), text, chunks)
+    return Extract(replace(SOURCE, length=length), outline, start, start + len(text), text, chunks, length)
 
 
 def _altered(texts: list[str]) -> list[str]:
