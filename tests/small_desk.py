@@ -83,6 +83,32 @@ def _direction(word: str) -> npt.NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
 
 
+@dataclass(slots=True)
+class Counting:
+    """An embedder that remembers what it embeds."""
+
+    embedder: Embedder
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        return self.embedder.identity
+
+    @property
+    def window(self) -> int:
+        return self.embedder.window
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        return self.embedder.token_spans(text)
+
+    def known(self, text: str) -> float:
+        return self.embedder.known(text)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        self.texts += texts
+        return await self.embedder.embed(texts, kind)
+
+
 class Silent:
     """Watches a run and says nothing."""
 

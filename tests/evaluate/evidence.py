@@ -20,21 +20,21 @@ from rag.evaluate.evaluation import on_fresh
 from rag.evaluate.sets import read_set
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
+from tests.small_desk import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rag.evaluate.ask import Contender
     from rag.evaluate.evaluation import Prepared
-    from rag.ingest.report import Outcome
 
 ME = Principal("default")
 ALL_SOURCES = 100_000
 T = TypeVar("T")
 
 
-class Silent:
-    """Watches an evaluation, or its ingestion, and says nothing."""
+class Quiet(Silent):
+    """Watches an evaluation, and its ingestion, and says nothing."""
 
     @property
     def ingesting(self) -> Silent:
@@ -44,18 +44,6 @@ class Silent:
         pass
 
     def asked(self) -> None:
-        pass
-
-    def started(self, files: int, work: int) -> None:
-        pass
-
-    def worked(self, work: int) -> None:
-        pass
-
-    def embedded(self, chunks: int) -> None:
-        pass
-
-    def finished(self, outcome: Outcome) -> None:
         pass
 
 
@@ -71,7 +59,7 @@ def evidence(path: Path, others: tuple[Path, ...], language: Language, most: int
 
 async def _measured(path: Path, others: tuple[Path, ...], language: Language, most: int) -> None:
     async with (
-        on_fresh(read_set(path), Settings(), {}, language=language, progress=Silent()) as room,
+        on_fresh(read_set(path), Settings(), {}, language=language, progress=Quiet()) as room,
         Desk.open(room.settings) as desk,
     ):
         asked = await _of_the_set(desk, room, most)

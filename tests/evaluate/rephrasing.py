@@ -20,7 +20,7 @@ from rag.evaluate.evaluation import contenders, evaluate, on_fresh
 from rag.evaluate.sets import read_set
 from tests import chats
 from tests.endpoint import running
-from tests.evaluate.evidence import Silent
+from tests.evaluate.evidence import Quiet
 
 if TYPE_CHECKING:
     from rag.evaluate.sets.judged import JudgedSet
@@ -120,8 +120,8 @@ async def _measured(judged: JudgedSet) -> None:
         search = SearchSettings(profiles=profiles, overrides=("mode", "limit"))
         settings = Settings(search=search, chat=chats.settings(server))
         few = replace(judged, questions=questions)
-        async with on_fresh(few, settings, {}, language=None, progress=Silent()) as room:
-            for run in await evaluate(few, room, {}, contenders(settings, list(profiles), [None]), Silent()):
+        async with on_fresh(few, settings, {}, language=None, progress=Quiet()) as room:
+            for run in await evaluate(few, room, {}, contenders(settings, list(profiles), [None]), Quiet()):
                 figures = ", ".join(f"{name} {run.summary.metrics[name]:.3f}" for name in SHOWN)
                 click.echo(f"{run.summary.profile}: {figures}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,15 +15,13 @@ from rag.ingest.run import Instructions, ingest
 from rag.store.access_writer import change_access
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
+from tests.small_desk import Counting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
     from types import ModuleType
 
-    from rag.corpus import EmbedderIdentity, Vectors
     from rag.ingest.report import Outcome, Report
-    from rag.models.embed import Embedder, TextKind
     from rag.store.reader import CollectionReader, StoredSource
 
 pytestmark = pytest.mark.anyio
@@ -32,32 +30,6 @@ OPEN = Access("tenant", revision=1)
 ONLY_HR = Access("restricted", frozenset({"group:hr"}))
 SALARIES = "# Salaries\n\nThe director earns 9000 crowns.\n"
 MENU = "# Menu\n\nThere is soup on Monday.\n"
-
-
-@dataclass(slots=True)
-class Counting:
-    """An embedder that remembers what it embeds."""
-
-    embedder: Embedder
-    texts: list[str] = field(default_factory=list)
-
-    @property
-    def identity(self) -> EmbedderIdentity:
-        return self.embedder.identity
-
-    @property
-    def window(self) -> int:
-        return self.embedder.window
-
-    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        return self.embedder.token_spans(text)
-
-    def known(self, text: str) -> float:
-        return self.embedder.known(text)
-
-    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
-        self.texts += texts
-        return await self.embedder.embed(texts, kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,15 @@ from rag.errors import BusyError, ProviderError, StoreError
 from rag.store.connection import database_folder
 from rag.store.reader import Reader
 from rag.store.writer import CollectionWriter
+from tests.small_desk import Counting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-    from rag.corpus import EmbedderIdentity, Source, Vectors
+    from rag.corpus import Source, Vectors
     from rag.ingest.report import Outcome, Report
-    from rag.models.embed import Embedder, TextKind
+    from rag.models.embed import TextKind
     from rag.store.reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
@@ -38,26 +39,10 @@ LONG = "\n\n".join(f"Paragraph {n}: " + f"word{n} and more words of it. " * 20 f
 
 
 @dataclass(slots=True)
-class Watched:
+class Watched(Counting):
     """An embedder that counts what it embeds, and fails from some text on; 0 means never."""
 
-    embedder: Embedder
-    texts: list[str] = field(default_factory=list)
     fails_from: int = 0
-
-    @property
-    def identity(self) -> EmbedderIdentity:
-        return self.embedder.identity
-
-    @property
-    def window(self) -> int:
-        return self.embedder.window
-
-    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        return self.embedder.token_spans(text)
-
-    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
-        return 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         self.texts += texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,15 +12,16 @@ from rag.errors import ProviderError
 from rag.store import maintenance
 from rag.store.reader import Reader
 from rag.store.schema import digest_value, split_digest
+from tests.small_desk import Counting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from types import ModuleType
 
-    from rag.corpus import EmbedderIdentity, Vectors
+    from rag.corpus import Vectors
     from rag.ingest.report import Outcome, Report
-    from rag.models.embed import Embedder, TextKind
+    from rag.models.embed import TextKind
     from rag.store.reader import CollectionReader
 
 pytestmark = pytest.mark.anyio
@@ -30,27 +31,11 @@ FILLER = "Filler about pendulums. " * 60  # a chunk of its own
 
 
 @dataclass(slots=True)
-class Moody:
+class Moody(Counting):
     """An embedder without a vector for texts with some word, or for any text."""
 
-    embedder: Embedder
     word: str = BAD
     broken: bool = False
-    texts: list[str] = field(default_factory=list)
-
-    @property
-    def identity(self) -> EmbedderIdentity:
-        return self.embedder.identity
-
-    @property
-    def window(self) -> int:
-        return self.embedder.window
-
-    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        return self.embedder.token_spans(text)
-
-    def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
-        return 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         self.texts += texts
