@@ -22,6 +22,7 @@ from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
 from rag.uris import NOT_FOUND, parse_id, resource_uri
 from server import resources, tools
 from server.guard import ErrorBoundary, RequestLimits, message_for
+from server.schemas import argument_error
 from server.telemetry import audit
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def _arguments(model: type[Arguments], given: dict[str, Any], hidden: Container[
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise tools.argument_error(error, model, hidden) from None
+        raise argument_error(error, model, hidden) from None
 
 
 def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:

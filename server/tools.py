@@ -1,4 +1,4 @@
-"""The tools as a model reads them: descriptions, argument and reply schemas, instructions, the prompt.
+"""The tools as a model reads them: descriptions, arguments, instructions, the prompt.
 
 `tests/server/data/tools_list.json` is the golden copy of `tools/list`, our public API. Every byte of it is
 part of each conversation, so texts are short and schemas omit what their names already say.
@@ -6,24 +6,22 @@ part of each conversation, so texts are short and schemas omit what their names 
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import fields
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from mcp import types
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, SearchRequest
 from rag.config.profiles import Overridable
-from rag.errors import InvalidRequestError
 from rag.search.agents import LIMIT, QUERY, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, START
 from rag.search.plan import make_plan
 from rag.search.reply.search import SearchReply
 from rag.search.reply.source import FetchReply, SourceReply
+from server.schemas import argument_schema, reply_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rag.config.settings import Settings
     from rag.corpus import Collection, FieldType
@@ -66,9 +64,8 @@ PROMPT = types.Prompt(
     arguments=[types.PromptArgument(name="question", description="The question to answer.", required=True)],
 )
 
-_READ_ONLY = types.ToolAnnotations(
-    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-)
+_READ_ONLY = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
+"""Without `idempotentHint`, which means something only where a tool isn't read-only."""
 
 
 class _Arguments(BaseModel):
@@ -147,7 +144,7 @@ def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection
     `filter` if no collection declares a field.
     """
     defaults = make_plan(SearchRequest("?"), settings.search, tenant)
-    search, get_source = _schema(SearchArguments), _schema(GetSourceArguments)
+    search, get_source = argument_schema(SearchArguments), argument_schema(GetSourceArguments)
     for properties in (search["properties"], get_source["properties"]):
         properties["max_chars"]["default"] = settings.server.max_chars
     search["properties"]["limit"]["default"] = defaults.limit
@@ -160,9 +157,9 @@ def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection
         search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
     for name in not_offered(settings, filterable=bool(fields)):
         del search["properties"][name]
-    search_replies, source_replies = _open(_schema(SearchReply)), _open(_schema(SourceReply))
+    search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
     if not settings.server.include_vectors:
-        del search_replies["$defs"]["HitRecord"]["properties"]["vector"]
+        del search_replies["properties"]["results"]["items"]["properties"]["vector"]
     if not settings.server.explain:
         del search_replies["properties"]["trace"]
     listed = [
@@ -170,7 +167,7 @@ def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection
         _tool("get_source", "Open a document", SOURCE_DESCRIPTION, get_source, source_replies),
     ]
     if settings.server.openai_compat:
-        fetch, fetch_replies = _schema(FetchArguments), _open(_schema(FetchReply))
+        fetch, fetch_replies = argument_schema(FetchArguments), reply_schema(FetchReply)
         listed.append(_tool("fetch", "Fetch a document", FETCH_DESCRIPTION, fetch, fetch_replies))
     return listed
 
@@ -215,83 +212,3 @@ def _tool(
         output_schema=reply,
         annotations=_READ_ONLY,
     )
-
-
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    """A model's compact JSON Schema, as a copy that the caller may change."""
-    return deepcopy(_cached_schema(model))
-
-
-@cache
-def _cached_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Cached: generating a schema takes longer than the rest of `tools/list`."""
-    schema: dict[str, Any] = _compact(model.model_json_schema())
-    return schema
-
-
-def _compact(schema: Any) -> Any:  # noqa: ANN401 any JSON
-    """A schema without titles, null branches and null defaults."""
-    if isinstance(schema, list):
-        return [_compact(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "anyOf" in schema:  # T or null: leaving the argument out means null already
-        (schema,) = [schema | branch for branch in schema["anyOf"] if branch != {"type": "null"}]
-    dropped = {"title", "anyOf"} | ({"description"} if "properties" in schema else set())
-    dropped |= {"default"} if schema.get("default", "") is None or "const" in schema else set()
-    kept = {key: value for key, value in schema.items() if key not in dropped}
-    return {key: _compact_properties(key, value) for key, value in kept.items()}
-
-
-def _compact_properties(key: str, value: Any) -> Any:  # noqa: ANN401 any JSON
-    if key in {"properties", "$defs"}:  # their keys are names, not keywords
-        return {name: _compact(schema) for name, schema in value.items()}
-    return _compact(value)
-
-
-def _open(schema: Any) -> Any:  # noqa: ANN401 any JSON
-    """A reply's schema that stays valid when fields are added: nothing is required or forbidden."""
-    if isinstance(schema, dict):
-        closed = {"required", "additionalProperties"} if "properties" in schema else set()
-        return {key: _open(value) for key, value in schema.items() if key not in closed}
-    return schema
-
-
-def argument_error(
-    error: ValidationError, model: type[BaseModel], hidden: Container[str] = ()
-) -> InvalidRequestError:
-    """What is wrong with a tool's arguments and what is valid. It never echoes a value.
-
-    `hidden` are arguments that are not offered, so that none of them is suggested.
-    """
-    properties = {name: one for name, one in _schema(model)["properties"].items() if name not in hidden}
-    problems = [_problem(str(details["loc"][0]), details["type"], properties) for details in error.errors()]
-    return InvalidRequestError(" ".join(dict.fromkeys(problems)))
-
-
-def _problem(name: str, kind: str, properties: Mapping[str, Any]) -> str:
-    if name not in properties:
-        return f"Unknown argument {name[:64]!r}. Valid arguments: {', '.join(properties)}."
-    if kind == "missing":
-        return f"The argument {name} is missing. It must be {_allowed(properties[name])}."
-    return f"{name} must be {_allowed(properties[name])}."
-
-
-def _allowed(schema: Mapping[str, Any]) -> str:
-    """A property's schema in words: {"type": "integer", "minimum": 0} -> "an integer of at least 0"."""
-    match schema:
-        case {"enum": values}:
-            return f"one of {', '.join(values)}"
-        case {"type": "boolean"}:
-            return "true or false"
-        case {"type": "integer", "minimum": low}:
-            return (
-                f"an integer from {low} to {schema['maximum']}"
-                if "maximum" in schema
-                else f"an integer of at least {low}"
-            )
-        case {"type": "array", "maxItems": high}:
-            return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
-        case {"minLength": low, "maxLength": high}:
-            return f"a string of {low} to {high} characters"
-    return f"an {schema['type']}"

@@ -1,0 +1,125 @@
+"""JSON Schemas of tools, as short as clients allow, and what is wrong with arguments that don't fit them.
+
+Every byte of them is part of each conversation. So a reply's schema says which fields there are, and of what
+type, and leaves to the descriptions what they mean.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rag.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+    from pydantic import BaseModel, ValidationError
+
+LISTED_RECORDS = {"HitRecord"}
+"""The records within replies whose fields a schema lists. Others are objects, which descriptions explain."""
+_CHECKED_BY_US = {"minLength", "minItems", "maxLength", "maxItems"}
+"""What the server checks and its errors say. No model counts characters, and few lists are that long."""
+
+
+def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a tool's arguments, as a copy that the caller may change."""
+    schema = _schema(model)
+    for one in schema["properties"].values():
+        for keyword in _CHECKED_BY_US & one.keys():
+            del one[keyword]
+    return schema
+
+
+def reply_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a tool's replies, as a copy that the caller may change.
+
+    It stays valid when fields are added: nothing is required or forbidden.
+    """
+    schema = _schema(model)
+    records = schema.pop("$defs", {})
+    opened: dict[str, Any] = _open(schema, {name: records[name] for name in LISTED_RECORDS & records.keys()})
+    return opened
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return deepcopy(_cached_schema(model))
+
+
+@cache
+def _cached_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Cached: generating a schema takes longer than the rest of `tools/list`."""
+    schema: dict[str, Any] = _compact(model.model_json_schema())
+    return schema
+
+
+def _compact(schema: Any) -> Any:  # noqa: ANN401 any JSON
+    """A schema without titles, null branches and null defaults."""
+    if isinstance(schema, list):
+        return [_compact(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "anyOf" in schema:  # T or null: leaving the argument out means null already
+        (schema,) = [schema | branch for branch in schema["anyOf"] if branch != {"type": "null"}]
+    dropped = {"title", "anyOf"} | ({"description"} if "properties" in schema else set())
+    dropped |= {"default"} if schema.get("default", "") is None or "const" in schema else set()
+    kept = {key: value for key, value in schema.items() if key not in dropped}
+    return {key: _compact_properties(key, value) for key, value in kept.items()}
+
+
+def _compact_properties(key: str, value: Any) -> Any:  # noqa: ANN401 any JSON
+    if key in {"properties", "$defs"}:  # their keys are names, not keywords
+        return {name: _compact(schema) for name, schema in value.items()}
+    return _compact(value)
+
+
+def _open(schema: Any, records: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
+    """A schema with these records in place of their references, in which nothing is required or forbidden."""
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return _open(records.get(name, {"type": "object"}), records)
+    dropped = {"additionalProperties", "required"} | ({"type"} if "const" in schema else set())
+    return {key: _open(value, records) for key, value in schema.items() if key not in dropped}
+
+
+def argument_error(
+    error: ValidationError, model: type[BaseModel], hidden: Container[str] = ()
+) -> InvalidRequestError:
+    """What is wrong with a tool's arguments and what is valid. It never echoes a value.
+
+    `hidden` are arguments that are not offered, so that none of them is suggested.
+    """
+    properties = {name: one for name, one in _schema(model)["properties"].items() if name not in hidden}
+    problems = [_problem(str(details["loc"][0]), details["type"], properties) for details in error.errors()]
+    return InvalidRequestError(" ".join(dict.fromkeys(problems)))
+
+
+def _problem(name: str, kind: str, properties: Mapping[str, Any]) -> str:
+    if name not in properties:
+        return f"Unknown argument {name[:64]!r}. Valid arguments: {', '.join(properties)}."
+    if kind == "missing":
+        return f"The argument {name} is missing. It must be {_allowed(properties[name])}."
+    return f"{name} must be {_allowed(properties[name])}."
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    """A property's schema in words: {"type": "integer", "minimum": 0} -> "an integer of at least 0"."""
+    match schema:
+        case {"enum": values}:
+            return f"one of {', '.join(values)}"
+        case {"type": "boolean"}:
+            return "true or false"
+        case {"type": "integer", "minimum": low}:
+            return (
+                f"an integer from {low} to {schema['maximum']}"
+                if "maximum" in schema
+                else f"an integer of at least {low}"
+            )
+        case {"type": "array", "maxItems": high}:
+            return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
+        case {"minLength": low, "maxLength": high}:
+            return f"a string of {low} to {high} characters"
+    return f"an {schema['type']}"
