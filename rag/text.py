@@ -1,4 +1,4 @@
-"""Slices of a text: its sentences and its words."""
+"""Slices of a text: its lines, its sentences and its words."""
 
 from __future__ import annotations
 
@@ -60,6 +60,44 @@ def trimmed(text: str, start: int, end: int) -> Span | None:
 def one_line(text: str) -> str:
     """The text on one line, with single spaces."""
     return " ".join(text.split())
+
+
+def line_count(text: str) -> int:
+    r"""The number of lines. A line ends at LF and nowhere else, as stored texts have it; see `line_at`.
+
+    Example: "a\nb\n" and "a\nb" -> 2; "a\x0cb\u2028c" -> 1; "" -> 0.
+    """
+    return text.count("\n") + (not text.endswith("\n") and bool(text))
+
+
+def line_at(text: str, position: int) -> int:
+    r"""The number, from 1, of the line that `text[position]` is on; a line end is on the line that it ends.
+
+    Example: position 2 of "a\nb" -> 2; position 1 -> 1.
+    """
+    return text.count("\n", 0, position) + 1
+
+
+def lines_span(text: str, first: int, last: int) -> Span | None:
+    r"""The span of the lines from `first` to `last`, both included, without the end of the last one.
+
+    Lines count from 1. There may be fewer than `last`; None if there is no line `first`.
+    Example: lines 2 to 3 of "a\nb\nc\nd" -> (2, 5), "b\nc".
+    """
+    if first > line_count(text):
+        return None
+    start = _after_lines(text, 0, first - 1)
+    end = _after_lines(text, start, last - first + 1)
+    return Span(start, end - 1 if text[start:end].endswith("\n") else end)
+
+
+def _after_lines(text: str, start: int, count: int) -> int:
+    """The position after so many line ends from `start` on; the end of the text if there are fewer."""
+    for _ in range(count):
+        start = text.find("\n", start) + 1
+        if not start:
+            return len(text)
+    return start
 
 
 def sentences(text: str) -> list[Span]:

@@ -1,4 +1,4 @@
-"""Where sentences end, and which words a text has."""
+"""Where lines and sentences end, and which words a text has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.text import sentences, words
+from rag.text import line_at, line_count, lines_span, sentences, words
 
 PIECES = [
     *(". ", "! ", "?\n", "Dr. ", "A", "b", " ", "\n", "\n\n", "# H\n", "- ", "| x |", '."', "1.", "é"),
@@ -131,3 +131,34 @@ def test_words_have_no_case_and_no_punctuation() -> None:
 @given(st.text(st.characters(codec="ascii")))
 def test_words_of_plain_text_are_the_same_with_and_without_other_letters(text: str) -> None:
     assert words(text) == words(text + " é")[:-1]
+
+
+LINES = st.text(st.sampled_from("ab\n\r\x0b\x0c\x85\u2028\u2029"), max_size=30)
+
+
+def _lines(text: str) -> list[str]:
+    """As a person splits them: what stands before each LF, and what is left."""
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+@given(LINES, st.integers(1, 12), st.integers(0, 12))
+def test_lines_end_at_line_feeds_alone_and_a_range_is_what_stands_between(
+    text: str, first: int, more: int
+) -> None:
+    lines = _lines(text)
+    assert line_count(text) == len(lines)
+    span = lines_span(text, first, first + more)
+    expected = lines[first - 1 : first + more]
+    assert (text[slice(*span)].split("\n") if span else []) == expected
+    if span and span.start < len(text):
+        assert line_at(text, span.start) == first
+
+
+@given(LINES.filter(bool), st.data())
+def test_a_position_is_on_the_line_that_holds_it(text: str, data: st.DataObject) -> None:
+    position = data.draw(st.integers(0, len(text) - 1))
+    line = line_at(text, position)
+    span = lines_span(text, line, line)
+    assert span
+    assert span.start <= position <= span.end
