@@ -230,7 +230,7 @@ class Collection:
     """A named set of sources of one tenant, and how they are indexed.
 
     `fields` are the declared metadata fields, which searches can filter by. `visibility` is the default for
-    new sources. `description` says what the collection holds.
+    new sources. `description` says what the collection holds; `link` is where a person finds more about it.
     """
 
     tenant: str
@@ -242,3 +242,4 @@ class Collection:
     fields: Mapping[str, FieldType] = field(default_factory=dict)
     visibility: Visibility = "tenant"
     description: str = ""
+    link: str = ""

@@ -22,6 +22,7 @@ from rag.models.embed import open_embedder
 from rag.report.tables import counted, one_line
 from rag.store.collections import describe_collection, drop_collection, ensure_collection
 from rag.store.folder import prepare, spending_reserve
+from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
 MAX_FIELDS = 32
 MAX_DESCRIPTION = 500  # characters
+MAX_LINK = 200  # characters; assistants read it in each conversation
 
 
 @click.group("collection")
@@ -54,7 +56,25 @@ description_option = partial(
     "--description",
     callback=_description,
     metavar="TEXT",
-    help="What the collection holds, for the search stage planner. Everybody who may read it may see it.",
+    help="What the collection holds. Assistants and the search stage planner read it.",
+)
+
+
+def _link(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    address = value and web_address(value)
+    if address is None and value:
+        raise click.BadParameter(f"{value!r} is not an http or https address.")
+    if address and len(address) > MAX_LINK:
+        raise click.BadParameter(f"it has {len(address)} characters; at most {MAX_LINK} are allowed.")
+    return address
+
+
+link_option = partial(
+    click.option,
+    "--link",
+    callback=_link,
+    metavar="URL",
+    help="Where a person finds more about the collection. Assistants read it.",
 )
 
 
@@ -97,6 +117,7 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
     help="Metric of max_distance. The order of hits is the same with all.",
 )
 @description_option(default="")
+@link_option(default="")
 @language_option("the collection")
 async def create_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -106,6 +127,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     visibility: Visibility | None,
     distance: Distance,
     description: str,
+    link: str,
     language: Language | None,
     as_json: bool,
 ) -> None:
@@ -132,6 +154,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
                 visibility=visibility,
                 distance=distance,
                 description=description,
+                link=link,
             )
     if as_json:
         print_json(_json(made))
@@ -144,17 +167,24 @@ async def create_command(  # noqa: PLR0913 one parameter an option
 
 @command("set")
 @click.argument("name")
-@description_option(required=True)
-async def set_command(settings: Settings, *, name: str, description: str, as_json: bool) -> None:
-    """Set the description of a collection; an empty one removes it."""
+@description_option()
+@link_option()
+async def set_command(
+    settings: Settings, *, name: str, description: str | None, link: str | None, as_json: bool
+) -> None:
+    """Set the description or the link of a collection; an empty one removes it."""
+    given = {"description": description, "link": link}
+    after = {key: value for key, value in given.items() if value is not None}
+    if not after:
+        raise click.UsageError("Give --description, --link or both.")
     (table,) = await open_collections(settings, name)
-    states = {"description": table.collection.description}, {"description": description}
-    with recorded(settings.data, Act("collection set", table.collection.tenant, {name: states}, name)):
-        described = await describe_collection(settings.data, table.collection.tenant, name, description)
+    tenant, before = table.collection.tenant, {key: getattr(table.collection, key) for key in after}
+    with recorded(settings.data, Act("collection set", tenant, {name: (before, after)}, name)):
+        described = await describe_collection(settings.data, tenant, name, description, link=link)
     if as_json:
         print_json(_json(described))
-    else:
-        echo(f"{'Described' if description else 'Removed the description of'} the collection {name}.")
+    for key, value in after.items() if not as_json else ():
+        echo(f"{'Set' if value else 'Removed'} the {key} of the collection {name}.")
 
 
 @command("list")

@@ -20,8 +20,9 @@ def collection_row(collection: Collection) -> pa.Table:
     """The row of a collection."""
     row = asdict(collection)
     columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
-    if not row["description"]:
-        del row["description"]  # earlier versions, which know no descriptions, can still read the row
+    for name in ("description", "link"):
+        if not row[name]:
+            del row[name]  # earlier versions, which know neither, can still read the row
     definition = json.dumps({"format": schema.FORMAT} | row)
     return pa.Table.from_pylist([columns | {"definition": definition}], schema=schema.COLLECTIONS_SCHEMA)
 

@@ -50,13 +50,14 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     visibility: Visibility = "tenant",
     distance: Distance = "cosine",
     description: str = "",
+    link: str = "",
     created_at: datetime | None = None,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility`, `distance` and `description` apply to a new collection only. Without a `language`,
-    an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that gives
-    `created_at` recognises by it whether the collection is new; otherwise it is now.
+    `fields`, `visibility`, `distance`, `description` and `link` apply to a new collection only. Without a
+    `language`, an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that
+    gives `created_at` recognises by it whether the collection is new; otherwise it is now.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, or the data folder can't be made.
@@ -88,6 +89,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             dict(fields),
             visibility,
             description,
+            link,
         )
         await create_access_table(database, tenant)
         await _create_tables(database, collection)
@@ -102,8 +104,10 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         return collection
 
 
-async def describe_collection(data: Path, tenant: str, name: str, description: str) -> Collection:
-    """The collection with another description.
+async def describe_collection(
+    data: Path, tenant: str, name: str, description: str | None = None, *, link: str | None = None
+) -> Collection:
+    """The collection with another description or link; None leaves what there is.
 
     Raises:
         NotFoundError: there is no such collection.
@@ -116,7 +120,12 @@ async def describe_collection(data: Path, tenant: str, name: str, description: s
         rows = (await collections.query().where(_is(tenant, name)).to_arrow()).to_pylist()
         if not rows:
             raise NotFoundError(f"There is no collection {name!r}.")
-        described = replace(catalog.collection_record(rows[0]), description=description)
+        before = catalog.collection_record(rows[0])
+        described = replace(
+            before,
+            description=before.description if description is None else description,
+            link=before.link if link is None else link,
+        )
         (definition,) = catalog.collection_row(described)["definition"].to_pylist()
         await collections.update({"definition": definition}, where=_is(tenant, name))
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)

@@ -25,6 +25,7 @@ KEYS = {
     "fields",
     "visibility",
     "description",
+    "link",
 }
 FIELDS = {
     "year": "integer",
@@ -94,7 +95,7 @@ def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: 
     before = inside.json("collection", "show", "handbook")
     assert before["description"] == "Rules for employees"
     said = desk.run("collection", "set", "handbook", "--description", "Leave and travel").stdout
-    assert said == "Described the collection handbook.\n"
+    assert said == "Set the description of the collection handbook.\n"
     assert inside.json("collection", "show", "handbook") == before | {"description": "Leave and travel"}
     assert [hit["collection"] for hit in inside.json("search", "leave")["results"]] == ["handbook"]
     assert inside.json("collection", "set", "handbook", "--description", "")["description"] == ""
@@ -104,6 +105,21 @@ def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: 
     )
     unknown = inside.run("collection", "set", "handbok", "--description", "x", code=1)
     assert "handbok" in unknown.stderr
+
+
+def test_a_collection_has_a_link_which_can_change_without_its_description(inside: Desk) -> None:
+    inside.run("collection", "create", "wiki", "--description", "Notes", "--link", "https://wiki.example/a b")
+    made = inside.json("collection", "show", "wiki")
+    assert (made["description"], made["link"]) == ("Notes", "https://wiki.example/a%20b")
+    said = inside.run("collection", "set", "wiki", "--link", "https://example.org").stdout
+    assert said == "Set the link of the collection wiki.\n"
+    assert inside.json("collection", "show", "wiki") == made | {"link": "https://example.org"}
+    said = inside.run("collection", "set", "wiki", "--link", "", "--description", "Pages").stdout
+    assert said == "Set the description of the collection wiki.\nRemoved the link of the collection wiki.\n"
+    assert inside.json("collection", "show", "wiki") == made | {"link": "", "description": "Pages"}
+    for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
+        assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
+    assert "--description, --link or both" in inside.run("collection", "set", "wiki", code=2).stderr
 
 
 def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(
