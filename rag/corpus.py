@@ -51,17 +51,36 @@ BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """What a request reaches at most, set by the operator for a tool, an API key or an OAuth scope.
+
+    None leaves a part open. `collections` are the only ones there are; none of them means nothing. `filter`
+    is a condition on declared fields, as in a request; a collection that doesn't declare them shows nothing.
+    `profile` is the only one, and `limit` the highest. `tools` are the only ones of a server. `any_of` adds
+    that at least one of these bindings must admit a source too. `rag.access.bindings` applies it.
+    """
+
+    collections: tuple[str, ...] | None = None
+    filter: Mapping[str, object] | None = field(default=None, hash=False)
+    profile: str | None = None
+    limit: int | None = None
+    tools: tuple[str, ...] | None = None
+    any_of: tuple[Binding, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """On whose behalf a search runs.
 
     For requests, the settings (`rag.access.tenants`), an API key (`rag.access.keys`) or a verified OAuth
     token (`server.http.oauth`) determine it, never a request's arguments. Commands and the library's callers,
-    which have the operator's rights, may name any principal.
+    which have the operator's rights, may name any principal. Each of the `bindings` narrows what it may do.
     """
 
     tenant: str
     user: str | None = None
     groups: frozenset[str] = frozenset()
+    bindings: tuple[Binding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class App:
         readable: tuple[Collection, ...] = ()
         if declares_fields(self._settings.data, principal.tenant):
             readable = await self._readable(principal)
-        return types.ListToolsResult(tools=tools.list_tools(self._settings, principal.tenant, readable))
+        return types.ListToolsResult(tools=tools.list_tools(self._settings, principal, readable))
 
     async def _readable(self, principal: Principal) -> tuple[Collection, ...]:
         """The readable collections; none while the desk fails, because then calls must be able to say why."""

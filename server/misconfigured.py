@@ -14,6 +14,7 @@ from mcp.server.lowlevel import Server
 
 from rag.access.names import DEFAULT_TENANT
 from rag.config.settings import Settings
+from rag.corpus import Principal
 from server import tools
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def create_misconfigured_server(mistake: str) -> Server[Any]:
     explanation = EXPLANATION.format(mistake)
 
     async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.list_tools(Settings(), DEFAULT_TENANT, ()))
+        return types.ListToolsResult(tools=tools.list_tools(Settings(), Principal(DEFAULT_TENANT), ()))
 
     async def call_tool(_context: Context, _params: object) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(text=explanation)], is_error=True)

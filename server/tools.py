@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rag.config.settings import Settings
-    from rag.corpus import Collection, FieldType
+    from rag.corpus import Collection, FieldType, Principal
 
 INSTRUCTIONS = """\
 refdesk searches and opens the documents that its owner has ingested.
@@ -137,13 +137,15 @@ class FetchArguments(_Arguments):
     id: Annotated[str, Field(min_length=1, max_length=200, description="id of a search result.")]
 
 
-def list_tools(settings: Settings, tenant: str, collections: Sequence[Collection]) -> list[types.Tool]:
-    """The result of `tools/list` for a member of the tenant who may read these collections.
+def list_tools(
+    settings: Settings, principal: Principal, collections: Sequence[Collection]
+) -> list[types.Tool]:
+    """The result of `tools/list` for a principal who may read these collections.
 
     Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it, and
     `filter` if no collection declares a field.
     """
-    defaults = make_plan(SearchRequest("?"), settings.search, tenant)
+    defaults = make_plan(SearchRequest("?"), settings.search, principal)
     search, get_source = argument_schema(SearchArguments), argument_schema(GetSourceArguments)
     for properties in (search["properties"], get_source["properties"]):
         properties["max_chars"]["default"] = settings.server.max_chars

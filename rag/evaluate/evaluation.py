@@ -170,9 +170,9 @@ def contenders(
     Raises:
         InvalidRequestError: there is no such profile.
     """
-    tenant = settings.principal.tenant or DEFAULT_TENANT
+    asker = Principal(settings.principal.tenant or DEFAULT_TENANT)
     plans = [
-        (profile, make_plan(SearchRequest("?", profile=profile, mode=mode), settings.search, tenant))
+        (profile, make_plan(SearchRequest("?", profile=profile, mode=mode), settings.search, asker))
         for profile in profiles
         for mode in modes
     ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -167,7 +166,7 @@ class Desk:
 
     async def _run(self, principal: Principal, request: SearchRequest, *, trace: bool) -> tuple[Answer, Run]:
         """The answer to a request, and the run that made it."""
-        plan, steps = make_plan(request, self._settings, principal.tenant), Steps(detailed=trace)
+        plan, steps = make_plan(request, self._settings, principal), Steps(detailed=trace)
         with steps.step("plan"):
             views = narrowed(await self._chosen(principal, plan), plan)
         run = Run(plan, views, self._models, self._alarm, steps)
@@ -215,7 +214,7 @@ class Desk:
         """Up to `limit` readable sources of a collection; fewer only if there are no more."""
         page: list[Source] = []
         while wanted := limit - len(page):
-            rows = await view.table.page(after, wanted, view.by_labels)
+            rows = await view.page(after, wanted)
             page += [listed.stored.source for listed in rows if self._passes(view, listed)]
             if len(rows) < wanted:
                 break
@@ -238,6 +237,8 @@ class Desk:
     async def _all_views(self, principal: Principal) -> list[View]:
         """The collections of the principal's tenant, ordered by name, even if it can read nothing there.
 
+        Those in which its bindings admit nothing are left out, as if they didn't exist.
+
         Raises:
             ConfigurationError: there are none, because the data folder is missing or not one of refdesk's.
         """
@@ -247,12 +248,13 @@ class Desk:
         tables = [await self._reader.open(one) for one in collections]
         await self._reader.refresh(principal.tenant)
         case = self._reader.letter_case
-        return [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]
+        views = [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]
+        return [view for view in views if view.walls is not None]
 
     async def _views(self, principal: Principal) -> list[View]:
         """The collections in which the principal may read anything."""
         views = await self._all_views(principal)
-        readable = await concurrently([partial(view.table.has_any, view.by_labels) for view in views])
+        readable = await concurrently([view.has_any for view in views])
         return [view for view, any_ in zip(views, readable, strict=True) if any_]
 
     async def _chosen(self, principal: Principal, plan: Plan) -> list[View]:

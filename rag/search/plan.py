@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Mode
+from rag.access.bindings import UNBOUND, Bounds, bounds
+from rag.answers import MAX_QUERY_CHARS, Mode
 from rag.config.profiles import DEFAULT_PROFILE, makes_queries, takes_hits
-from rag.errors import InvalidRequestError
+from rag.errors import ConfigurationError, InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         ThresholdSettings,
     )
     from rag.config.settings import SearchSettings
+    from rag.corpus import Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +68,24 @@ class Plan:
         return self.drops_distant or self.thresholds.min_evidence is not None
 
 
-def make_plan(request: SearchRequest, settings: SearchSettings, tenant: str) -> Plan:
+def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> Plan:
     """Check `request`, and complete it from its tenant's settings, then its profile, then `settings`.
+
+    The principal's bindings fix the profile and cap the limit. If they name collections, `settings` don't.
 
     Raises:
         InvalidRequestError: a value is out of range, or fixed by the operator. The message says what is
             allowed.
+        ConfigurationError: the principal is bound to several profiles, or to one that is not defined.
     """
-    settings = _of_tenant(_with_profile(settings, _profile(request, settings)), tenant)
+    bound = bounds(principal.bindings) if principal.bindings else UNBOUND
+    if bound.collections is not None:
+        settings = settings.model_copy(update={"collections": ()})
+    settings = _of_tenant(_with_profile(settings, _profile(request, settings, bound)), principal.tenant)
+    settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
     limit = settings.limit if request.limit is None else request.limit
-    if not 0 <= limit <= MAX_LIMIT:
-        raise InvalidRequestError(f"limit must be from 0 to {MAX_LIMIT}, not {limit}.")
+    if not 0 <= limit <= bound.limit:
+        raise InvalidRequestError(f"limit must be from 0 to {bound.limit}, not {limit}.")
     mode = request.mode or settings.mode
     if mode not in get_args(Mode):
         raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
@@ -115,11 +124,20 @@ def _check_overrides(settings: SearchSettings, wanted: Mapping[Overridable, obje
             raise InvalidRequestError(f"{name} is fixed to {fixed} by the operator; leave it out.")
 
 
-def _profile(request: SearchRequest, settings: SearchSettings) -> str:
-    """The profile that the request names, or else the one that all collections that it names share."""
+def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:
+    """The profile that a binding or the request names, or else the one that all collections named share."""
+    if bound.profile is not None:
+        if request.profile not in {None, bound.profile}:
+            raise InvalidRequestError("profile is fixed by the operator; leave it out.")
+        if bound.profile != DEFAULT_PROFILE and bound.profile not in settings.profiles:
+            raise ConfigurationError(
+                f"This request is bound to the profile {bound.profile!r}, which is not defined. Define it in "
+                f"[search.profiles.{bound.profile}], or change the binding."
+            )
+        return bound.profile
     if request.profile is not None:
         return request.profile
-    names = request.collections or settings.collections
+    names = request.collections or settings.collections or bound.collections or ()
     theirs = {settings.of_collections.get(name, DEFAULT_PROFILE) for name in names}
     return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rag.access import rule as access
+from rag.access.bindings import walls
 from rag.errors import InvalidRequestError
 from rag.filters.matches import matches
 from rag.filters.parse import parse
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from rag.corpus import Access, AccessRecord, LetterCase, Principal
     from rag.filters.tree import Filter
     from rag.search.plan import Plan
-    from rag.store.reader import CollectionReader, StoredSource
+    from rag.store.reader import CollectionReader, Listed, StoredSource
     from rag.store.strict import StrictReader
+
+
+NOTHING = "(false)"  # in SQL
+FIRST_ROWS = 16  # of which one is readable, unless copies are stale: reading them all takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +33,11 @@ class View:
     """A collection as one request sees it.
 
     Every read of chunks is filtered by `where`, and every row that leaves has passed `admits`, which checks
-    the source's own record. `changed` are access records whose copies on the chunks are not updated yet; for
-    these sources the record counts, not the copies. If its vectors are not `comparable` with those of the
-    queries, because another model made them, the view has no dense list and no similarities.
+    the source's own record. `walls` are the conditions of the principal's bindings, None if these admit
+    nothing of the collection; no request, stage or retry can drop them. `changed` are access records whose
+    copies on the chunks are not updated yet; for these sources the record counts, not the copies. If its
+    vectors are not `comparable` with those of the queries, because another model made them, the view has no
+    dense list and no similarities.
     """
 
     table: CollectionReader
@@ -41,13 +48,21 @@ class View:
     letter_case: LetterCase = "allow"
     changed: tuple[AccessRecord, ...] = ()
     comparable: bool = True
+    walls: tuple[Filter, ...] | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Derive the walls from the principal, so that there is no view without them."""
+        bindings = self.principal.bindings
+        object.__setattr__(self, "walls", walls(bindings, self.table.collection) if bindings else ())
 
     @property
     def where(self) -> str:
-        """All conditions in the engine's SQL: access AND filter AND sources."""
-        conditions = [self._readable]
-        if self.filter is not None:
-            conditions.append(predicate(self.filter, self.table.collection.fields, field_column))
+        """All conditions in the engine's SQL: access AND bindings AND filter AND sources."""
+        if self.walls is None:
+            return NOTHING
+        filters = self.walls if self.filter is None else (*self.walls, self.filter)
+        declared = self.table.collection.fields
+        conditions = [self._readable, *(predicate(one, declared, field_column) for one in filters)]
         if self.sources is not None:
             conditions.append(one_of("source_id", self.sources))
         if self.exclude_sources:
@@ -56,7 +71,7 @@ class View:
 
     @property
     def by_labels(self) -> str:
-        """The access rule in the engine's SQL, for rows whose copy of the access record is current."""
+        """The access rule alone in the engine's SQL, for rows whose copy of the access record is current."""
         return access.predicate(self.principal, self.letter_case)
 
     @property
@@ -73,14 +88,43 @@ class View:
 
     async def strict(self) -> StrictReader:
         """A reader for which the collection holds only what the principal may read, whatever the request."""
-        readable = replace(self, filter=None, sources=None, exclude_sources=())
+        readable = self._unnarrowed
         return await readable_only(self.table, readable.where, readable.admits)
+
+    @property
+    def _unnarrowed(self) -> View:
+        """The view without the conditions of a request; those of the principal stay."""
+        return replace(self, filter=None, sources=None, exclude_sources=())
+
+    async def has_any(self) -> bool:
+        """Whether the principal may read anything of the collection, whatever the request."""
+        if not self.walls:
+            return self.walls is not None and await self.table.has_any(self.by_labels)
+        readable = self._unnarrowed
+        some = await self.table.holding(readable.where, rows=FIRST_ROWS)
+        if any(readable.admits(listed.stored) for listed in some):
+            return True
+        # The gate may have withheld stale copies.
+        return len(some) == FIRST_ROWS and any(
+            readable.admits(listed.stored) for listed in await self.table.holding(readable.where)
+        )
+
+    async def page(self, after: str, limit: int) -> list[Listed]:
+        """Up to `limit` sources whose ids follow `after`, in order, before the gate has checked them.
+
+        Those that the principal may read, whatever the request. There are fewer only if no more follow.
+        """
+        if not self.walls:
+            return [] if self.walls is None else await self.table.page(after, limit, self.by_labels)
+        return (await self.table.holding(self._unnarrowed.where, after=after))[:limit]
 
     def admits(self, source: StoredSource) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
         id_ = source.source.id
         return (
-            self._sees(source.access)
+            self.walls is not None
+            and self._sees(source.access)
+            and all(matches(wall, source.fields) for wall in self.walls)
             and (self.filter is None or matches(self.filter, source.fields))
             and (self.sources is None or id_ in self.sources)
             and id_ not in self.exclude_sources

@@ -285,6 +285,29 @@ class CollectionReader:
             if (source := found.get(id_))
         ]
 
+    async def holding(self, where: str, *, after: str = "", rows: int | None = None) -> list[Listed]:
+        """The sources whose ids follow `after` and whose first chunk satisfies the predicate, in order.
+
+        With `rows`, any so many of them.
+        """
+        condition = f"(seq = 0) AND (source_id > {literal(after)}) AND {where}"
+
+        def first_chunks(query: lancedb.AsyncQuery) -> object:
+            found = query.where(condition).select(["source_id", "generation", "revision"])
+            return found if rows is None else found.limit(rows)
+
+        chosen = (await self.chunk_rows(first_chunks)).to_pylist()
+        found = await self.sources(row["source_id"] for row in chosen)
+        listed = [
+            Listed(source, row["generation"], row["revision"])
+            for row in chosen
+            if (source := found.get(row["source_id"]))
+        ]
+        # While a source is replaced, it has first chunks of two generations.
+        listed.sort(key=lambda one: one.generation == one.stored.generation)
+        by_id = {one.stored.source.id: one for one in listed}
+        return [by_id[id_] for id_ in sorted(by_id)]
+
     async def has_any(self, where: str) -> bool:
         """Whether any source's labels satisfy the predicate. Cached until the next change of rights."""
         return await self._access.has_any(self.collection.name, where)

@@ -9,7 +9,8 @@ import pytest
 from rag.answers import SearchRequest
 from rag.config.profiles import ProfileSettings
 from rag.config.settings import SearchSettings
-from rag.errors import InvalidRequestError
+from rag.corpus import Binding, Principal
+from rag.errors import ConfigurationError, InvalidRequestError
 from rag.search.plan import Plan, make_plan
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}
@@ -20,10 +21,11 @@ def _plan(
     request: dict[str, Any] | None = None,
     *,
     tenant: str = "acorn",
+    bindings: tuple[Binding, ...] = (),
     **settings: Any,  # noqa: ANN401 a settings file's
 ) -> Plan:
     wanted = SearchRequest(**{"query": "pendulum"} | (request or {}))
-    return make_plan(wanted, SearchSettings.model_validate(settings), tenant)
+    return make_plan(wanted, SearchSettings.model_validate(settings), Principal(tenant, bindings=bindings))
 
 
 LAYERS: dict[str, Any] = {
@@ -186,3 +188,28 @@ def test_lists_bring_as_many_as_are_asked_for_at_least() -> None:
 def test_a_context_has_a_budget_only_where_it_is_asked_for() -> None:
     assert _plan({"context": True}, context_tokens=500).context_tokens == 500
     assert _plan({}, context_tokens=500).context_tokens == 0
+
+
+def test_a_bound_profile_is_the_only_one() -> None:
+    bound = (Binding(profile="wide"),)
+    assert _plan(bindings=bound, **LAYERS).mode == "sparse"
+    assert _plan({"profile": "wide"}, bindings=bound, **LAYERS).mode == "sparse"
+    with pytest.raises(InvalidRequestError, match=r"^profile is fixed by the operator; leave it out\.$"):
+        _plan({"profile": "bare"}, bindings=bound, **LAYERS)
+    with pytest.raises(ConfigurationError, match=r"bound to the profile 'gone', which is not defined"):
+        _plan(bindings=(Binding(profile="gone"),), **LAYERS)
+
+
+def test_a_binding_lowers_even_a_limit_that_is_fixed() -> None:
+    bound = (Binding(limit=2),)
+    assert _plan(bindings=bound, overrides=[], limit=5).limit == 2
+    assert _plan({"limit": 1}, bindings=bound, limit=5).limit == 1
+    with pytest.raises(InvalidRequestError, match=r"limit must be from 0 to 2, not 3\."):
+        _plan({"limit": 3}, bindings=bound, limit=5)
+
+
+def test_bound_collections_replace_the_usual_ones_and_choose_the_profile() -> None:
+    settings: dict[str, Any] = LAYERS | {"collections": ["notes"], "of_collections": {"handbook": "wide"}}
+    bound = (Binding(collections=("handbook",)),)
+    assert (_plan(bindings=bound, **settings).collections, _plan(**settings).collections) == ((), ("notes",))
+    assert (_plan(bindings=bound, **settings).mode, _plan(**settings).mode) == ("sparse", "dense")
