@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from rag.text import Span
 from rag.uris import range_id
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Hit:
     because the embedding model failed, or another one made the collection. `vector` is the chunk's
     embedding; its text can be guessed from it. `fields` are the declared fields of the source. `excerpts` are
     shown instead of the chunk, in the order of the source: more of the source around it, or only parts of it.
-    If they exceed the chunk, `around` has all chunks that they may touch, in order.
+    If they exceed the chunk, `around` has all chunks that they may touch, in order. `tokens` counts the
+    excerpts, in tokens of the embedder; None if there are none.
     """
 
     chunk: Chunk
@@ -53,16 +55,35 @@ class Hit:
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
     excerpts: tuple[Excerpt, ...] = ()
     around: tuple[Chunk, ...] = field(default=(), compare=False, repr=False)
+    tokens: int | None = field(default=None, compare=False)
+
+    @property
+    def shown_tokens(self) -> int | None:
+        """The tokens of the text that is shown, None if they were not counted."""
+        return self.tokens if self.excerpts else self.chunk.tokens
+
+    @property
+    def shown_chunks(self) -> tuple[Chunk, ...]:
+        """The chunks of which something is shown, in order; the hit's own if nothing else is."""
+        shown = tuple(
+            chunk
+            for chunk in self.around
+            if any(chunk.start < one.end and one.start < chunk.end for one in self.excerpts)
+        )
+        return shown or (self.chunk,)
 
     @property
     def cited(self) -> str:
         """The id that covers what is shown: the chunk's, or that of a range of chunks, as "mfzq/5-8"."""
-        shown = [
-            chunk.seq
-            for chunk in self.around
-            if any(chunk.start < one.end and one.start < chunk.end for one in self.excerpts)
-        ]
-        return range_id(self.chunk.source_id, shown[0], shown[-1]) if shown else self.chunk.id
+        first, last = self.shown_chunks[0], self.shown_chunks[-1]
+        return first.id if first is last else range_id(first.source_id, first.seq, last.seq)
+
+    @property
+    def span(self) -> Span:
+        """Where in the source that is which is shown: from the first character to the last one."""
+        if not self.excerpts:
+            return Span(self.chunk.start, self.chunk.end)
+        return Span(self.excerpts[0].start, self.excerpts[-1].end)
 
     @property
     def text(self) -> str:

@@ -232,7 +232,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stored passage of a source: `text` is `source.text[start:end]`."""
+    """A stored passage of a source: `text` is `source.text[start:end]`.
+
+    `tokens` counts the text in tokens of the embedder; None if that isn't known.
+    """
 
     id: str
     source_id: str
@@ -242,6 +245,7 @@ class Chunk:
     text: str
     section: tuple[str, ...] = ()
     page: int | None = None
+    tokens: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

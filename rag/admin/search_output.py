@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from rag.admin.search_trace import RankStep
     from rag.answers import Answer, Hit, Step, SubQuery, Usage
     from rag.search.explain.why_not import SourceTrace
-    from rag.search.reply.search import HitRecord, SearchReply
+    from rag.search.reply.search import SearchReply
 
 WIDTH = 100  # of lines
 NUMBERS = frozenset({"MS"})  # columns that align right
 
 
 def print_results(reply: SearchReply) -> None:
-    """Print a reply: each passage below its title, section and page, or all as one text."""
+    """Print a reply: each passage below where it stands, or all as one text."""
     if reply.context:
         echo(f"{reply.context}\n")
     for number, result in enumerate(reply.results, 1):
-        echo(f"{number}. {_result_heading(result)}", bold=True)
+        echo(f"{number}. {result.cite_as}", bold=True)
         echo(f"   {result.citation}  score {result.score:.2f}  similarity {decimals(result.similarity)}")
         for line in (result.text or "").splitlines():
             wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
@@ -48,11 +48,6 @@ def print_results(reply: SearchReply) -> None:
         echo()
     for note in reply.notes:
         echo(f"Note: {note}")
-
-
-def _result_heading(result: HitRecord) -> str:
-    page = f"p. {result.page}" if result.page else None
-    return ", ".join(part for part in (result.title, result.section, page) if part)
 
 
 def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:

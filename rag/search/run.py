@@ -95,7 +95,9 @@ class Run:
         steps = self.steps.ended()
         failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]
         degraded = tuple(dict.fromkeys([*self.degraded, *failed]))
-        return Answer(tuple(hits), tuple(self.notes), context, steps, trace, degraded)
+        spans = self.models.embedder.token_spans
+        counted_hits = (replace(hit, tokens=len(spans(hit.text))) if hit.excerpts else hit for hit in hits)
+        return Answer(tuple(counted_hits), tuple(self.notes), context, steps, trace, degraded)
 
 
 @dataclass(slots=True)

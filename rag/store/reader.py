@@ -51,6 +51,7 @@ CHUNK_COLUMNS = [
     "seq",
     "start",
     "end",
+    "tokens",
     "page",
     "section",
     "body",
@@ -404,6 +405,7 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
         text=row["body"][len(row["body"]) - (row["end"] - row["start"]) :],
         section=tuple(row["section"]),
         page=row["page"],
+        tokens=row["tokens"],
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
-KEYS = {"id", "title", "collection", "indexed_at", "text", "score", "similarity"}
+KEYS = {"id", "title", "cite_as", "citation", "text", "start", "end", "tokens", "score", "similarity"}
 QUESTION = "How long was the year in which the calendar was reformed?"
 UNKNOWN = "refdesk-admin: Nothing readable has this id. Use an id from a search result.\n"
 
@@ -282,11 +282,11 @@ def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
     given = ("search", QUESTION, "--limit", "4", "--profile", profile, "--config", config)
     reply = beside.json(*given)
     assert reply["results"]
-    assert any("excerpts" in hit for hit in reply["results"])
     plain = {hit["id"]: hit for hit in beside.json("search", QUESTION, "--limit", "4")["results"]}
     for hit in reply["results"]:
         text = beside.json("source", hit["id"].partition("/")[0])["text"]
-        pieces = [text[start:end] for start, end in hit.get("excerpts", [])] or [plain[hit["id"]]["text"]]
+        spans = hit.get("excerpts", [[hit["start"], hit["end"]]])
+        pieces = [text[start:end] for start, end in spans]
         assert hit["text"] == " … ".join(pieces)
         assert all(piece in text for piece in pieces)
     _expect_more_or_less(reply, plain, more=profile in {"wide", "section"}, less=profile == "short")
@@ -320,4 +320,4 @@ def test_every_answer_of_a_short_faq_is_cited_with_its_own_question(inside: Desk
     inside.run("ingest", tmp_path / "faq.md")
     for question, answer in FAQ.items():
         (hit,) = inside.json("search", question, "--limit", "1")["results"]
-        assert (hit["section"], answer in hit["text"]) == (question, True)
+        assert (hit["cite_as"], answer in hit["text"]) == (f"FAQ › {question}", True)

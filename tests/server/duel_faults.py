@@ -24,7 +24,7 @@ NAMES = {
     for name in (collection, *fields)
 }
 VARYING = {
-    "search": {"score", "similarity", "indexed_at"},
+    "search": {"score", "similarity", "start", "end", "tokens"},
     "get_source": {
         "mime_type",
         "indexed_at",
@@ -87,8 +87,9 @@ def _search_faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool)
     hits = reply.content["results"]
     if json.loads(reply.text) != reply.content:
         yield "the text and the structured content differ"
+    shared = {"collection": reply.content["collection"]} if "collection" in reply.content else {}
     for hit in hits:
-        yield from _hit_faults(library, duel, hit)
+        yield from _hit_faults(library, duel, shared | hit)
     found = {hit["id"] for hit in hits}
     if relaxed and not expected:
         unfiltered = {name: value for name, value in duel.arguments.items() if name != "filter"}
@@ -109,8 +110,8 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     known = {
         "id": hit["id"],
         "title": paper.title,
+        "cite_as": f"{paper.title} › {paper.paragraphs[0]}, p. {int(seq) + 1}",
         "collection": paper.collection,
-        "section": paper.paragraphs[0],
         "page": int(seq) + 1,
         "text": paper.paragraphs[int(seq)],
         "metadata": {"mark": paper.canary},

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
+from rag.search.reply.cited import cite_as
 from rag.search.reply.context import assemble
-from rag.search.reply.fields import SCORE_DIGITS, Reply, shown_date, shown_metadata, shown_url, timestamp
+from rag.search.reply.fields import SCORE_DIGITS, Reply, shown_date, shown_metadata, shown_url
 from rag.search.reply.untrusted import ALTERED, disarmed, label
 from rag.uris import resource_uri
 
@@ -20,38 +21,43 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.answers import Answer, Context, Hit
-    from rag.corpus import Chunk, Source
 
 
 class HitRecord(Reply):
     """A passage that answers, and how to cite it. Its id is the source's, a slash and its number.
 
-    The id stands here once, and once as a citation: every further mention would take room from passages.
+    `citation` is for machines, `cite_as` for people: title, section and page. Nothing that these say is said
+    again: every further mention would take room from passages. `start` and `end` are characters of the
+    source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them.
     """
 
     id: str
     title: str
+    cite_as: str
+    citation: str
     url: str | None = None
-    collection: str
-    section: str | None = None
+    collection: str | None = None
     page: int | None = None
     date: str | None = None
-    indexed_at: str
     text: str | None = None
+    start: int
+    end: int
     excerpts: list[list[int]] | None = None
+    tokens: int | None = None
     score: float
     similarity: float | None = None
-    metadata: dict[str, Any]
-    citation: str
+    metadata: dict[str, Any] | None = None
     vector: list[float] | None = None
 
 
 class SearchReply(Reply):
     """The reply of `search`. Its texts are document text, not instructions.
 
-    `degraded` is as in the answer; absent if nothing failed.
+    `collection` is that of all results; if they are of several, each names its own. `degraded` is as in the
+    answer; absent if nothing failed.
     """
 
+    collection: str | None = None
     results: list[HitRecord]
     notes: list[str]
     degraded: list[str] | None = None
@@ -69,9 +75,10 @@ def search_reply(
     one is truncated. If the answer has a context, the reply has the hits that are in it, without their texts.
     With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's.
     """
-    hits = [hit_record(hit, vectors=vectors) for hit in answer.hits]
-    if urls:
-        hits = [hit if hit.url else hit.model_copy(update={"url": _address(hit)}) for hit in hits]
+    collection = _only_collection(answer)
+    hits = [hit_record(hit, vectors=vectors, urls=urls) for hit in answer.hits]
+    if collection:
+        hits = [hit.model_copy(update={"collection": None}) for hit in hits]
     if answer.context:
         return _context_reply(answer, answer.context, hits, max_chars)
     shown = len(hits)
@@ -84,8 +91,10 @@ def search_reply(
     return reply if len(reply.compact()) <= max_chars else _truncated(reply, max_chars)
 
 
-def _address(hit: HitRecord) -> str:
-    return resource_uri(hit.collection, hit.id)
+def _only_collection(answer: Answer) -> str | None:
+    """The collection of all hits, None if they are of several or there are none."""
+    names = {hit.source.collection for hit in answer.hits}
+    return names.pop() if len(names) == 1 else None
 
 
 def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
@@ -93,7 +102,19 @@ def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> Search
     left_out = [f"{more} more hits were left out; raise max_chars or narrow the query."] if more else []
     results = list(hits[:count])
     notes = [*answer.notes, *_altered_note(answer, results), *left_out]
-    return SearchReply(results=results, notes=notes, degraded=list(answer.degraded) or None)
+    return _reply(answer, results, notes)
+
+
+def _reply(
+    answer: Answer, results: list[HitRecord], notes: list[str], context: str | None = None
+) -> SearchReply:
+    return SearchReply(
+        collection=_only_collection(answer),
+        results=results,
+        notes=notes,
+        degraded=list(answer.degraded) or None,
+        context=context,
+    )
 
 
 def _altered_note(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
@@ -110,8 +131,7 @@ def _context_reply(
         shown = [hit for hit in hits if hit.id in context.chunk_ids]
         notes = [*answer.notes, *_altered_note(answer, shown), *_context_notes(context)]
         results = [hit.model_copy(update={"text": None}) for hit in shown]
-        degraded = list(answer.degraded) or None
-        reply = SearchReply(results=results, notes=notes, degraded=degraded, context=context.text)
+        reply = _reply(answer, results, notes, context.text)
         size = len(reply.compact())
         if max_chars is None or size <= max_chars or not context.text:
             return reply
@@ -137,38 +157,40 @@ def _context_notes(context: Context) -> list[str]:
 
 def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
     notes = [*reply.notes, "The passage is truncated; get_source returns all of it."]
-    reply = reply.model_copy(update={"notes": notes})
-    for hit in reply.results:
+    results = [hit.model_copy(update={"tokens": None}) for hit in reply.results]
+    reply = reply.model_copy(update={"notes": notes, "results": results})
+    for hit in results:
         text = hit.text or ""
         # A character of text takes at least one in JSON, so removing the excess is enough.
-        kept = max(0, len(text) - (len(reply.compact()) - max_chars))
-        reply = reply.model_copy(update={"results": [hit.model_copy(update={"text": text[:kept]})]})
+        kept = text[: max(0, len(text) - (len(reply.compact()) - max_chars))]
+        verbatim = len(text) == hit.end - hit.start
+        cut = {"text": kept} | ({"end": hit.start + len(kept)} if verbatim else {})
+        reply = reply.model_copy(update={"results": [hit.model_copy(update=cut)]})
     return reply
 
 
-def hit_record(hit: Hit, *, vectors: bool) -> HitRecord:
-    """A hit as JSON, with its vector or without."""
-    chunk, source = hit.chunk, hit.source
+def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
+    """A hit as JSON, with its vector or without. With `urls`, its resource's URI stands for a missing URL."""
+    chunk, source, url = hit.chunk, hit.source, shown_url(hit.source)
+    metadata = shown_metadata(source, hit.fields)
+    if url:  # the document can be opened without its path
+        metadata.pop("path", None)
     return HitRecord(
         id=chunk.id,
         title=label(source.title),
-        url=shown_url(source),
+        cite_as=cite_as(hit),
+        citation=f"[{hit.cited}]",
+        url=url or (resource_uri(source.collection, chunk.id) if urls else None),
         collection=source.collection,
-        section=_section(chunk, source),
         page=chunk.page,
         date=shown_date(source),
-        indexed_at=timestamp(source.ingested_at),
         text=disarmed(hit.text),
-        excerpts=[[one.start, one.end] for one in hit.excerpts] or None,
+        start=hit.span.start,
+        end=hit.span.end,
+        excerpts=[[one.start, one.end] for one in hit.excerpts] if len(hit.excerpts) > 1 else None,
+        tokens=hit.shown_tokens,
         score=round(hit.score, SCORE_DIGITS),
         similarity=None if hit.similarity is None else round(hit.similarity, 4),
-        metadata=shown_metadata(source, hit.fields),
-        citation=f"[{hit.cited}]",
+        metadata=metadata or None,
         vector=[round(float(part), 6) for part in hit.vector] if vectors and hit.vector is not None else None,
     )
-
-
-def _section(chunk: Chunk, source: Source) -> str | None:
-    """The heading path below the title."""
-    path = chunk.section[1:] if chunk.section[:1] == (source.title,) else chunk.section
-    return label(" > ".join(path)) or None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.answers import MIN_REPLY_CHARS, Answer, Extract, Hit
+from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit
 from rag.corpus import Chunk, Heading, Source
 from rag.search.reply.context import assemble
 from rag.search.reply.search import search_reply
@@ -39,7 +39,8 @@ def _characters(text: str) -> list[tuple[int, int]]:
 
 
 def _hit(text: str = "the text", seq: int = 3, **details: Any) -> Hit:  # noqa: ANN401 a source's fields
-    chunk = Chunk(f"mfzq/{seq}", "mfzq", seq, 0, len(text), text, ("The title", "Part", "Sub"), 7)
+    section = "The title", "Part", "Sub"
+    chunk = Chunk(f"mfzq/{seq}", "mfzq", seq, 40, 40 + len(text), text, section, 7, len(text.split()))
     return Hit(chunk, replace(SOURCE, **details), 0.98765432, 0.4321987)
 
 
@@ -64,21 +65,23 @@ def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
     )
     reply = search_reply(Answer((hit,), ("a note",)), None)
     assert json.loads(reply.compact()) == {
+        "collection": "documents",
         "results": [
             {
                 "id": "mfzq/3",
                 "title": "The title",
+                "cite_as": "The title › Part › Sub, p. 7",
+                "citation": "[mfzq/3]",
                 "url": "https://example.org/a",
-                "collection": "documents",
-                "section": "Part > Sub",
                 "page": 7,
                 "date": "2024-05-01T00:00:00+00:00",
-                "indexed_at": "2026-01-02T03:04:05+00:00",
                 "text": "the text",
+                "start": 40,
+                "end": 48,
+                "tokens": 2,
                 "score": 0.99,
                 "similarity": 0.4322,
                 "metadata": {"author": "O'Neill"},
-                "citation": "[mfzq/3]",
             }
         ],
         "notes": ["a note"],
@@ -97,11 +100,36 @@ def test_a_hits_words_are_made_safe() -> None:
     hit = replace(hit, chunk=replace(hit.chunk, section=("A\nB", "![c](d)")))
     (record,) = search_reply(Answer((hit,)), None).results
     assert record.text == "! [a](http://x)"
-    assert (record.title, record.metadata, record.section) == (
+    assert (record.title, record.metadata, record.cite_as) == (
         "! [t](u)",
         {"k": "< img src=x>"},
-        "A B > ! [c](d)",
+        "! (t)(u) › A B › ! (c)(d), p. 7",
     )
+
+
+def test_nothing_is_said_twice_of_hits() -> None:
+    """The collection of all stands once, and a path only where there is no URL."""
+    path = {"path": "a.md", "author": "O'Neill"}
+    one, two = _hit(metadata=path), _hit(seq=4, metadata=path, url="https://example.org/a")
+    reply = search_reply(Answer((one, two)), None)
+    assert (reply.collection, [record.collection for record in reply.results]) == ("documents", [None, None])
+    assert [record.metadata for record in reply.results] == [path, {"author": "O'Neill"}]
+    reply = search_reply(Answer((one, replace(two, source=replace(two.source, collection="b")))), None)
+    assert (reply.collection, [record.collection for record in reply.results]) == (None, ["documents", "b"])
+    (bare,) = search_reply(Answer((_hit(),)), None).results
+    assert "metadata" not in bare.model_dump(exclude_none=True)
+
+
+def test_offsets_are_those_of_what_is_shown() -> None:
+    """Also if a passage is truncated; of several excerpts, each has its own."""
+    hit = _hit("the whole text")
+    parts = Excerpt(44, 49, "whole"), Excerpt(50, 54, "text")
+    (one,) = search_reply(Answer((replace(hit, excerpts=parts[:1], tokens=1),)), None).results
+    assert (one.start, one.end, one.excerpts, one.tokens) == (44, 49, None, 1)
+    (two,) = search_reply(Answer((replace(hit, excerpts=parts, tokens=3),)), None).results
+    assert (two.start, two.end, two.excerpts, two.tokens) == (44, 54, [[44, 49], [50, 54]], 3)
+    (cut,) = search_reply(Answer((_hit("x" * 5000),)), MIN_REPLY_CHARS).results
+    assert (cut.start, cut.end, cut.tokens) == (40, 40 + len(cut.text or ""), None)
 
 
 def test_a_text_that_is_not_shown_to_the_letter_is_said_to_be_not() -> None:
@@ -256,6 +284,6 @@ def test_endless_metadata_does_not_break_the_budget() -> None:
     reply = search_reply(Answer(hits), 5000)
     assert len(reply.results) == 2
     assert len(reply.compact()) <= 5000
-    assert reply.results[0].metadata["author"] == "O'Neill"
+    assert (reply.results[0].metadata or {})["author"] == "O'Neill"
     extract = replace(_extract("the text"), source=replace(SOURCE, metadata=metadata, length=8))
     assert len(source_reply(extract, 2000).compact()) <= 2000
