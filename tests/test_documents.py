@@ -272,7 +272,7 @@ def test_the_programs_of_the_page_on_searching_find_something(
     environment = scripts.environment | {"XDG_DATA_HOME": str(tmp_path)}
     command = [sys.executable, "-c", whole]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    context, reply, hit = run.stdout.partition('{"results":[{"id"')
+    context, reply, hit = run.stdout.partition('"results":[{"id"')
     assert re.match(r"\[[a-z2-7]{16}/\d+\]\n", context), run.stderr
     assert reply
     assert "\nHit(chunk=Chunk(" in hit
