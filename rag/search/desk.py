@@ -26,6 +26,7 @@ from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
 from rag.search.explain.why_not import trace_source
 from rag.search.gate import READS, is_fault
+from rag.search.overview import Overviews, counted
 from rag.search.plan import make_plan
 from rag.search.reply.context import assemble
 from rag.search.run import Models, Run, Steps
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from rag.models.embed import Embedder
     from rag.models.rerank import Reranker
     from rag.search.explain.why_not import SourceTrace
+    from rag.search.overview import Holding
     from rag.search.plan import Plan
     from rag.store.reader import Listed, StoredSource
 
@@ -77,6 +79,7 @@ class Desk:
         self._models = Models(embedder, chat, reranker)
         self._settings = settings
         self.breakers = breakers
+        self._overviews = Overviews()
         self.alarms = 0
 
     @classmethod
@@ -113,6 +116,22 @@ class Desk:
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
         """The collections in which the principal may read anything, ordered by name."""
         return tuple(view.table.collection for view in await self._views(principal))
+
+    async def overview(self, principal: Principal) -> tuple[Holding, ...]:
+        """What the principal may read of each collection, ordered by name. Cached by the tables' versions.
+
+        Raises:
+            StoreError, ConfigurationError: as `search`.
+        """
+        views = await self._views(principal)
+        versions = tuple([(view.table.collection, await view.table.version()) for view in views])
+        known = self._overviews.known(principal, versions)
+        if known is not None:
+            return known
+        holdings = [await counted(view) for view in views]
+        overview = tuple(holding for holding in holdings if holding.sources)
+        self._overviews.keep(principal, versions, overview)
+        return overview
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether any access record of the tenant names a group.

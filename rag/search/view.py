@@ -15,7 +15,7 @@ from rag.store.schema import field_column, one_of
 from rag.store.strict import readable_only
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from rag.corpus import Access, AccessRecord, LetterCase, Principal
     from rag.filters.tree import Filter
@@ -117,6 +117,16 @@ class View:
         if not self.walls:
             return [] if self.walls is None else await self.table.page(after, limit, self.by_labels)
         return (await self.table.holding(self._unnarrowed.where, after=after))[:limit]
+
+    async def walk(self, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
+        """All sources that the principal may read, whatever the request, some at a time, in no order.
+
+        With a `beginning`, in lower case, only those whose id, title or path has it, whatever its case.
+        """
+        readable = self._unnarrowed
+        if self.walls is not None:
+            async for some in self.table.walk(self.by_labels, beginning):
+                yield [source for source in some if readable.admits(source)]
 
     def admits(self, source: StoredSource) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rag.access.rule import labels_of
 from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
@@ -279,6 +280,20 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
         without_vector=without_vector,
         **values,
     )
+
+
+def _json_start(key: str, beginning: str) -> str:
+    """How the entry of an object begins in JSON: ("path", "a") -> '"path": "a'."""
+    return json.dumps({key: beginning}, ensure_ascii=False)[1:-2]
+
+
+def begin_with(rows: pa.Table, beginning: str) -> pa.Array[Any]:
+    """Which rows of summary columns have an id, title or path that begins so, in lower case."""
+    path = pc.match_substring(pc.utf8_lower(rows["metadata"]), _json_start("path", beginning))
+    matching: Any = path
+    for name in ("id", "title"):
+        matching = pc.or_(matching, pc.starts_with(pc.utf8_lower(rows[name]), beginning))
+    return matching  # type: ignore[no-any-return]
 
 
 def outline_record(value: str) -> tuple[Heading, ...]:

@@ -1,0 +1,94 @@
+"""What a principal may read, in numbers: documents, dates, and the most frequent values of declared fields.
+
+Everything is counted over the sources that have passed the gate, one by one. So nothing here depends on a
+source that the principal can't read, by its rights or by its bindings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rag.corpus import Collection, Principal
+    from rag.search.view import View
+
+Single: TypeAlias = "str | int | float | bool | datetime"
+Versions: TypeAlias = "tuple[object, ...]"
+
+MAX_VALUES = 1_000  # values of a field that are kept
+KEPT = 1_000  # overviews; one takes some KB
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValues:
+    """The values of a declared field. An element of a list is a value of its own.
+
+    `frequent` are the values with the number of sources that have them, most frequent first: all of them if
+    they are `distinct` at most `MAX_VALUES`. `least` and `greatest` are None for strings and booleans.
+    """
+
+    frequent: tuple[tuple[Single, int], ...] = ()
+    distinct: int = 0
+    least: Single | None = None
+    greatest: Single | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a principal may read of a collection. `first` and `last` are dates of its documents."""
+
+    collection: Collection
+    sources: int
+    first: datetime | None
+    last: datetime | None
+    fields: Mapping[str, FieldValues]
+
+
+async def counted(view: View) -> Holding:
+    """What the view's principal may read of its collection."""
+    collection = view.table.collection
+    sources, dates = 0, set[datetime]()
+    values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}
+    async for some in view.walk():
+        for stored in some:
+            sources += 1
+            dates |= {stored.source.date} if stored.source.date else set()
+            for name, value in stored.fields.items():
+                values[name].update(set(value) if isinstance(value, tuple) else [value])
+        dates = {min(dates), max(dates)} if dates else dates
+    fields = {name: _field_values(counter) for name, counter in values.items()}
+    return Holding(collection, sources, min(dates, default=None), max(dates, default=None), fields)
+
+
+def _field_values(counted: Counter[Single]) -> FieldValues:
+    ranked = sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))
+    ordered = [value for value in counted if not isinstance(value, str | bool)]
+    least, greatest = (min(ordered), max(ordered)) if ordered else (None, None)
+    return FieldValues(tuple(ranked[:MAX_VALUES]), len(counted), least, greatest)
+
+
+class Overviews:
+    """The latest overviews, by all that decides what a principal may read.
+
+    Counting costs 25 us a source, and hosts list the tools in each session.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Principal, tuple[Versions, tuple[Holding, ...]]] = {}
+
+    def known(self, principal: Principal, versions: Versions) -> tuple[Holding, ...] | None:
+        """The overview that was made of exactly these versions of the tables."""
+        made, overview = self._kept.get(principal, ((), ()))
+        return overview if made == versions and versions else None
+
+    def keep(self, principal: Principal, versions: Versions, overview: tuple[Holding, ...]) -> None:
+        """Keep an overview, in place of the oldest one if there are too many."""
+        self._kept.pop(principal, None)
+        if len(self._kept) >= KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[principal] = versions, overview
