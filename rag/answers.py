@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.corpus import Chunk, Heading, Source, Value
+    from rag.corpus import Chunk, Distance, Heading, Source, Value
 
 Mode = Literal["dense", "sparse", "hybrid"]
 MAX_LIMIT = 100  # hits of one search; 0 shows none
@@ -93,17 +93,29 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One search. None stands for the value of the profile, or else of the settings."""
+    """One search. None stands for the value of the profile, or else of the settings.
+
+    `search.overrides` of the settings says which values a request may set. `thresholds` has keys of
+    [search.thresholds], `stages` may have the keys "of" (a profile) and "without" (names of stages), and
+    `distance` is the metric of the thresholds, in place of that of each collection.
+    """
 
     query: str
     profile: str | None = None
     limit: int | None = None
     mode: Mode | None = None
     collections: tuple[str, ...] | None = None
+    exclude_collections: tuple[str, ...] = ()
     sources: tuple[str, ...] | None = None
     exclude_sources: tuple[str, ...] = ()
     filter: Mapping[str, object] | None = None
     context: bool = False
+    fusion: str | None = None
+    alpha: float | None = None
+    candidates: int | None = None
+    thresholds: Mapping[str, float] | None = None
+    stages: Mapping[str, object] | None = None
+    distance: Distance | None = None
 
 
 @dataclass(frozen=True, slots=True)

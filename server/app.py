@@ -135,33 +135,38 @@ class App:
 
     async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         filterable = declares_fields(self._settings.data, principal.tenant)
-        hidden = tools.not_offered(self._settings, filterable=filterable)
+        hidden = tools.not_offered(self._settings, principal, filterable=filterable)
         arguments = _arguments(tools.SearchArguments, given, hidden)
-        self._check_offered(arguments)
+        self._check_offered(arguments, hidden)
         desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
         audit.current_call().steps = answer.steps
         audit.current_call().degraded = answer.degraded
         server = self._settings.server
+        vectors = server.include_vectors if arguments.vectors is None else arguments.vectors
+        urls = server.openai_compat
 
         def render(max_chars: int) -> types.CallToolResult:
-            vectors, urls = server.include_vectors, server.openai_compat
             room = max_chars - NO_ROOM_CHARS if answer.trace else max_chars
             reply = search_reply(answer, room, vectors=vectors, urls=urls)
             return _result(with_trace(reply, answer, max_chars) if answer.trace else reply)
 
         return _within_bytes(render, arguments.max_chars or server.max_chars)
 
-    def _check_offered(self, arguments: tools.SearchArguments) -> None:
+    def _check_offered(self, arguments: tools.SearchArguments, hidden: Container[str]) -> None:
+        if arguments.vectors not in {None, self._settings.server.include_vectors} and "vectors" in hidden:
+            raise InvalidRequestError("vectors is fixed by the operator; leave it out.")
         if arguments.explain and not self._settings.server.explain:
             raise InvalidRequestError("The operator has not enabled explain; leave it out.")
-        name, offered = arguments.profile, self._settings.server.profiles
-        if name is not None and name not in offered:
-            raise InvalidRequestError(
-                f"profile must be one of {', '.join(offered)}."
-                if offered
-                else "The operator offers no profiles; leave profile out."
-            )
+        offered = self._settings.server.profiles
+        stages_of = arguments.stages.get("of") if arguments.stages else None
+        for argument, name in {"profile": arguments.profile, "stages.of": stages_of}.items():
+            if name is not None and name not in offered:
+                raise InvalidRequestError(
+                    f"{argument} must be one of {', '.join(offered)}."
+                    if offered
+                    else f"The operator offers no profiles; leave {argument} out."
+                )
 
     async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(tools.GetSourceArguments, given)

@@ -112,14 +112,17 @@ def _allowed(schema: Mapping[str, Any]) -> str:
             return f"one of {', '.join(values)}"
         case {"type": "boolean"}:
             return "true or false"
-        case {"type": "integer", "minimum": low}:
-            return (
-                f"an integer from {low} to {schema['maximum']}"
-                if "maximum" in schema
-                else f"an integer of at least {low}"
-            )
+        case {"type": "integer" | "number"}:
+            return _number(schema)
         case {"type": "array", "maxItems": high}:
             return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
         case {"minLength": low, "maxLength": high}:
             return f"a string of {low} to {high} characters"
     return f"an {schema['type']}"
+
+
+def _number(schema: Mapping[str, Any]) -> str:
+    kind = "an integer" if schema["type"] == "integer" else "a number"
+    if "maximum" in schema:
+        return f"{kind} from {schema['minimum']} to {schema['maximum']}"
+    return f"{kind} of at least {schema['minimum']}"

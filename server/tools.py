@@ -13,8 +13,10 @@ from mcp import types
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, SearchRequest
-from rag.config.profiles import Overridable
+from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
+from rag.corpus import Distance
 from rag.search.agents import LIMIT, QUERY, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, START
+from rag.search.overrides import LIMITS
 from rag.search.plan import make_plan
 from rag.search.reply.search import SearchReply
 from rag.search.reply.source import FetchReply, SourceReply
@@ -57,6 +59,11 @@ FILTER_DESCRIPTION = """\
 Only sources whose fields match, for example {"year": {"$gte": 2020}, "status": {"$in": ["a", "b"]}}. \
 Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists; combine with $and $or $not. Fields: \
 """
+THRESHOLDS_DESCRIPTION = "Leave out passages that are too far: " + ", ".join(LIMITS) + "."
+STAGES_DESCRIPTION = """\
+Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"]}: those of another \
+profile, or all but some.\
+"""
 MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them
 
 PROMPT = types.Prompt(
@@ -73,7 +80,7 @@ _READ_ONLY = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, 
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    @field_validator("limit", "start", "around", "max_chars", mode="before", check_fields=False)
+    @field_validator("limit", "candidates", "start", "around", "max_chars", mode="before", check_fields=False)
     @classmethod
     def _whole(cls, value: object) -> object:
         """5.0 as 5: JSON has one kind of number, and some clients write each with a point."""
@@ -99,6 +106,9 @@ class SearchArguments(_Arguments):
     collections: Annotated[
         list[str] | None, Field(min_length=1, max_length=50, description="Search only these collections.")
     ] = None
+    exclude_collections: Annotated[
+        list[str] | None, Field(max_length=50, description="Leave out these collections.")
+    ] = None
     sources: Annotated[
         list[str] | None, Field(min_length=1, max_length=100, description="Search only these source_ids.")
     ] = None
@@ -109,6 +119,21 @@ class SearchArguments(_Arguments):
     context: Annotated[bool | None, Field(description="Return all passages as one text with citations.")] = (
         None
     )
+    fusion: Annotated[
+        FusionMethod | None, Field(description="How mode hybrid joins meaning and keywords.")
+    ] = None
+    alpha: Annotated[
+        Share | None, Field(description="For the fusion convex: 0 for keywords only, 1 for meaning only.")
+    ] = None
+    candidates: Annotated[
+        Candidates | None, Field(description="Passages that each list brings before they are joined.")
+    ] = None
+    thresholds: Annotated[dict[str, Any] | None, Field(description=THRESHOLDS_DESCRIPTION)] = None
+    stages: Annotated[dict[str, Any] | None, Field(description=STAGES_DESCRIPTION)] = None
+    distance: Annotated[
+        Distance | None, Field(description="Metric of the thresholds max_distance and percentage_distance.")
+    ] = None
+    vectors: Annotated[bool | None, Field(description="Also return the vector of each passage.")] = None
     explain: Annotated[bool | None, Field(description="Also return a trace of the search.")] = None
     max_chars: MaxChars = None
 
@@ -159,10 +184,10 @@ def list_tools(
     fields = _fields(collections)
     if fields:
         search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
-    for name in not_offered(settings, filterable=bool(fields)):
+    for name in not_offered(settings, principal, filterable=bool(fields)):
         del search["properties"][name]
     search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
-    if not settings.server.include_vectors:
+    if not settings.server.include_vectors and "vectors" not in defaults.overrides:
         del search_replies["properties"]["results"]["items"]["properties"]["vector"]
     if not settings.server.explain:
         del search_replies["properties"]["trace"]
@@ -176,14 +201,15 @@ def list_tools(
     return listed
 
 
-def not_offered(settings: Settings, *, filterable: bool) -> set[str]:
+def not_offered(settings: Settings, principal: Principal, *, filterable: bool) -> set[str]:
     """The arguments of `search` that the operator fixed or has not enabled, or that are of no use."""
     offered = {
         "profile": bool(settings.server.profiles),
         "filter": filterable,
         "explain": settings.server.explain,
     }
-    fixed = {*get_args(Overridable)} - {*settings.search.overrides}
+    usual = make_plan(SearchRequest("?"), settings.search, principal)
+    fixed = {*get_args(Overridable)} - {*usual.overrides}
     return fixed | {name for name, is_offered in offered.items() if not is_offered}
 
 

@@ -14,7 +14,11 @@ from rag.admin.console import collection_option, command, echo, print_json, writ
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
+from rag.config.profiles import FusionMethod
+from rag.corpus import Distance
+from rag.errors import InvalidRequestError
 from rag.search.desk import Desk
+from rag.search.overrides import LIMITS, with_every_override
 from rag.search.reply.search import search_reply
 from rag.search.reply.trace import with_trace
 from rag.search.search import NO_DOCUMENTS
@@ -39,6 +43,24 @@ def _json_object(
     return read
 
 
+def _thresholds(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, float] | None:
+    thresholds: dict[str, float] = {}
+    for value in values:
+        name, _, number = value.partition("=")
+        try:
+            thresholds[name] = float(number)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is not like min_similarity=0.3.") from error
+    return thresholds or None
+
+
+def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | None:
+    given: dict[str, object] = {"of": of} if of is not None else {}
+    return given | ({"without": without} if without else {}) or None
+
+
 @command("search", of_asker=True)
 @click.argument("query")
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="Search mode.")
@@ -47,6 +69,30 @@ def _json_object(
 @click.option(
     "--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources whose metadata matches."
 )
+@click.option(
+    "--exclude-collection", multiple=True, metavar="NAME", help="Leave out this collection. Repeatable."
+)
+@click.option(
+    "--fusion", type=click.Choice(get_args(FusionMethod)), help="How mode hybrid joins its two lists."
+)
+@click.option(
+    "--alpha", type=float, metavar="SHARE", help="For the fusion convex: the weight of the similarity."
+)
+@click.option("--candidates", type=int, metavar="N", help="Chunks that each list brings before fusion.")
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    callback=_thresholds,
+    metavar="NAME=NUMBER",
+    help=f"Leave out passages by a threshold: {', '.join(LIMITS)}. Repeatable.",
+)
+@click.option("--distance", type=click.Choice(get_args(Distance)), help="Metric of the thresholds.")
+@click.option("--stages-of", metavar="PROFILE", help="Run the stages of this profile.")
+@click.option(
+    "--without-stage", multiple=True, metavar="STAGE", help="Leave out the stages of this kind. Repeatable."
+)
+@click.option("--vectors", is_flag=True, help="With --json: also print the vector of each passage.")
 @click.option("--context", is_flag=True, help="Print all passages as one text with citations, for a prompt.")
 @click.option("--explain", is_flag=True, help="Also print the trace of the search, step by step.")
 @click.option("--expect", metavar="ID", help="Also explain at which step this source dropped out.")
@@ -65,6 +111,15 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     profile: str | None,
     limit: int | None,
     filter_: dict[str, object] | None,
+    exclude_collection: tuple[str, ...],
+    fusion: str | None,
+    alpha: float | None,
+    candidates: int | None,
+    thresholds: dict[str, float] | None,
+    distance: Distance | None,
+    stages_of: str | None,
+    without_stage: tuple[str, ...],
+    vectors: bool,
     context: bool,
     explain: bool,
     expect: str | None,
@@ -74,8 +129,8 @@ async def search_command(  # noqa: PLR0913 one parameter an option
 ) -> None:
     """Search like an assistant and print the passages.
 
-    Mode and limit default to those of the profile. A filter uses fields that the collection declares:
-    {"year": {"$gte": 2020}, "status": {"$in": ["final", "draft"]}}.
+    What an option sets goes before the profile, whatever search.overrides leaves to assistants. A filter uses
+    fields that the collection declares: {"year": {"$gte": 2020}, "status": {"$in": ["final", "draft"]}}.
     """
     request = SearchRequest(
         query,
@@ -85,7 +140,17 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         collections=(collection,) if collection else None,
         filter=filter_,
         context=context,
+        exclude_collections=exclude_collection,
+        fusion=fusion,
+        alpha=alpha,
+        candidates=candidates,
+        thresholds=thresholds,
+        distance=distance,
+        stages=_stages(stages_of, without_stage),
     )
+    if vectors and not as_json:
+        raise InvalidRequestError("--vectors needs --json.")
+    settings = settings.model_copy(update={"search": with_every_override(settings.search)})
     principal = local_principal(settings)
     fates: list[SourceTrace] = []
     async with Desk.open(settings, os.environ) as desk:
@@ -94,7 +159,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
             fates.append(fate)
         else:
             answer = await desk.search(principal, request, trace=explain or report is not None)
-    reply = search_reply(answer, max_chars=None)
+    reply = search_reply(answer, max_chars=None, vectors=vectors)
     if report:
         await write_page(report, search_report(query, answer, fates))
     if explain or fates:

@@ -33,6 +33,8 @@ ContextTokens = Annotated[int, Field(ge=100, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 Weight = Annotated[float, Field(ge=0, le=100)]
+Candidates = Annotated[int, Field(ge=10, le=1000)]
+FusionMethod = Literal["calibrated", "rrf", "dbsf", "convex"]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
@@ -45,8 +47,8 @@ class Section(BaseModel):
 class FusionSettings(Section):
     """How mode hybrid combines the dense and the sparse list into one ranking, and how queries merge."""
 
-    method: Literal["calibrated", "rrf", "dbsf", "convex"] = "calibrated"
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    method: FusionMethod = "calibrated"
+    alpha: Share = 0.5
     k: Annotated[int, Field(ge=1, le=1000)] = RRF_K
     weights: tuple[Weight, Weight] = (1.0, 1.0)
     baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
@@ -209,17 +211,30 @@ def takes_hits(stage: QueryStage | HitStage) -> TypeGuard[HitStage]:
     return not makes_queries(stage)
 
 
-Overridable = Literal["mode", "limit"]
+class StageChoice(Section):
+    """The stages that a request runs: those `of` another profile, or of its own, `without` some of them."""
+
+    of: str | None = None
+    without: tuple[str, ...] = ()
+
+
+Overridable = Literal[
+    "mode", "limit", "fusion", "alpha", "candidates", "thresholds", "stages", "vectors", "distance"
+]
 
 
 class ProfileSettings(Section):
-    """A named retrieval profile; whatever it leaves out comes from [search]."""
+    """A named retrieval profile; whatever it leaves out comes from [search].
+
+    `overrides` only takes away: a request may override what [search], its profile and its tenant all allow.
+    """
 
     mode: Mode | None = None
     limit: Limit | None = None
     fusion: FusionSettings | None = None
     thresholds: ThresholdSettings | None = None
-    candidates: Annotated[int, Field(ge=10, le=1000)] | None = None
+    candidates: Candidates | None = None
+    overrides: tuple[Overridable, ...] | None = None
     relax: bool | None = None
     degrade: bool | None = None
     context_tokens: ContextTokens | None = None

@@ -17,6 +17,7 @@ from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     SHIPPED,
+    Candidates,
     ContextTokens,
     FusionSettings,
     Limit,
@@ -231,7 +232,7 @@ class SearchSettings(Section):
     collections: tuple[Name, ...] = ()
     mode: Mode = "hybrid"
     limit: Limit = 8
-    candidates: Annotated[int, Field(ge=10, le=1000)] = 50
+    candidates: Candidates = 50
     statistics: Literal["collection", "strict"] = "collection"
     relax: bool = False
     degrade: bool = True

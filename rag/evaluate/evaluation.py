@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol
 
 from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import tenant_of
 from rag.answers import SearchRequest
-from rag.config.profiles import Overridable
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import Contender, ask_all
@@ -20,6 +19,7 @@ from rag.evaluate.expected import catalog_of, expected
 from rag.evaluate.fresh import ingest_documents
 from rag.evaluate.runs import Run, Summary, in_force, latency, means, versions
 from rag.search.desk import Desk
+from rag.search.overrides import with_every_override
 from rag.search.plan import make_plan
 from rag.store.reader import Reader
 
@@ -157,8 +157,7 @@ def with_overrides(settings: Settings) -> Settings:
 
     A search that went by words alone would be measured as if it were hybrid, so it is an error.
     """
-    changed = {"overrides": get_args(Overridable), "degrade": False}
-    search = settings.search.model_copy(update=changed)
+    search = with_every_override(settings.search).model_copy(update={"degrade": False})
     return settings.model_copy(update={"search": search})
 
 

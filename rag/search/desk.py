@@ -19,7 +19,7 @@ from rag.concurrency import concurrently
 from rag.config.check import check_consistent, stages_of
 from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
-from rag.errors import BusyError, NotFoundError
+from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import open_embedder
@@ -277,14 +277,22 @@ class Desk:
         return [view for view, any_ in zip(views, readable, strict=True) if any_]
 
     async def _chosen(self, principal: Principal, plan: Plan) -> list[View]:
-        """The collections that the plan names, or all readable ones if it names none."""
+        """The collections that the plan names, or all readable ones if it names none, without the excluded.
+
+        An excluded name that the principal can't read is the same error as a wanted one: it says nothing of
+        whether there is such a collection, and a misspelt one would exclude nothing.
+        """
         readable = {view.table.collection.name: view for view in await self._views(principal)}
-        if not readable.keys() >= set(plan.collections):
+        if not readable.keys() >= {*plan.collections, *plan.exclude_collections}:
             raise NotFoundError(
                 "The request names a collection that you can't read. "
                 f"Readable collections: {', '.join(sorted(readable)) or 'none'}."
             )
-        return [readable[name] for name in dict.fromkeys(plan.collections or sorted(readable))]
+        wanted = dict.fromkeys(plan.collections or sorted(readable))
+        left = [readable[name] for name in wanted if name not in plan.exclude_collections]
+        if wanted and not left:
+            raise InvalidRequestError("exclude_collections leaves no collection to search.")
+        return left
 
     async def _located(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
         """A readable source, and the view of its collection."""

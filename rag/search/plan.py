@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
 from rag.answers import MAX_QUERY_CHARS, Mode
 from rag.config.profiles import DEFAULT_PROFILE, makes_queries, takes_hits
 from rag.errors import ConfigurationError, InvalidRequestError
+from rag.search.overrides import LOOSENING, allowed, check_allowed, overridden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,10 +22,15 @@ if TYPE_CHECKING:
         Overridable,
         ProfileSettings,
         QueryStage,
+        Stages,
         ThresholdSettings,
     )
     from rag.config.settings import SearchSettings
-    from rag.corpus import Principal
+    from rag.corpus import Distance, Principal
+
+
+OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
+"""What `rag.search.overrides` takes over from a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,8 @@ class Plan:
     Each list returns up to `candidates` chunks. If `strict`, scores and order don't depend on rows that the
     principal may not read. If `relax`, conditions of a filter without results may be dropped.
     `context_tokens` is the token budget of a context, 0 for none. If `degrade`, mode hybrid may go by words
-    alone while the embedding model fails. `mode_is_free` if a request may choose another mode, and
-    `names_collections` if this one names its collections.
+    alone while the embedding model fails. `overrides` are what a request may set, and `names_collections` if
+    this one names its collections. `distance` is the metric of the thresholds, None for each collection's.
     """
 
     query: str
@@ -45,6 +52,7 @@ class Plan:
     candidates: int
     strict: bool
     collections: tuple[str, ...]
+    exclude_collections: tuple[str, ...]
     sources: tuple[str, ...] | None
     exclude_sources: tuple[str, ...]
     filter: Mapping[str, object] | None
@@ -53,8 +61,9 @@ class Plan:
     query_stages: tuple[QueryStage, ...]
     hit_stages: tuple[HitStage, ...]
     degrade: bool
-    mode_is_free: bool
+    overrides: tuple[Overridable, ...]
     names_collections: bool
+    distance: Distance | None = None
 
     @property
     def drops_distant(self) -> bool:
@@ -78,18 +87,26 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
             allowed.
         ConfigurationError: the principal is bound to several profiles, or to one that is not defined.
     """
-    bound = bounds(principal.bindings) if principal.bindings else UNBOUND
+    bound, tenant = bounds(principal.bindings) if principal.bindings else UNBOUND, principal.tenant
     if bound.collections is not None:
         settings = settings.model_copy(update={"collections": ()})
-    settings = _of_tenant(_with_profile(settings, _profile(request, settings, bound)), principal.tenant)
+    configured = settings
+    settings = _completed(configured, _profile(request, configured, bound), tenant)
     settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
+    if bound.profile is not None:
+        kept = tuple(name for name in settings.overrides if name not in LOOSENING)
+        settings = settings.model_copy(update={"overrides": kept})
     limit = settings.limit if request.limit is None else request.limit
     if not 0 <= limit <= bound.limit:
         raise InvalidRequestError(f"limit must be from 0 to {bound.limit}, not {limit}.")
     mode = request.mode or settings.mode
     if mode not in get_args(Mode):
         raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
-    _check_overrides(settings, {"limit": limit, "mode": mode})
+    if (limit, mode) != (settings.limit, settings.mode):
+        check_allowed(settings, "limit", limit, settings.limit)
+        check_allowed(settings, "mode", mode, settings.mode)
+    if any(getattr(request, name) is not None for name in OVERRIDES):
+        settings = overridden(settings, request, mode, partial(_stages_of, configured, tenant))
     if () in {request.collections, request.sources}:
         raise InvalidRequestError(
             "collections and sources must each name at least one; leave them out to search all."
@@ -105,6 +122,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         candidates=max(settings.candidates, limit),
         strict=settings.statistics == "strict",
         collections=settings.collections if request.collections is None else request.collections,
+        exclude_collections=request.exclude_collections,
         sources=request.sources,
         exclude_sources=request.exclude_sources,
         filter=request.filter,
@@ -113,15 +131,10 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         query_stages=tuple(stage for stage in settings.stages if makes_queries(stage)),
         hit_stages=tuple(stage for stage in settings.stages if takes_hits(stage)),
         degrade=settings.degrade,
-        mode_is_free="mode" in settings.overrides,
+        overrides=settings.overrides,
         names_collections=request.collections is not None,
+        distance=request.distance,
     )
-
-
-def _check_overrides(settings: SearchSettings, wanted: Mapping[Overridable, object]) -> None:
-    for name, value in wanted.items():
-        if value != (fixed := getattr(settings, name)) and name not in settings.overrides:
-            raise InvalidRequestError(f"{name} is fixed to {fixed} by the operator; leave it out.")
 
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:
@@ -142,14 +155,21 @@ def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) ->
     return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE
 
 
-def _of_tenant(settings: SearchSettings, tenant: str) -> SearchSettings:
+def _stages_of(settings: SearchSettings, tenant: str, profile: str) -> Stages:
+    return _completed(settings, profile, tenant).stages
+
+
+def _completed(settings: SearchSettings, profile: str, tenant: str) -> SearchSettings:
+    """The settings of a profile for a tenant, whose own settings come before those of the profile."""
+    settings = _with_profile(settings, profile)
     return _overlaid(settings, settings.of_tenants.get(tenant))
 
 
 def _overlaid(settings: SearchSettings, given: ProfileSettings | None) -> SearchSettings:
     if given is None:
         return settings
-    return settings.model_copy(update={key: getattr(given, key) for key in given.model_fields_set})
+    changed = {key: getattr(given, key) for key in given.model_fields_set}
+    return settings.model_copy(update=changed | {"overrides": allowed(settings, given)})
 
 
 def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:

@@ -134,7 +134,8 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
     if not plan.drops_distant:
         return hits
     with run.steps.step("thresholds") as step:
-        metrics = {view.table.collection.name: view.table.collection.distance for view in run.views}
+        tables = [view.table.collection for view in run.views]
+        metrics = {one.name: plan.distance or one.distance for one in tables}
         near = near_enough(hits, plan.thresholds, metrics)
         step.left(near, of=len(hits))
     run.leaves_out(DISTANT, hits, near)

@@ -144,5 +144,5 @@ def _note_others(run: Run, step: OpenStep) -> None:
 
 def _advice(error: ProviderError, plan: Plan) -> str:
     """What a caller reads: what is wrong, and what it can do."""
-    other = ", or search in mode sparse" if plan.mode_is_free else ""
+    other = ", or search in mode sparse" if "mode" in plan.overrides else ""
     return f"{error.for_caller} There is no search by meaning without it. Try again in a minute{other}."

@@ -321,3 +321,30 @@ def test_every_answer_of_a_short_faq_is_cited_with_its_own_question(inside: Desk
     for question, answer in FAQ.items():
         (hit,) = inside.json("search", question, "--limit", "1")["results"]
         assert (hit["cite_as"], answer in hit["text"]) == (f"FAQ › {question}", True)
+
+
+def test_every_override_is_an_option_whatever_the_settings_leave_to_assistants(clock_desk: Desk) -> None:
+    asked = ("search", "pendulum clock", "--limit", "4")
+    fusion = ("--fusion", "convex", "--alpha", "0.9", "--candidates", "20", "--vectors")
+    near = ("--threshold", "max_distance=0.7", "--threshold", "min_similarity=0.1", "--distance", "cosine")
+    stages = ("--stages-of", "precise", "--without-stage", "dedupe")
+    plain = clock_desk.json(*asked)["results"]
+    hits = clock_desk.json(*asked, *fusion, *near, *stages)["results"]
+    assert hits[0]["id"] in {hit["id"] for hit in plain}
+    assert [hit["score"] for hit in hits] != [hit["score"] for hit in plain]
+    assert all(hit["similarity"] >= 0.3 and len(hit["vector"]) == 384 for hit in hits)
+
+
+def test_an_override_without_effect_is_told(inside: Desk, clock_desk: Desk) -> None:
+    wrong = [
+        (("--threshold", "near=1"), "thresholds has no 'near'"),
+        (("--threshold", "min_similarity"), "is not like min_similarity=0.3."),
+        (("--without-stage", "rerank"), "stages.without: there is no stage 'rerank'; there are: none."),
+        (("--alpha", "0.5"), "alpha has no effect with the fusion calibrated"),
+        (("--vectors",), "--vectors needs --json."),
+    ]
+    clocks = replace(inside, data=clock_desk.data)
+    for options, words in wrong:
+        assert words in clocks.run("search", "pendulum", *options, code=2).stderr
+    missing = clocks.run("search", "pendulum", "--exclude-collection", "nothing", code=1)
+    assert "Readable collections: documents." in missing.stderr

@@ -278,7 +278,10 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         ),
         (
             "[search]\noverrides = ['profile']\n",
-            "line 2: each item of search.overrides must be 'mode' or 'limit', not 'profile'.",
+            (
+                "line 2: each item of search.overrides must be 'mode', 'limit', 'fusion', 'alpha', "
+                "'candidates', 'thresholds', 'stages', 'vectors' or 'distance', not 'profile'."
+            ),
         ),
         (
             "[[search.stages]]\nstage = 'dedupe'\n[[search.stages]]\nstage = 'rerank'\n",

@@ -57,8 +57,8 @@ def hit(wire: Wire) -> dict[str, Any]:
         (
             {"query": MARK, "top_k": MARK},
             (
-                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, collections, sources, "
-                "exclude_sources, context, max_chars."
+                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, collections, "
+                "exclude_collections, sources, exclude_sources, context, max_chars."
             ),
         ),
         ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),

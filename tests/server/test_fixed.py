@@ -77,6 +77,68 @@ def test_what_is_fixed_is_what_the_chosen_profile_says(
     assert refused == "limit is fixed to 2 by the operator; leave it out."
 
 
+OVERRIDES = {"fusion", "alpha", "candidates", "thresholds", "stages", "distance", "vectors"}
+
+
+def test_no_override_is_an_argument_or_suggested_unless_the_operator_allows_it(wire: Wire) -> None:
+    assert not arguments_of(wire).keys() & OVERRIDES
+    refused = wire.tool_error("search", {"query": "pendulum", "rerank": True, "candidates": "many"})
+    assert "Valid arguments: query, limit, mode" in refused
+    assert not any(f"{name}," in refused.partition("Valid")[2] for name in OVERRIDES)
+    refusals: list[tuple[Message, str]] = [
+        ({"fusion": "rrf"}, "fusion is fixed to calibrated by the operator; leave it out."),
+        ({"candidates": 100}, "candidates is fixed to 50 by the operator; leave it out."),
+        ({"thresholds": {"min_similarity": 0.5}}, "thresholds is fixed by the operator; leave it out."),
+        ({"vectors": True}, "vectors is fixed by the operator; leave it out."),
+        ({"stages": {"of": "fresh"}}, "The operator offers no profiles; leave stages.of out."),
+    ]
+    for wrong, words in refusals:
+        assert wire.tool_error("search", {"query": "pendulum"} | wrong) == words
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_what_may_be_overridden_is_an_argument_and_counts(
+    start: Start, clock_room: Path, tmp_path: Path, era: Era
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f"[search]\noverrides = {['limit', 'mode', *sorted(OVERRIDES)]}\n"
+        "stages = [{ stage = 'diversify', per_source = 1 }]\n[server]\nprofiles = ['fast', 'default']\n"
+    )
+    wire = start(clock_room, era=era, env={"REFDESK_CONFIG": str(config)})
+    wire.begin()
+    assert arguments_of(wire).keys() >= OVERRIDES
+
+    def hits(**arguments: object) -> list[Message]:
+        reply = wire.tool("search", {"query": "pendulum clock"} | arguments)["structuredContent"]
+        found: list[Message] = reply["results"]
+        return found
+
+    assert "vector" not in hits()[0]
+    assert len(hits(vectors=True, limit=1)[0]["vector"]) == 384
+    assert all(hit["similarity"] >= 0.4 for hit in hits(thresholds={"min_similarity": 0.4}))
+    assert hits(fusion="rrf")[0]["score"] != hits()[0]["score"]
+    assert hits(fusion="convex", alpha=1)[0]["similarity"] == max(hit["similarity"] for hit in hits())
+    sources = [hit["id"].partition("/")[0] for hit in hits()]
+    assert len(sources) == len({*sources})
+    sources = [hit["id"].partition("/")[0] for hit in hits(stages={"without": ["diversify"]})]
+    assert len(sources) > len({*sources})
+    refused = wire.tool_error("search", {"query": "pendulum", "stages": {"of": "precise"}})
+    assert refused == "stages.of must be one of fast, default."
+    refused = wire.tool_error("search", {"query": "pendulum", "alpha": 5})
+    assert refused == "alpha must be a number from 0 to 1."
+
+
+def test_excluded_collections_are_left_out(start: Start, shelves: Path) -> None:
+    wire = start(shelves)
+    wire.begin()
+    assert len(ids(wire)) == 6
+    found = wire.tool("search", {"query": "pendulum", "exclude_collections": ["notes"]})["structuredContent"]
+    assert {hit["collection"] for hit in found["results"]} == {"tickets"}
+    refused = wire.tool_error("search", {"query": "pendulum", "exclude_collections": ["none"]})
+    assert refused.endswith("Readable collections: notes, tickets.")
+
+
 @pytest.fixture(scope="module")
 def of_tenants(
     lasting_listen: Callable[..., Remote], world: World, tmp_path_factory: pytest.TempPathFactory
