@@ -39,6 +39,7 @@ settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
 LONGEST = (
     *("tests/ingest/test_histories.py", "tests/server/test_duel.py", "tests/attacks/", "tests/clients/"),
     *("tests/bench/", "tests/evaluate/test_quality.py", "tests/server/", "tests/admin/"),
+    *("tests/test_teeth.py", "tests/ingest/test_rights_teeth.py", "tests/evaluate/test_evaluation.py"),
     *("tests/test_package.py", "tests/search/test_strict.py", "tests/filters/test_engine.py"),
     *("tests/store/test_processes.py", "tests/ingest/sandbox/", "tests/ingest/test_discover.py"),
     *("tests/test_readme.py", "tests/soak/"),

@@ -261,6 +261,7 @@ def test_its_programs_import_what_is_there(page: Path) -> None:
                 assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
 
 
+@pytest.mark.slow
 def test_the_programs_of_the_page_on_searching_find_something(
     clock_room: Path, scripts: Scripts, tmp_path: Path
 ) -> None:

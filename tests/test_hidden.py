@@ -42,6 +42,7 @@ def _hidden(code: int) -> bool:
     return code in UNSEEN
 
 
+@pytest.mark.slow
 def test_of_all_code_points_just_those_that_nobody_sees_are_left_out() -> None:
     everything = "x".join(map(chr, range(sys.maxunicode + 1)))
     hidden = {one for one in everything if _hidden(ord(one))}

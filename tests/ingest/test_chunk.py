@@ -67,6 +67,7 @@ def sentences(count: int) -> str:
     return " ".join(f"This is sentence number {number}." for number in range(count))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(ANY_TEXT, NAMES, st.sampled_from([MODEL_SPANS, words]), st.sampled_from([8, 24, 32, 40, 254]))
 def test_passages_lose_nothing_and_never_exceed_the_limit(

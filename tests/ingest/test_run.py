@@ -315,6 +315,7 @@ async def test_files_of_one_content_are_all_kept_and_named(library: Library) -> 
     assert len(await library.sources()) == 3
 
 
+@pytest.mark.slow
 async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_other(
     library: Library, tmp_path: Path
 ) -> None:
@@ -358,6 +359,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
     assert await library.texts("good.md") == ["good"]
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_parsed_for_too_long_is_given_up_and_harms_no_other(library: Library) -> None:
     library.write("endless.pdf", _pdf(b"BT (Hello) Tj ET\n" * 1_000_000))
     library.write("good.md", "good")
@@ -437,6 +439,7 @@ async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is
     assert await library.texts("a.md") == ["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails_from", [1, 3, 6])
 async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     library: Library, monkeypatch: pytest.MonkeyPatch, fails_from: int
@@ -481,6 +484,7 @@ async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch:
         await library.ingest()
 
 
+@pytest.mark.slow
 async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,6 +528,7 @@ async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> Non
     assert (await library.sources())["a.md"].chunk_count > 15
 
 
+@pytest.mark.slow
 async def test_waves_of_any_size_give_the_same_collection(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,6 +207,7 @@ async def test_a_change_of_access_counts_from_the_next_search_of_the_same_desk(
     assert desk.alarms == 0
 
 
+@pytest.mark.slow
 async def test_a_desk_knows_at_once_whether_a_record_of_the_tenant_names_a_group(shelf: Shelf) -> None:
     desk = shelf.desk()
     assert not await desk.names_groups("default")
@@ -250,6 +251,7 @@ async def test_the_gate_keeps_back_what_a_stale_copy_lets_through_and_counts_it(
     assert desk.alarms == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_a_change_of_rights_or_of_the_document_explains_is_no_alarm(
     shelf: Shelf, mode: Mode, monkeypatch: pytest.MonkeyPatch

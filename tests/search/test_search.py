@@ -125,6 +125,7 @@ async def test_of_identical_passages_the_newer_comes_first_and_undated_ones_keep
     assert [by_id[id_] for id_ in sorted(by_id)].index("none") == names.index("none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_newest_of_many_equals_come_first_whatever_the_limit(shelf: Shelf, mode: Mode) -> None:
     years = [1990 + 9 * n % 37 for n in range(21)]  # in no order
@@ -297,6 +298,7 @@ async def test_collections_that_can_not_be_read_are_named_with_those_that_can(sh
         await shelf.search("x", collections=("more", "it's"))
 
 
+@pytest.mark.slow
 async def test_a_search_without_collections_goes_over_all_of_the_tenant_and_no_others(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum of documents")
     await shelf.put("b", "pendulum of more", collection="more")
@@ -376,6 +378,7 @@ async def test_a_collection_of_another_embedder_that_is_named_for_mode_dense_is_
         await desk.search(ME, SearchRequest("pendulum", mode="dense", collections=("documents",)))
 
 
+@pytest.mark.slow
 async def test_listing_pages_over_all_collections_brings_every_source_once(shelf: Shelf) -> None:
     expected = []
     for name, count in (("a", 4), ("b", 1), ("c", 5)):

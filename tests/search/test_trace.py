@@ -194,6 +194,7 @@ def _told(answer: Answer) -> Mapping[str, object]:
     return {"stages": stages, "queries": answer.trace.queries, "listings": listings, "notes": answer.notes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sight", ["seeing", "blind"])
 @pytest.mark.parametrize("profile", ["plain", "staged", "near", "easy"])
 @pytest.mark.parametrize("mode", MODES)

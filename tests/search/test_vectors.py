@@ -144,6 +144,7 @@ async def test_an_operator_may_want_an_error_rather_than_words_alone(clocks: Clo
     assert titles(await clocks.search("sparse", "a", degrade=False)) == {"clock a"}
 
 
+@pytest.mark.slow
 async def test_a_model_that_hangs_is_waited_for_a_second_in_a_search_that_can_do_without(
     clocks: Clocks,
 ) -> None:

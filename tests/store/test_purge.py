@@ -110,6 +110,7 @@ async def test_what_was_removed_is_in_no_file_no_version_and_no_index(
     assert await reader.sparse(CANARY, 99, "(true)") == []
 
 
+@pytest.mark.slow
 async def test_what_stays_is_as_it_was_and_indexed(
     small_desk: ModuleType, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ async def _rows(table: lancedb.AsyncTable) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["id"])
 
 
+@pytest.mark.slow
 async def test_searches_go_on_while_it_works(small_desk: ModuleType, data: Path) -> None:
     await _fill(small_desk, data)
     reader = await _reader(data)

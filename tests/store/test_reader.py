@@ -156,6 +156,7 @@ async def test_pages_bring_every_source_once_and_in_order(small_desk: ModuleType
     assert paged == ids
 
 
+@pytest.mark.slow
 async def test_values_are_values_whatever_characters_they_hold(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
@@ -316,6 +317,7 @@ async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
     assert all(one.stored.chunk.source_id == far.source.id for one in ranking)
 
 
+@pytest.mark.slow
 async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +336,7 @@ async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
             await writer.finish()
 
 
+@pytest.mark.slow
 async def test_a_dropped_collection_that_is_made_again_is_seen_anew(
     small_desk: ModuleType, tmp_path: Path
 ) -> None:

@@ -230,6 +230,7 @@ async def test_a_source_that_lacks_chunks_counts_as_changed(small_desk: ModuleTy
     assert known["b"].digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", HELD)
 async def test_a_zero_byte_newest_manifest_is_repaired_and_what_it_held_is_made_anew(
     small_desk: ModuleType, tmp_path: Path, table: str
@@ -332,6 +333,7 @@ async def test_a_run_that_was_broken_off_is_indexed_by_the_next_though_nothing_c
     assert (await table.statistics()).unindexed == 0
 
 
+@pytest.mark.slow
 async def test_many_runs_do_not_leave_many_vector_index_segments(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_field_that_is_a_mapping_is_a_complaint() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("yaml", "entries", "remark"),
     [

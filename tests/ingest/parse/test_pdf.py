@@ -129,6 +129,7 @@ def test_a_pdf_without_an_outline_has_no_sections() -> None:
     assert headings(pdf("1 Towers\nThey strike.")) == []
 
 
+@pytest.mark.slow
 def test_an_outline_without_end_is_cut_and_a_damaged_one_left_out() -> None:
     assert len(headings(pdf("\n".join(["One"] * 3000), outline=[("One", 1, 0)] * 3000))) == MAX_ENTRIES
     damaged = pdf("One\nTwo", outline=[("One", 1, 0)]).replace(b"/First", b"/Fisrt")

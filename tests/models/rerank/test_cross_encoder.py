@@ -322,6 +322,7 @@ async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder
         await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_downloaded_is_named_with_the_remedy(hub: Hub, tmp_path: Path) -> None:
     told = asking(hub, tmp_path / "home", "clocks/other")
     assert f"The reranker clocks/other, revision {COMMIT}, can't be downloaded" in told

@@ -166,6 +166,7 @@ async def test_where_the_words_are_nowhere_the_filter_is_not_blamed(filed: Shelf
     )
 
 
+@pytest.mark.slow
 async def test_by_words_too_the_filter_is_blamed_if_without_it_any_passage_is_near_enough(
     shelf: Shelf,
 ) -> None:

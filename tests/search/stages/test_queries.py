@@ -371,6 +371,7 @@ async def test_a_chat_model_that_fails_leaves_the_queries_and_its_usage_counts(
     assert sum(used, Usage()) == Usage(1, 5, 2_000_000, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [MULTI_QUERY, PLANNER], ids=["multi_query", "planner"])
 async def test_a_chat_model_that_keeps_silent_is_waited_for_as_long_as_the_stage_says(
     chat_server: Endpoint, chat: Chat, stage: QueryStage

@@ -203,6 +203,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("by", ["reranker", "chat"])
 async def test_where_reranking_fails_the_answer_is_that_of_the_search_itself_and_says_so(  # noqa: PLR0913, PLR0917 both models

@@ -35,6 +35,7 @@ def _titles(answer: Answer) -> list[str]:
     return [hit.source.title for hit in answer.hits]
 
 
+@pytest.mark.slow
 async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: Shelf) -> None:
     await shelf.put("old", "pendulum clock", date=NOW - timedelta(days=4000))
     await shelf.put("new", "pendulum clock of wood", date=NOW - timedelta(days=1))
@@ -51,6 +52,7 @@ async def test_with_recency_a_newer_passage_comes_before_a_better_one(shelf: She
         await _asked(shelf, "pendulum clock", {"stage": "recency", "missing": "error"})
 
 
+@pytest.mark.slow
 async def test_a_passage_that_repeats_a_better_one_makes_room_for_another(shelf: Shelf) -> None:
     said = "the pendulum clock swings"
     for name in ("a", "b", "c"):
@@ -66,6 +68,7 @@ async def test_a_passage_that_repeats_a_better_one_makes_room_for_another(shelf:
     assert not (await _asked(shelf, "pendulum clock", {"stage": "recency"}, limit=3)).notes
 
 
+@pytest.mark.slow
 async def test_precise_keeps_no_copies_that_differ_in_a_digit_but_what_says_something_else(
     shelf: Shelf,
 ) -> None:

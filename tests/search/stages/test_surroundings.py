@@ -136,6 +136,7 @@ async def test_a_hit_is_shown_with_as_many_chunks_before_and_after_as_are_asked_
         assert [replace(one, excerpts=()) for one in expanded] == hits
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_each_run_of_chunks_that_are_shown_is_one_hit_the_best_of_those_in_it(shelf: Shelf) -> None:
     source = await _put(shelf, "a", NUMBERS)
@@ -298,6 +299,7 @@ async def test_excerpts_of_a_stage_before_are_replaced(shelf: Shelf) -> None:
     assert await _expanded(await _expanded(hits, views, "parent"), views, count=3) == near
 
 
+@pytest.mark.slow
 @either
 @pytest.mark.anyio
 async def test_a_hit_is_dropped_if_its_source_is_denied_or_removed_after_it_was_found(
