@@ -241,11 +241,31 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What is asked for of a source: `start`, its first character, and at most one of the others.
+
+    `around` is a number of chunks before and after those that are named. `section` is a heading, `lines` are
+    the first and the last line, from 1, and `outline` means the headings alone.
+    """
+
+    start: int | None = None
+    around: int | None = None
+    section: str | None = None
+    lines: tuple[int, int] | None = None
+    outline: bool = False
+
+
+WHOLE = Part()
+
+
+@dataclass(frozen=True, slots=True)
 class Extract:
     """A window on a source: `text` is `source.text[start:end]`, and `chunks` are those that overlap it.
 
-    `until` is where that which was asked for ends: the end of the source, or of the last chunk. `fields` are
-    the declared fields of the source.
+    `until` is where that which was asked for ends: the end of the source, of the section, or of the last
+    chunk or line. `fields` are the declared fields of the source. The text begins on line `first_line` of
+    `line_count`. If only the outline was asked for, there is no text, and `outline` has the headings from
+    `start` on.
     """
 
     source: Source
@@ -256,3 +276,7 @@ class Extract:
     chunks: tuple[Chunk, ...]
     until: int
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
+    part: Part = WHOLE
+    first_line: int = 1
+    line_count: int = 1
+    notes: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
 from rag.access.tenants import declares_fields
-from rag.answers import MAX_REPLY_CHARS
+from rag.answers import MAX_REPLY_CHARS, Part
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import opened
 from rag.search.reply.search import search_reply
@@ -172,8 +172,7 @@ class App:
         arguments = _arguments(tools.GetSourceArguments, given)
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
-        start, around = arguments.start, arguments.around
-        extract = await opened(desk, principal, arguments.id, max_chars, start=start, around=around)
+        extract = await opened(desk, principal, arguments.id, max_chars, arguments.part())
         return _within_bytes(lambda fitting: _result(source_reply(extract, fitting)), max_chars)
 
     async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
@@ -208,7 +207,10 @@ class App:
         is_chunk = "/" in id_
         desk = await self._lazy_desk.desk()
         extract = await desk.extract(
-            self._principal_of(context), id_, max_chars=MAX_RESOURCE_CHARS, around=0 if is_chunk else None
+            self._principal_of(context),
+            id_,
+            max_chars=MAX_RESOURCE_CHARS,
+            part=Part(around=0 if is_chunk else None),
         )
         if params.uri != resource_uri(
             extract.source.collection, id_

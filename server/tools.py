@@ -12,10 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from mcp import types
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode, SearchRequest
+from rag.answers import (
+    MAX_LIMIT,
+    MAX_QUERY_CHARS,
+    MAX_REPLY_CHARS,
+    MIN_REPLY_CHARS,
+    Mode,
+    Part,
+    SearchRequest,
+)
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
 from rag.corpus import Distance
-from rag.search.agents import LIMIT, QUERY, SEARCH_DESCRIPTION, SOURCE, SOURCE_DESCRIPTION, START
+from rag.search.agents import (
+    LIMIT,
+    QUERY,
+    SEARCH_DESCRIPTION,
+    SOURCE,
+    SOURCE_DESCRIPTION,
+    START,
+    line_range,
+)
 from rag.search.overrides import LIMITS
 from rag.search.plan import make_plan
 from rag.search.reply.search import SearchReply
@@ -64,6 +80,7 @@ STAGES_DESCRIPTION = """\
 Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"]}: those of another \
 profile, or all but some.\
 """
+MAX_HEADING_CHARS = 500  # of a path of headings
 MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them
 
 PROMPT = types.Prompt(
@@ -155,7 +172,23 @@ class GetSourceArguments(_Arguments):
         int | None,
         Field(ge=0, le=50, description="With a passage's id: number of chunks before and after it."),
     ] = None
+    section: Annotated[
+        str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description="Heading of a section.")
+    ] = None
+    lines: Annotated[
+        str | None, Field(min_length=1, max_length=30, description="Range of lines, as 120-180.")
+    ] = None
+    outline: Annotated[bool | None, Field(description="Only the headings.")] = None
     max_chars: MaxChars = None
+
+    def part(self) -> Part:
+        """What is asked for of the source.
+
+        Raises:
+            InvalidRequestError: `lines` is not a range of lines.
+        """
+        lines = line_range(self.lines) if self.lines is not None else None
+        return Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
 
 
 class FetchArguments(_Arguments):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from rag.access.rule import predicate
-from rag.answers import Mode, SearchRequest
+from rag.answers import Mode, Part, SearchRequest
 from rag.bench.corpus import QUESTIONS
 from rag.bench.engine import TENANT, open_engine
 from rag.bench.measure import measured
@@ -130,7 +130,7 @@ async def _read(bench: Bench, data: Path, name: str, ids: Sequence[str], start: 
     async with connected(data) as call:
 
         async def library(id_: str) -> None:
-            await desk.extract(PRINCIPAL, id_, start=start, max_chars=WINDOW)
+            await desk.extract(PRINCIPAL, id_, max_chars=WINDOW, part=Part(start))
 
         async def stdio(id_: str) -> None:
             await call("get_source", id=id_, start=start)

@@ -7,12 +7,14 @@ The descriptions that a model reads stand here once; the MCP server imports them
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeAlias
 
-from rag.answers import SearchRequest
-from rag.errors import NotFoundError
+from rag.answers import WHOLE, Part, SearchRequest
+from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import TEXT_SHARE, source_reply
+from rag.search.source import LINES
 from rag.uris import NOT_FOUND, parse_id, resource_uri
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ SOURCE_DESCRIPTION = """\
 Open a document that search found and read it, one window at a time.
 
 Use it when a passage is cut short or refers to the text around it, or when the user wants the document. \
-Pass a result's id to read around it, or its source_id to read from the beginning. The reply has \
+Pass a result's id to read around it, or its source_id to read from the beginning. section, lines or \
+outline open that part alone. The reply has \
 text, outline (headings with their start) and, if there is more, next_start: call again with \
 start=next_start.\
 """
@@ -50,6 +53,7 @@ QUERY = "The question, or words to find."
 LIMIT = "Maximum number of results."
 SOURCE = "A search result's id, or its source_id."
 START = "First character to return."
+_LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
 
 
 def tool_functions(
@@ -66,7 +70,7 @@ def tool_functions(
         return search_reply(answer, max_chars).compact()
 
     async def get_source(id: str, start: int | None = None) -> str:  # noqa: A002 the tool's argument
-        extract = await opened(desk, principal, id, max_chars, start=start)
+        extract = await opened(desk, principal, id, max_chars, Part(start))
         return source_reply(extract, max_chars).compact()
 
     search.__doc__ = _docstring(SEARCH_DESCRIPTION, query=QUERY, limit=LIMIT)
@@ -80,15 +84,7 @@ def _docstring(description: str, **arguments: str) -> str:
     return "\n".join([description, "", "Args:", *lines])
 
 
-async def opened(
-    desk: Desk,
-    principal: Principal,
-    name: str,
-    max_chars: int,
-    *,
-    start: int | None = None,
-    around: int | None = None,
-) -> Extract:
+async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, part: Part = WHOLE) -> Extract:
     """The window of a source for a reply of `max_chars`; `name` is the id or URI of a source, chunk or range.
 
     Raises:
@@ -96,7 +92,19 @@ async def opened(
         InvalidRequestError, BusyError: as `Desk.extract` does.
     """
     id_, length = parse_id(name), int(max_chars * TEXT_SHARE)
-    extract = await desk.extract(principal, id_, start=start, max_chars=length, around=around)
+    extract = await desk.extract(principal, id_, max_chars=length, part=part)
     if name not in {id_, resource_uri(extract.source.collection, id_)}:
         raise NotFoundError(NOT_FOUND)
     return extract
+
+
+def line_range(written: str) -> tuple[int, int]:
+    """The first and the last line in what a caller wrote: "120-180" -> (120, 180), "7" -> (7, 7).
+
+    Raises:
+        InvalidRequestError: it is neither a line nor a range of lines.
+    """
+    match = _LINES.fullmatch(written.strip())
+    if not match:
+        raise InvalidRequestError(LINES)
+    return int(match[1]), int(match[2] or match[1])

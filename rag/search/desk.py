@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.answers import Answer, SearchRequest
+from rag.answers import WHOLE, Answer, SearchRequest
 from rag.concurrency import concurrently
 from rag.config.check import check_consistent, stages_of
 from rag.config.data_folder import check_data_folder
@@ -40,7 +40,7 @@ from rag.uris import NOT_FOUND, split_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from rag.answers import Context, Extract
+    from rag.answers import Context, Extract, Part
     from rag.config.settings import SearchSettings, Settings
     from rag.corpus import Collection, Principal, Source
     from rag.models.chat import Chat
@@ -191,32 +191,24 @@ class Desk:
         run = Run(plan, views, self._models, self._alarm, steps)
         return await search(run), run
 
-    async def extract(
-        self,
-        principal: Principal,
-        id_: str,
-        *,
-        start: int | None = None,
-        max_chars: int,
-        around: int | None = None,
-    ) -> Extract:
+    async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
         """A window on a source, up to `max_chars` long.
 
-        `id_` names a source, one of its chunks, or a range of them. The window begins at `start`. Without
-        `start`, it begins at the beginning of a source, or is centred on the chunks. `around` limits it to so
-        many chunks before and after them.
+        `id_` names a source, one of its chunks, or a range of them. The window shows the `part` that is asked
+        for, from its beginning. Without one, it begins at the beginning of a source, or is centred on the
+        chunks. A section, lines and the outline are those of the source, also if the id names a chunk.
 
         Raises:
             NotFoundError: nothing readable has this id.
-            InvalidRequestError: `start` is beyond the end, or `around` is given without a chunk.
+            InvalidRequestError: the source has no such part, or the part contradicts itself.
             BusyError: the source was replaced during each of `READS` attempts to read it.
         """
         source_id, seqs = split_id(id_)
         _, view = await self._located(principal, source_id)
         for _ in range(READS - 1):
             with suppress(BusyError):
-                return await extract(view, source_id, seqs, start=start, max_chars=max_chars, around=around)
-        return await extract(view, source_id, seqs, start=start, max_chars=max_chars, around=around)
+                return await extract(view, source_id, seqs, part, max_chars)
+        return await extract(view, source_id, seqs, part, max_chars)
 
     async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""

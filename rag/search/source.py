@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from rag.answers import Extract
 from rag.errors import InvalidRequestError, NotFoundError
-from rag.text import Span
+from rag.search.sections import section_span
+from rag.text import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.corpus import Chunk
+    from rag.answers import Part
+    from rag.corpus import Chunk, Heading
     from rag.search.view import View
     from rag.store.reader import StoredSource
 
 
+LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
 SNAP_SHARE = 5  # an edge moves inwards by up to 1/5 of the window, so that it doesn't cut a word
 
 
@@ -44,63 +48,114 @@ def between_words(text: str, window: Span, whole: Span) -> Span:
     return Span(start, end)
 
 
-async def extract(
-    view: View,
-    source_id: str,
-    seqs: range,
-    *,
-    start: int | None,
-    max_chars: int,
-    around: int | None,
-) -> Extract:
+async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars: int) -> Extract:
     """A window on a source of the view; see `Desk.extract`."""
-    opened = await view.table.text(source_id)
-    if opened is None or not view.admits(opened[0]):
+    _check(part, seqs)
+    found = await view.table.text(source_id)
+    if found is None or not view.admits(found[0]):
         raise NotFoundError(NOT_FOUND)
-    stored, outline, text = opened
-    named = await _named(view, stored, seqs) if seqs else None
-    whole, middle = await _requested(view, stored, named, start=start, around=around)
-    window = between_words(text, centred(whole, middle, max_chars), whole)
-    chunks = await view.table.touching(stored, window.start, window.end, view.where)
-    shown = text[window.start : window.end]
-    return Extract(stored.source, outline, window.start, window.end, shown, chunks, whole.end, stored.fields)
+    opened = _Opened(view, *found)
+    named = await opened.named(seqs) if seqs else None
+    asked = await _asked(opened, named, part)
+    window = _window(opened.text, asked, part, max_chars)
+    where = window.start, window.end
+    chunks = () if part.outline else await view.table.touching(opened.stored, *where, view.where)
+    return Extract(
+        source=opened.stored.source,
+        outline=tuple(one for one in opened.outline if not part.outline or one.start >= window.start),
+        start=window.start,
+        end=window.end,
+        text=opened.text[window.start : window.end],
+        chunks=chunks,
+        until=asked.whole.end,
+        fields=opened.stored.fields,
+        part=part,
+        first_line=line_at(opened.text, window.start),
+        line_count=line_count(opened.text),
+        notes=asked.notes,
+    )
 
 
-async def _named(view: View, stored: StoredSource, seqs: range) -> Sequence[Chunk]:
-    """The chunks with these numbers, all of which must be there and readable."""
-    if seqs[-1] < stored.source.chunk_count:
-        chunks = await view.table.between(stored, seqs[0], seqs[-1], view.where)
-        if len(chunks) == len(seqs):
-            return chunks
-    raise NotFoundError(NOT_FOUND)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A readable source: its record, outline and text, all of one version."""
+
+    view: View
+    stored: StoredSource
+    outline: tuple[Heading, ...]
+    text: str
+
+    async def named(self, seqs: range) -> Sequence[Chunk]:
+        """The chunks with these numbers, all of which must be there and readable."""
+        if seqs[-1] < self.stored.source.chunk_count:
+            chunks = await self.between(seqs[0], seqs[-1])
+            if len(chunks) == len(seqs):
+                return chunks
+        raise NotFoundError(NOT_FOUND)
+
+    async def between(self, first: int, last: int) -> Sequence[Chunk]:
+        return await self.view.table.between(self.stored, first, last, self.view.where)
 
 
-async def _requested(
-    view: View,
-    stored: StoredSource,
-    named: Sequence[Chunk] | None,
-    *,
-    start: int | None,
-    around: int | None,
-) -> tuple[Span, Span]:
-    """The span that is requested, and the part of it to centre on if it is too long for the window."""
-    length = stored.source.length
-    if around is not None and (named is None or start is not None):
+class _Asked(NamedTuple):
+    """The span that is asked for, the part of it to centre on if it is too long, and notes for the reader."""
+
+    whole: Span
+    middle: Span
+    notes: tuple[str, ...] = ()
+
+
+def _check(part: Part, seqs: range) -> None:
+    """Check what can be told without the source."""
+    exclusive = {"around": part.around, "section": part.section, "lines": part.lines, "outline": part.outline}
+    given = [name for name, value in exclusive.items() if value is not None and value is not False]
+    if len(given) > 1:
+        raise InvalidRequestError(f"{' and '.join(given)} can't be combined; give one of them.")
+    if part.around is not None and (not seqs or part.start is not None):
         raise InvalidRequestError(
             "around needs the id of a chunk (source_id/seq) and can't be combined with start."
         )
-    if around is not None and around < 0:
-        raise InvalidRequestError(f"around must be at least 0, not {around}.")
-    if start is not None:
-        if not 0 <= start < length:
-            raise InvalidRequestError(f"start must be from 0 to {length - 1} in this source.")
-        return Span(start, length), Span(start, start)
-    if named is None:
-        return Span(0, length), Span(0, 0)
+    if part.around is not None and part.around < 0:
+        raise InvalidRequestError(f"around must be at least 0, not {part.around}.")
+    if part.lines and part.start is not None:
+        raise InvalidRequestError("lines and start can't be combined; give one of them.")
+    if part.lines and not 1 <= part.lines[0] <= part.lines[1]:
+        raise InvalidRequestError(LINES)
+
+
+async def _asked(opened: _Opened, named: Sequence[Chunk] | None, part: Part) -> _Asked:
+    """What is asked for. Without a part it is the source, seen from its beginning or from the chunks."""
+    length, start = opened.stored.source.length, part.start
+    if start is not None and not 0 <= start < length:
+        raise InvalidRequestError(f"start must be from 0 to {length - 1} in this source.")
+    if part.section is not None:
+        title = opened.stored.source.title
+        section, notes = section_span(title, opened.outline, length, part.section, start)
+        return _from(section, start, notes)
+    if part.lines:
+        lines = lines_span(opened.text, *part.lines)
+        if lines is None:
+            raise InvalidRequestError(f"lines must be from 1 to {line_count(opened.text)} in this source.")
+        return _from(lines, None)
+    if part.outline or start is not None or named is None:
+        return _from(Span(0, length), start)
     middle = Span(named[0].start, named[-1].end)
-    if around is None:
-        return Span(0, length), middle
-    neighbors = await view.table.between(stored, named[0].seq - around, named[-1].seq + around, view.where)
+    if part.around is None:
+        return _Asked(Span(0, length), middle)
+    neighbors = await opened.between(named[0].seq - part.around, named[-1].seq + part.around)
     if not neighbors:  # access was revoked since the text was read
         raise NotFoundError(NOT_FOUND)
-    return Span(neighbors[0].start, neighbors[-1].end), middle
+    return _Asked(Span(neighbors[0].start, neighbors[-1].end), middle)
+
+
+def _from(whole: Span, start: int | None, notes: tuple[str, ...] = ()) -> _Asked:
+    """All of a span from `start` on, or from its beginning."""
+    first = whole.start if start is None else start
+    return _Asked(Span(first, whole.end), Span(first, first), notes)
+
+
+def _window(text: str, asked: _Asked, part: Part, max_chars: int) -> Span:
+    """What of that fits."""
+    if part.outline:
+        return Span(asked.whole.start, asked.whole.start)
+    return between_words(text, centred(asked.whole, asked.middle, max_chars), asked.whole)

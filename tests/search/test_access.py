@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from rag.answers import Mode, SearchRequest
+from rag.answers import Mode, Part, SearchRequest
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.store import schema
@@ -157,7 +157,9 @@ async def test_it_cannot_be_read_either_and_the_refusal_is_that_of_an_unknown_id
     for id_ in (source.id, f"{source.id}/0", f"{source.id}/1", f"{source.id}/9"):
         assert await _refusal(desk, other, id_) == unknown
     assert (await desk.extract(ANN, source.id, max_chars=1000)).text == "pendulum one\n\npendulum two"
-    assert (await desk.extract(ANN, f"{source.id}/1", max_chars=1000, around=0)).text == "pendulum two"
+    assert (
+        await desk.extract(ANN, f"{source.id}/1", max_chars=1000, part=Part(around=0))
+    ).text == "pendulum two"
 
 
 @hidden
@@ -420,7 +422,7 @@ async def test_access_that_is_taken_away_during_an_extract_is_not_found(
 
     monkeypatch.setattr(CollectionReader, "between", overtaken)
     with pytest.raises(NotFoundError):
-        await shelf.desk().extract(BOB, f"{source.id}/0", around=1, max_chars=999)
+        await shelf.desk().extract(BOB, f"{source.id}/0", max_chars=999, part=Part(around=1))
 
 
 async def test_half_a_character_in_a_source_id_is_a_wrong_request(shelf: Shelf) -> None:

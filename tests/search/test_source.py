@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag.answers import Part
 from rag.corpus import Principal
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.search.source import between_words, centred
@@ -24,8 +25,14 @@ PARAGRAPHS = [f"Paragraph {n} says something of number {n} in a few words." for 
 TEXT = "\n\n".join(PARAGRAPHS)
 
 
-async def _opened(shelf: Shelf, id_: str, *, max_chars: int = 10_000, **options: int) -> Extract:
-    return await shelf.desk().extract(ME, id_, max_chars=max_chars, **options)
+async def _opened(
+    shelf: Shelf,
+    id_: str,
+    *,
+    max_chars: int = 10_000,
+    **options: Any,  # noqa: ANN401 those of a part
+) -> Extract:
+    return await shelf.desk().extract(ME, id_, max_chars=max_chars, part=Part(**options))
 
 
 @pytest.fixture
@@ -135,6 +142,53 @@ async def test_what_can_not_be_meant_is_told_what_can(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=rf"from 0 to {len(TEXT) - 1}|around"):
         await _opened(shelf, id_.format(source.id), **options)
+
+
+@pytest.mark.anyio
+async def test_lines_are_those_of_the_stored_text(shelf: Shelf) -> None:
+    source = await shelf.put("log", "first\nsecond\x0cstill", "\u2028third", "last")
+    for lines, text in (
+        ((1, 1), "first"),
+        ((2, 2), "second\x0cstill"),
+        ((2, 5), "second\x0cstill\n\n\u2028third\n"),
+    ):
+        extract = await _opened(shelf, source.id, lines=lines)
+        assert (extract.text, extract.first_line, extract.line_count) == (text, lines[0], 6)
+    assert (await _opened(shelf, f"{source.id}/2", lines=(5, 999))).text == "\nlast"
+    with pytest.raises(InvalidRequestError, match="lines must be from 1 to 6 in this source"):
+        await _opened(shelf, source.id, lines=(7, 8))
+    for wrong in ((0, 1), (3, 2)):
+        with pytest.raises(InvalidRequestError, match="counted from 1, such as 120-180"):
+            await _opened(shelf, source.id, lines=wrong)
+
+
+@pytest.mark.anyio
+async def test_a_section_and_an_outline_are_of_the_source_of_a_chunk_too(
+    shelf: Shelf, source: Source
+) -> None:
+    for id_ in (source.id, f"{source.id}/4"):
+        section = await _opened(shelf, id_, section="paragraph 0", start=10)
+        assert (section.start, section.until, section.text) == (10, len(TEXT), TEXT[10:])
+        outline = await _opened(shelf, id_, outline=True)
+        assert [heading.title for heading in outline.outline] == PARAGRAPHS[:1]
+        assert (outline.text, outline.chunks) == ("", ())
+        assert (await _opened(shelf, id_, outline=True, start=1)).outline == ()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"section": "x", "lines": (1, 2)},
+        {"section": "x", "outline": True},
+        {"around": 0, "lines": (1, 2)},
+        {"around": 0, "section": "x"},
+        {"start": 0, "lines": (1, 2)},
+    ],
+)
+async def test_two_parts_at_once_are_refused(shelf: Shelf, source: Source, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="can't be combined"):
+        await _opened(shelf, f"{source.id}/1", **options)
 
 
 @pytest.mark.anyio

@@ -32,6 +32,8 @@ VARYING = {
         "start",
         "end",
         "next_start",
+        "lines",
+        "line_count",
         "chunks",
         "notes",
         "trust",

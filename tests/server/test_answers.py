@@ -205,6 +205,34 @@ async def test_the_outline_says_where_each_heading_stands(client: Client) -> Non
         assert heading["title"] in source["text"][heading["start"] :].partition("\n")[0]
 
 
+async def test_every_section_is_opened_by_its_heading_as_the_outline_shows_it(client: Client) -> None:
+    hit = (await search(client, "Who built the first pendulum clock?"))["results"][0]
+    id_ = hit["id"].partition("/")[0]
+    source = await opened(client, id_, max_chars=100_000)
+    listed = await opened(client, id_, outline=True)
+    assert listed["outline"] == source["outline"]
+    assert "text" not in listed
+    ends = [heading["start"] for heading in source["outline"][1:]] + [source["length"]]
+    for heading, end in zip(source["outline"], ends, strict=True):
+        section = await opened(client, id_, section=heading["title"], max_chars=100_000)
+        assert section["start"] == heading["start"]
+        assert section["end"] >= end
+        assert section["text"] == source["text"][section["start"] : section["end"]]
+
+
+async def test_ranges_of_lines_in_small_replies_are_the_whole_text_with_numbers(client: Client) -> None:
+    hit = (await search(client, "Who built the first pendulum clock?"))["results"][0]
+    source = await opened(client, hit["id"].partition("/")[0], max_chars=100_000)
+    last = source["line_count"]
+    assert source["lines"] == f"1-{last}"
+    shown: list[str] = []
+    while len(shown) < last:
+        lines = f"{len(shown) + 1}-{last}"
+        reply = await opened(client, hit["id"], lines=lines, max_chars=2_500)
+        shown += reply["text"].split("\n")
+    assert shown == [f"{n}\t{line}" for n, line in enumerate(source["text"].split("\n")[:last], 1)]
+
+
 async def test_a_page_of_a_pdf_is_cited_by_its_number(client: Client) -> None:
     hits = (await search(client, "Harrison's marine chronometer H4", limit=5))["results"]
     (pdf,) = {hit["id"].partition("/")[0] for hit in hits if "page" in hit}

@@ -16,6 +16,7 @@ NOT_FOUND = "Nothing readable has this id. Use an id from a search result."
 QUERY = "query must be a string of 1 to 4096 characters."
 LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
+LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
 ID = "id must be a string of 1 to 200 characters."
 
 
@@ -94,7 +95,21 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
         ({"id": MARK, "around": 51}, "around must be an integer from 0 to 50."),
         ({"id": MARK, "around": -1}, "around must be an integer from 0 to 50."),
         ({"id": MARK, "max_chars": 0}, BUDGET),
-        ({"id": MARK, "end": 5}, "Unknown argument 'end'. Valid arguments: id, start, around, max_chars."),
+        ({"id": MARK, "section": ""}, "section must be a string of 1 to 500 characters."),
+        ({"id": MARK, "section": MARK, "start": 1}, NOT_FOUND),
+        ({"id": MARK, "lines": 5}, "lines must be a string of 1 to 30 characters."),
+        ({"id": MARK, "lines": MARK}, LINES),
+        ({"id": MARK, "lines": "-5"}, LINES),
+        ({"id": MARK, "lines": "1-2-3"}, LINES),
+        ({"id": MARK, "lines": "9999999999"}, LINES),
+        ({"id": MARK, "outline": "yes"}, "outline must be true or false."),
+        (
+            {"id": MARK, "end": 5},
+            (
+                "Unknown argument 'end'. Valid arguments: id, start, around, section, lines, outline, "
+                "max_chars."
+            ),
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -117,6 +132,21 @@ def test_around_without_a_passage_is_told_what_it_goes_with(wire: Wire, hit: dic
     words = "around needs the id of a chunk (source_id/seq) and can't be combined with start."
     assert wire.tool_error("get_source", {"id": hit["id"].partition("/")[0], "around": 1}) == words
     assert wire.tool_error("get_source", {"id": hit["id"], "around": 1, "start": 0}) == words
+
+
+def test_parts_that_a_document_has_not_are_told_those_that_it_has(wire: Wire, hit: dict[str, Any]) -> None:
+    id_ = hit["id"]
+    count = wire.tool("get_source", {"id": id_})["structuredContent"]["line_count"]
+    for lines in (f"{count + 1}", "999999999-999999999"):
+        words = f"lines must be from 1 to {count} in this source."
+        assert wire.tool_error("get_source", {"id": id_, "lines": lines}) == words
+    for lines in ("0", "0-5", "5-4"):
+        assert wire.tool_error("get_source", {"id": id_, "lines": lines}) == LINES
+    words = wire.tool_error("get_source", {"id": id_, "section": MARK})
+    assert words.startswith("No heading matches section.")
+    assert MARK not in words
+    words = wire.tool_error("get_source", {"id": id_, "section": MARK, "outline": True})
+    assert words == "section and outline can't be combined; give one of them."
 
 
 def wrong_names(hit: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.answers import SearchRequest
+from rag.answers import Part, SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import BusyError
@@ -81,7 +81,7 @@ async def test_a_source_that_is_replaced_again_and_again_is_always_read_in_one_v
             assert set(texts) <= set(small_desk.generation(number))
             assert len(set(texts)) == len(texts)
             try:
-                extract = await desk.extract(ME, f"{id_}/1", max_chars=1000, around=50)
+                extract = await desk.extract(ME, f"{id_}/1", max_chars=1000, part=Part(around=50))
             except BusyError:  # replaced as often as it was read, as on a busy machine
                 continue
             (number,) = {int(found) for found in re.findall(r"generation(\d+)", extract.text)}

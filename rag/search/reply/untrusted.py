@@ -24,6 +24,8 @@ _REFERENCE = re.compile(
     r"^(?:[ \t>*+-]|\d+[.)])*\[(?:[^\n]*|(?:[^\[\]\\]|\\.)*)\]:", re.MULTILINE | re.DOTALL
 )
 
+_SEPARATORS = re.compile(r"[\r\x0b\x0c\x85\u2028\u2029]")
+
 
 def disarmed(text: str) -> str:
     """`text` without hidden characters, and with a space in markup that could make a client fetch something.
@@ -46,6 +48,19 @@ def label(text: str) -> str:
     line = " ".join("".join(c if c.isprintable() or c in JOINERS else " " for c in visible).split())
     line = disarmed(line)
     return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
+
+
+def one_separator(text: str) -> str:
+    r"""`text` with LF as its only line separator, so that no other one adds a line.
+
+    Example: "a\r\nb\u2028c" -> "a\nb c".
+    """
+    return _SEPARATORS.sub(" ", text.replace("\r\n", "\n"))
+
+
+def numbered(text: str, first: int) -> str:
+    r"""`text` with its lines' numbers, each before a tab: ("a\nb", 9) -> "9\ta\n10\tb"."""
+    return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), first))
 
 
 def _disarmed_reference(line: re.Match[str]) -> str:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit
+from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
 from rag.search.reply.context import assemble
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import ALTERED, disarmed
+from rag.text import line_count
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 SOURCE = Source(
@@ -53,6 +56,9 @@ def _extract(text: str, *, start: int = 0, behind: int = 0, headings: int = 0) -
         for at in range(start - start % step, start + len(text), step)
     )
     return Extract(replace(SOURCE, length=length), outline, start, start + len(text), text, chunks, length)
+
+
+MOST_AT_ONE_PLACE = 5  # headings that surely fit into a reply
 
 
 def _altered(texts: list[str]) -> list[str]:
@@ -233,12 +239,94 @@ def test_a_source_reply_keeps_its_budget_and_says_where_to_go_on(
     assert reply.start == start
     assert start < reply.end <= extract.end
     assert reply.next_start == (None if reply.end == extract.source.length else reply.end)
-    assert all(chunk.start < reply.end for chunk in reply.chunks)
+    assert all(chunk.start < reply.end for chunk in reply.chunks or ())
     if reply.next_start:
         rest = extract.source.length - reply.end
         assert f"{rest} more characters; continue with start={reply.end}." in reply.notes
     if len(reply.outline) < headings:
         assert f"The outline shows {len(reply.outline)} of {headings} headings." in reply.notes
+
+
+def _lines_of(text: str) -> Extract:
+    """All lines of a text as a window; there are ten lines before it."""
+    extract = _extract(text)
+    count = 10 + line_count(text)
+    return replace(extract, part=Part(lines=(11, 9_999)), first_line=11, line_count=count)
+
+
+@given(
+    st.lists(st.text('ab"<![]:\r\x0c\u2028😀', max_size=300), min_size=1, max_size=40),
+    st.integers(1000, 3000),
+)
+def test_lines_are_numbered_cut_between_two_and_go_on_where_they_end(
+    lines: list[str], max_chars: int
+) -> None:
+    text = "\n".join([*lines, "end"])
+    reply = source_reply(_lines_of(text), max_chars)
+    assert len(reply.compact()) <= max_chars
+    assert reply.text is not None
+    numbers = [int(line.partition("\t")[0]) for line in reply.text.split("\n")]
+    assert numbers == list(range(11, 11 + len(numbers)))
+    assert reply.lines == f"11-{numbers[-1]}"
+    left = line_count(text) - len(numbers)
+    more = f"{left} more lines; continue with lines={numbers[-1] + 1}-{10 + line_count(text)}."
+    assert (more in reply.notes) == (left > 0)
+    whole = reply.end == len("\n".join(text.split("\n")[: len(numbers)]))
+    assert whole == (reply.next_start is None)
+
+
+def test_a_line_that_is_too_long_is_cut_and_goes_on_by_characters() -> None:
+    reply = source_reply(_lines_of("x" * 5000 + "\nend"), 2000)
+    assert reply.next_start == reply.end
+    assert reply.notes == [
+        f"Line 11 is longer; continue with start={reply.end}.",
+        "1 more lines; continue with lines=12-12.",
+    ]
+
+
+def test_a_chunk_says_which_of_the_lines_that_are_shown_are_its_own() -> None:
+    reply = source_reply(_lines_of("a line\n" * 20), 4000)
+    assert [chunk.lines for chunk in reply.chunks or ()] == ["11-18", "18-25", "25-30"]
+
+
+def test_a_section_ends_where_it_ends_whatever_the_source_goes_on_with() -> None:
+    extract = replace(_extract("the text " * 20, behind=500), part=Part(section="The"), until=180)
+    whole = source_reply(extract, 3000)
+    assert (whole.end, whole.next_start, whole.notes) == (180, None, [])
+    cut = source_reply(replace(extract, until=300), 3000)
+    assert cut.next_start == 180
+    assert cut.notes == ["120 more characters in the section; continue with this section and start=180."]
+
+
+@given(st.lists(st.integers(0, 3), max_size=300), st.integers(1000, 5000))
+def test_an_outline_is_paged_without_loss_by_the_positions_of_its_headings(
+    steps: list[int], max_chars: int
+) -> None:
+    starts = list(accumulate(steps))
+    outline = tuple(Heading(f"Heading {n}", 1, start) for n, start in enumerate(starts))
+    seen, start = [], 0
+    while True:
+        rest = tuple(one for one in outline if one.start >= start)
+        extract = replace(_extract("x" * 2000), text="", start=start, outline=rest, part=Part(outline=True))
+        reply = source_reply(extract, max_chars)
+        assert len(reply.compact()) <= max_chars
+        assert reply.text is None
+        assert reply.chunks is None
+        seen += [heading.title for heading in reply.outline]
+        if reply.next_start is None:
+            break
+        assert reply.next_start > start
+        start = reply.next_start
+    crowded = max(Counter(starts).values(), default=0) > MOST_AT_ONE_PLACE
+    assert crowded or seen == [heading.title for heading in outline]
+
+
+def test_headings_at_one_position_that_do_not_fit_are_counted() -> None:
+    outline = tuple(Heading(f"Heading {n}", 1, 0) for n in range(99))
+    extract = replace(_extract("x" * 200), text="", outline=outline, part=Part(outline=True))
+    reply = source_reply(extract, 2000)
+    assert reply.next_start is None
+    assert reply.notes == [f"{99 - len(reply.outline)} more headings."]
 
 
 @pytest.mark.parametrize("character", ["a", '"', "\n", "\x01", "😀"])
@@ -267,13 +355,15 @@ def test_a_source_that_fits_is_replied_whole() -> None:
             for n in range(4)
         ],
         "notes": [],
+        "lines": "1-1",
+        "line_count": 1,
         "trust": "untrusted",
     }
 
 
 def test_the_outline_gives_way_before_the_text() -> None:
     reply = source_reply(_extract("word " * 300, headings=MAX_OUTLINE + 20), 4000)
-    assert len(reply.text) == 1500
+    assert len(reply.text or "") == 1500
     assert 0 < len(reply.outline) < MAX_OUTLINE
     assert reply.notes == [f"The outline shows {len(reply.outline)} of {MAX_OUTLINE + 20} headings."]
 
