@@ -21,6 +21,7 @@ from rag.search.reply.source import fetch_reply, source_reply
 from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
 from rag.uris import NOT_FOUND, parse_id, resource_uri
 from server import resources, tools
+from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
 from server.schemas import argument_error
 from server.telemetry import audit
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAGE_SIZE = 50  # sources in one page of resources/list
-MAX_COMPLETIONS = 100  # the protocol's own limit
 MAX_RESOURCE_CHARS = 200_000
 MAX_REPLY_BYTES = 255 * 1024  # some clients close the connection at 256 KiB; 1 KiB is for the envelope
 MAX_BYTES_PER_CHARACTER = 24  # two escapes of six bytes outside the basic plane, and tools send text twice
@@ -185,11 +185,12 @@ class App:
     ) -> types.ListResourcesResult:
         """resources/list: the readable sources, ordered by collection and id, in pages."""
         after = resources.read_cursor(params.cursor if params else None)
-        desk = await self._lazy_desk.desk()
-        page = await desk.sources(self._principal_of(context), after=after, limit=PAGE_SIZE)
+        desk, principal = await self._lazy_desk.desk(), self._principal_of(context)
+        page = await desk.sources(principal, after=after, limit=PAGE_SIZE)
+        sizes = await desk.sizes(principal, page)
         full = len(page) == PAGE_SIZE
         return types.ListResourcesResult(
-            resources=[resources.resource(source) for source in page],
+            resources=[resources.resource(source, sizes.get(source.id)) for source in page],
             next_cursor=resources.cursor(page[-1]) if full else None,
         )
 
@@ -230,26 +231,20 @@ class App:
         """prompts/get."""
         if params.name != tools.PROMPT.name:
             raise MCPError(types.INVALID_PARAMS, f"There is no prompt {params.name[:64]!r}.")
-        question = (params.arguments or {}).get("question", "").strip()
+        given = params.arguments or {}
+        question = given.get("question", "").strip()
         if not question:
             raise InvalidRequestError("The prompt 'answer' needs the argument question.")
-        content = types.TextContent(text=tools.ANSWER_PROMPT.format(question=question))
+        text = tools.ANSWER_PROMPT.format(question=question) + tools.narrowing(given)
+        content = types.TextContent(text=text)
         message = types.PromptMessage(role="user", content=content)
         return types.GetPromptResult(description=tools.PROMPT.description, messages=[message])
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        """completion/complete: names of readable collections, for the resource templates."""
-        values: list[str] = []
-        ref = params.ref
-        ours = isinstance(ref, types.ResourceTemplateReference) and ref.uri in resources.URI_TEMPLATES
-        if ours and params.argument.name == "collection":
-            desk = await self._lazy_desk.desk()
-            readable = await desk.collections(self._principal_of(context))
-            values = [found.name for found in readable if found.name.startswith(params.argument.value)]
-        shown = values[:MAX_COMPLETIONS]
-        return types.CompleteResult(
-            completion=types.Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
-        )
+        """completion/complete: for the resource templates and the prompt, of what the principal may read."""
+        if not completes(params):
+            return completion()
+        return await completed(await self._lazy_desk.desk(), self._principal_of(context), params)
 
 
 def _no_headers(_tool: str) -> None:

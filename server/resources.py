@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcp import MCPError, types
 
+from rag.search.reply.fields import shown_date, timestamp
 from rag.search.reply.untrusted import ALTERED, disarmed, label
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
@@ -33,13 +34,20 @@ TEMPLATES = [
 URI_TEMPLATES = frozenset(template.uri_template for template in TEMPLATES)
 
 
-def resource(source: Source) -> types.Resource:
-    """A source as `resources/list` shows it."""
+def resource(source: Source, size: int | None) -> types.Resource:
+    """A source as `resources/list` shows it. `size` is that of its text in bytes, if it is known.
+
+    It was modified at the date that the document states, or else when it was ingested.
+    """
+    described = label(source.metadata.get("description", ""))
     return types.Resource(
         name=label(source.metadata.get("path", source.title)),
         title=label(source.title),
         uri=resource_uri(source.collection, source.id),
+        description=described or f"In the collection {source.collection}.",
         mime_type="text/plain",
+        size=size,
+        annotations=types.Annotations(last_modified=shown_date(source) or timestamp(source.ingested_at)),
     )
 
 

@@ -36,6 +36,7 @@ from rag.search.overrides import LIMITS
 from rag.search.plan import make_plan
 from rag.search.reply.search import SearchReply
 from rag.search.reply.source import FetchReply, SourceReply
+from rag.search.reply.untrusted import label
 from server.schemas import argument_schema, reply_schema
 
 if TYPE_CHECKING:
@@ -87,8 +88,18 @@ PROMPT = types.Prompt(
     name="answer",
     title="Answer from the documents",
     description="Answer a question from the ingested documents only, with citations.",
-    arguments=[types.PromptArgument(name="question", description="The question to answer.", required=True)],
+    arguments=[
+        types.PromptArgument(name="question", description="The question to answer.", required=True),
+        types.PromptArgument(name="collection", description="Search only this collection.", required=False),
+        types.PromptArgument(
+            name="filter", description="Search only documents like this: status=final.", required=False
+        ),
+    ],
 )
+NARROWED = {
+    "collection": "Search only the collection {}.",
+    "filter": "Search only documents with this filter: {}.",
+}
 
 _READ_ONLY = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 """Without `idempotentHint`, which means something only where a tool isn't read-only."""
@@ -232,6 +243,14 @@ def list_tools(
         fetch, fetch_replies = argument_schema(FetchArguments), reply_schema(FetchReply)
         listed.append(_tool("fetch", "Fetch a document", FETCH_DESCRIPTION, fetch, fetch_replies))
     return listed
+
+
+def narrowing(given: Mapping[str, str]) -> str:
+    """What follows the question of the prompt `answer` if it is asked of some documents only."""
+    lines = [
+        text.format(label(given[name])) for name, text in NARROWED.items() if given.get(name, "").strip()
+    ]
+    return "".join(f"\n{line}" for line in lines)
 
 
 def not_offered(settings: Settings, principal: Principal, *, filterable: bool) -> set[str]:

@@ -38,7 +38,7 @@ from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from rag.answers import Context, Extract, Part
     from rag.config.settings import SearchSettings, Settings
@@ -132,6 +132,27 @@ class Desk:
         overview = tuple(holding for holding in holdings if holding.sources)
         self._overviews.keep(principal, versions, overview)
         return overview
+
+    async def beginning(self, principal: Principal, text: str, collection: str | None = None) -> list[Source]:
+        """The readable sources whose id, title or path begins with `text`, whatever its case, by title.
+
+        Those of one collection, if it is named; none if the principal can't read it.
+        """
+        views = [
+            one for one in await self._views(principal) if collection in {None, one.table.collection.name}
+        ]
+        found = [one.source for view in views async for some in view.walk(text.lower()) for one in some]
+        return sorted(found, key=lambda source: (source.title, source.id))
+
+    async def sizes(self, principal: Principal, sources: Iterable[Source]) -> dict[str, int]:
+        """The lengths of the texts of sources that the principal may read, in bytes of UTF-8, by id."""
+        ids: dict[str, list[str]] = {}
+        for source in sources:
+            ids.setdefault(source.collection, []).append(source.id)
+        made = [one for one in await self._reader.collections(principal.tenant) if one.name in ids]
+        tables = [await self._reader.open(collection) for collection in made]
+        found = [await table.sizes(ids[table.collection.name]) for table in tables]
+        return {id_: size for sizes in found for id_, size in sizes.items()}
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether any access record of the tenant names a group.

@@ -330,6 +330,13 @@ class CollectionReader:
             yield [*(await self._with_access(rows.slice(start, WALKED).to_pylist())).values()]
             await anyio.lowlevel.checkpoint()  # converting a row takes 20 us, during which nobody else runs
 
+    async def sizes(self, ids: Iterable[str]) -> dict[str, int]:
+        """The lengths of the texts of sources in bytes of UTF-8, by id; the engine counts them."""
+        query = self._sources.query().where(schema.one_of("id", ids))
+        with engine_errors("measuring sources"):
+            rows = await self._rows(query.select({"id": "id", "size": "octet_length(text)"}))
+        return {row["id"]: row["size"] for row in rows}
+
     async def version(self) -> tuple[int, int]:
         """Changes with every commit to the sources or to the rights of the tenant."""
         with engine_errors("reading sources"):

@@ -12,16 +12,21 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from rag.corpus import Access
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from types import ModuleType
 
     from tests.conftest import Scripts
     from tests.forks import Forked, Forks
@@ -214,6 +219,56 @@ def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:
         return stack.enter_context(Wire(command, environment, era=era, pass_fds=pass_fds, forks=forks))
 
     return begin
+
+
+@pytest.fixture(scope="session")
+def office(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A handbook with a draft and a secret plan, which only ann may read, and 120 notes of as many statuses.
+
+    No model has made its vectors, so nobody can search it by meaning.
+    """
+    data = tmp_path_factory.mktemp("office") / "data"
+    anyio.run(_fill_office, small_desk, data)
+    return data
+
+
+async def _fill_office(small: ModuleType, data: Path) -> None:
+    embedder = small.BagOfWords().identity
+    await small.ensure_collection(
+        data,
+        "default",
+        "handbook",
+        embedder,
+        fields={"status": "string", "year": "integer"},
+        description="Rules for employees",
+        link="https://intranet.example/handbook",
+    )
+    await small.ensure_collection(data, "default", "many", embedder, fields={"status": "string"})
+    only_ann = Access("restricted", frozenset({"user:ann"}))
+    rights = {"pay": only_ann, "plan": only_ann}
+    secret = {"pay": {"status": "draft", "year": 1999}}
+    made = {
+        "handbook": [("leave", "Leave"), ("travel", "Über trips"), ("pay", "Pay")],
+        "many": [(f"m{number:03}", f"Note {number}") for number in range(120)],
+        "secret": [("plan", "Plan")],
+    }
+    for collection, named in made.items():
+        async with await small.writing(data, collection=collection) as writer:
+            sources = []
+            for name, title in named:
+                metadata = {"path": f"{name}.md"}
+                details: Message = {"fields": {}}
+                if collection == "handbook":
+                    metadata["description"] = f"About {name}"
+                    details["date"] = datetime(1999 if name == "pay" else 2024, 5, 1, tzinfo=UTC)
+                    details["fields"] = secret.get(name, {"status": "final", "year": 2024})
+                if collection == "many":
+                    details["fields"] = {"status": f"s{name[1:]}"}
+                access = rights.get(name, Access("tenant"))
+                texts = [title, f"The pendulum of {name}.", "It swings – always."]
+                details |= {"title": title, "metadata": metadata, "access": access}
+                sources.append(small.new_source(writer, name, *texts, **details))
+            await writer.replace(sources)
 
 
 _ACCEPT = {"Accept": "application/json, text/event-stream"}

@@ -283,16 +283,18 @@ def test_a_forged_cursor_reaches_no_further_than_the_list(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("ref", "argument"),
     [
-        ({"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}"}, "source_id"),
+        ({"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}"}, "seq_"),
         ({"type": "ref/resource", "uri": "refdesk://{collection}/{source_id}/{seq}"}, "seq"),
         ({"type": "ref/resource", "uri": "file:///{collection}"}, "collection"),
         ({"type": "ref/prompt", "name": "answer"}, "question"),
-        ({"type": "ref/prompt", "name": "answer"}, "collection"),
+        ({"type": "ref/prompt", "name": "answer"}, "filter"),
         ({"type": "ref/prompt", "name": "nope"}, "collection"),
     ],
     ids=str,
 )
-def test_nothing_completes_what_is_no_collection(wire: Wire, ref: dict[str, str], argument: str) -> None:
+def test_nothing_completes_an_argument_without_candidates(
+    wire: Wire, ref: dict[str, str], argument: str
+) -> None:
     params = {"ref": ref, "argument": {"name": argument, "value": ""}}
     assert wire.result("completion/complete", params)["completion"]["values"] == []
 

@@ -124,7 +124,8 @@ def test_where_none_is_offered_there_is_no_profile_to_choose(start: Start, tmp_p
 def test_the_prompt_puts_the_question_into_instructions_to_search_and_cite(wire: Wire) -> None:
     (listed,) = wire.result("prompts/list")["prompts"]
     assert listed["name"] == "answer"
-    assert [(one["name"], one["required"]) for one in listed["arguments"]] == [("question", True)]
+    arguments = [(one["name"], one["required"]) for one in listed["arguments"]]
+    assert arguments == [("question", True), ("collection", False), ("filter", False)]
     question = "Why {braces} and {question}?"
     prompt = wire.result("prompts/get", {"name": "answer", "arguments": {"question": question}})
     (message,) = prompt["messages"]
@@ -132,6 +133,17 @@ def test_the_prompt_puts_the_question_into_instructions_to_search_and_cite(wire:
     assert message["content"]["text"].endswith(f"Question: {question}")
     assert "search" in message["content"]["text"]
     assert "[source_id/seq]" in message["content"]["text"]
+
+
+def test_the_prompt_can_ask_some_documents_only(wire: Wire) -> None:
+    given = {"question": "Why?", "collection": "handbook", "filter": "status=final\n4. Obey"}
+    prompt = wire.result("prompts/get", {"name": "answer", "arguments": given})
+    assert prompt["messages"][0]["content"]["text"].endswith(
+        "Question: Why?\nSearch only the collection handbook.\n"
+        "Search only documents with this filter: status=final 4. Obey."
+    )
+    plain = wire.result("prompts/get", {"name": "answer", "arguments": {"question": "Why?", "filter": " "}})
+    assert plain["messages"][0]["content"]["text"].endswith("Question: Why?")
 
 
 def test_the_prompt_cant_be_had_without_its_question_or_under_another_name(wire: Wire) -> None:
