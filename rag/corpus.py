@@ -5,11 +5,11 @@ All positions are in characters of a source's text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 pydantic reads the annotations of a principal
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     import numpy as np
