@@ -39,12 +39,13 @@ class Excerpt:
 class Hit:
     """A chunk as an answer. Hits are ordered by `score`, which is at most 1; higher is better.
 
-    `similarity` is the cosine to the query, comparable between collections and modes; None if it isn't known,
-    because the embedding model failed, or another one made the collection. `vector` is the chunk's
-    embedding; its text can be guessed from it. `fields` are the declared fields of the source. `excerpts` are
-    shown instead of the chunk, in the order of the source: more of the source around it, or only parts of it.
-    If they exceed the chunk, `around` has all chunks that they may touch, in order. `tokens` counts the
-    excerpts, in tokens of the embedder; None if there are none.
+    `similarity` is the cosine to the query, on a scale whose 0 is the baseline of the embedding model, so it
+    is comparable between collections and modes. It is None if it isn't known, because the model failed, or
+    another one made the collection. `vector` is the chunk's embedding; its text can be guessed from it.
+    `fields` are the declared fields of the source. `excerpts` are shown instead of the chunk, in the order of
+    the source: more of the source around it, or only parts of it. If they exceed the chunk, `around` has all
+    chunks that they may touch, in order. `tokens` counts the excerpts, in tokens of the embedder; None if
+    there are none.
     """
 
     chunk: Chunk
@@ -189,7 +190,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A chunk's rank in a list, from 1, and its score: a cosine (dense) or a share of the best (sparse).
+    """A chunk's rank in a list, from 1, and its score: a similarity (dense) or a share of the best (sparse).
 
     `query` is the index of the query in the trace.
     """

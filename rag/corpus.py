@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+DEFAULT_EMBEDDER = "default"
+"""The name of the embedder in [embedder]; those in [embedders.NAME] have names of their own."""
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
 """Embeddings: shape (texts, dimension), float32, every row of unit length."""
 
@@ -254,6 +256,8 @@ class Collection:
 
     `fields` are the declared metadata fields, which searches can filter by. `visibility` is the default for
     new sources. `description` says what the collection holds; `link` is where a person finds more about it.
+    `embedder_name` is the name in the settings of the embedder that searches and ingestions use; it has to
+    have the identity `embedder`.
     """
 
     tenant: str
@@ -266,3 +270,4 @@ class Collection:
     visibility: Visibility = "tenant"
     description: str = ""
     link: str = ""
+    embedder_name: str = DEFAULT_EMBEDDER

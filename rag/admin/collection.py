@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,11 +16,12 @@ from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections, open_reader
-from rag.corpus import Distance, FieldType, Visibility
+from rag.corpus import DEFAULT_EMBEDDER, Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
 from rag.report.tables import counted, one_line
-from rag.store.collections import describe_collection, drop_collection, ensure_collection
+from rag.store.catalog import check_embedder
+from rag.store.collections import change_collection, drop_collection, ensure_collection
 from rag.store.folder import prepare, spending_reserve
 from rag.web_addresses import web_address
 
@@ -116,6 +117,13 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
     default="cosine",
     help="Metric of max_distance. The order of hits is the same with all.",
 )
+@click.option(
+    "--embedder",
+    "embedder_name",
+    default=DEFAULT_EMBEDDER,
+    metavar="NAME",
+    help="Embedding model: the NAME of a table [embedders.NAME]. Default: [embedder].",
+)
 @description_option(default="")
 @link_option(default="")
 @language_option("the collection")
@@ -126,6 +134,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     fields: dict[str, FieldType],
     visibility: Visibility | None,
     distance: Distance,
+    embedder_name: str,
     description: str,
     link: str,
     language: Language | None,
@@ -141,7 +150,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
         raise ConfigurationError(f"The collection {name!r} already exists.")
     visibility = visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": visibility, "fields": fields}
-    async with open_embedder(settings.embedder, os.environ) as embedder:
+    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
         prepare(settings.data)
         with recorded(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
             made = await ensure_collection(
@@ -155,6 +164,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
                 distance=distance,
                 description=description,
                 link=link,
+                embedder_name=embedder_name,
             )
     if as_json:
         print_json(_json(made))
@@ -169,22 +179,50 @@ async def create_command(  # noqa: PLR0913 one parameter an option
 @click.argument("name")
 @description_option()
 @link_option()
+@click.option(
+    "--embedder",
+    "embedder_name",
+    metavar="NAME",
+    help="Another name for the same embedding model: of a table [embedders.NAME], or default for [embedder].",
+)
 async def set_command(
-    settings: Settings, *, name: str, description: str | None, link: str | None, as_json: bool
+    settings: Settings,
+    *,
+    name: str,
+    description: str | None,
+    link: str | None,
+    embedder_name: str | None,
+    as_json: bool,
 ) -> None:
-    """Set the description or the link of a collection; an empty one removes it."""
-    given = {"description": description, "link": link}
-    after = {key: value for key, value in given.items() if value is not None}
+    """Set the description or the link of a collection, or name its embedder anew.
+
+    An empty description or link is removed. The embedder must be the model that made the collection's
+    vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again.
+    """
+    given = {"description": description, "link": link, "embedder_name": embedder_name}
+    after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if not after:
-        raise click.UsageError("Give --description, --link or both.")
+        raise click.UsageError("Give --description, --link or --embedder.")
     (table,) = await open_collections(settings, name)
+    identity = None
+    if embedder_name is not None:
+        async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
+            identity = embedder.identity
+
+    def changed(collection: Collection) -> Collection:
+        made = replace(collection, **after)
+        if identity is not None:
+            check_embedder(made, identity)
+        return made
+
     tenant, before = table.collection.tenant, {key: getattr(table.collection, key) for key in after}
     with recorded(settings.data, Act("collection set", tenant, {name: (before, after)}, name)):
-        described = await describe_collection(settings.data, tenant, name, description, link=link)
+        made = await change_collection(settings.data, tenant, name, changed)
     if as_json:
-        print_json(_json(described))
+        print_json(_json(made))
     for key, value in after.items() if not as_json else ():
-        echo(f"{'Set' if value else 'Removed'} the {key} of the collection {name}.")
+        called = "embedder" if key == "embedder_name" else key
+        echo(f"{'Set' if value else 'Removed'} the {called} of the collection {name}.")
 
 
 @command("list")
@@ -194,8 +232,11 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json({"collections": [_json(one) for one in found]})
     elif found:
-        rows = [(one.name, one.language, one.visibility, ", ".join(one.fields) or "-") for one in found]
-        print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "FIELDS"), *rows])
+        rows = [
+            (one.name, one.language, one.visibility, _embedder(one, settings), ", ".join(one.fields) or "-")
+            for one in found
+        ]
+        print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"), *rows])
     else:
         echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
 
@@ -235,6 +276,12 @@ async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: 
         for attempt in spending_reserve(data):
             with attempt:
                 await drop_collection(data, made, forget=forget)
+
+
+def _embedder(collection: Collection, settings: Settings) -> str:
+    """The name of a collection's embedder, and whether the settings lack it."""
+    name = collection.embedder_name
+    return name if name in settings.embedders_by_name else f"{name} (not in the settings)"
 
 
 def _json(collection: Collection) -> dict[str, Any]:

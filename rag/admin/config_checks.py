@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -18,7 +19,8 @@ from rag.config.data_folder import data_folder_problem
 from rag.config.exposure import check_exposure
 from rag.config.profiles import CustomStage
 from rag.config.settings import DEFAULT_DATA
-from rag.errors import RefdeskError
+from rag.corpus import DEFAULT_EMBEDDER
+from rag.errors import ConfigurationError, RefdeskError
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from rag.config.settings import HttpSettings, Settings
-    from rag.corpus import EmbedderIdentity
+    from rag.corpus import Collection, EmbedderIdentity
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
@@ -61,6 +63,8 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
     yield _tenant(settings)
     for part, attempt in _models(settings, environment):
         yield await _tried(part, attempt)
+    async for finding in _without_embedder(settings):
+        yield finding
     for stage in chain.from_iterable(stages_of(settings.search).values()):
         if isinstance(stage, CustomStage):
             yield _loaded(stage)
@@ -74,11 +78,11 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
 def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
     """An attempt at each model that the settings name."""
 
-    async def embedder() -> str:
-        async with open_embedder(settings.embedder, environment) as opened:
+    async def embedder(name: str) -> str:
+        async with open_embedder(settings.embedder_named(name), environment) as opened:
             await opened.embed(["refdesk"], "query")
             identity = opened.identity
-            await _check_collections(settings, identity)
+            await _check_collections(settings, name, identity)
             return f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
 
     async def chat() -> str:
@@ -93,7 +97,9 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
                 await opened.scores("clock", ["A clock tells the time."])
         return f"{settings.reranker.provider} answers"
 
-    yield "embedder", embedder
+    yield "embedder", partial(embedder, DEFAULT_EMBEDDER)
+    for name in settings.embedders:
+        yield f"embedder {name}", partial(embedder, name)
     if settings.chat.model:
         yield "chat", chat
     if settings.reranker.provider != "none":
@@ -117,17 +123,40 @@ def _tenant(settings: Settings) -> Finding:
         return Finding("tenant", "note" if unnamed else "wrong", str(error))
 
 
-async def _check_collections(settings: Settings, identity: EmbedderIdentity) -> None:
-    """Check that the collections of all tenants were made with this embedder.
+async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:
+    """Check that the collections of all tenants that name this embedder were made with it.
 
     Raises:
         ConfigurationError: one was not.
         StoreError: the catalog can't be read.
     """
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    for tenant in tenants(settings.data):
-        for collection in await reader.collections(tenant):
+    for collection in await _collections(settings):
+        if collection.embedder_name == name:
             check_embedder(collection, identity)
+
+
+async def _without_embedder(settings: Settings) -> AsyncIterator[Finding]:
+    """A finding for each collection whose embedder the settings lack."""
+    try:
+        collections = await _collections(settings)
+    except RefdeskError:  # which the embedders' findings say
+        return
+    for collection in collections:
+        if collection.embedder_name not in settings.embedders_by_name:
+            try:
+                check_embedder(collection, None)
+            except ConfigurationError as error:
+                yield Finding(f"collection {collection.name}", "wrong", str(error))
+
+
+async def _collections(settings: Settings) -> list[Collection]:
+    """The collections of all tenants.
+
+    Raises:
+        StoreError: the catalog can't be read.
+    """
+    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    return [one for tenant in tenants(settings.data) for one in await reader.collections(tenant)]
 
 
 async def _tried(part: str, attempt: Attempt) -> Finding:

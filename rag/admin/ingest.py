@@ -21,11 +21,14 @@ from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
+from rag.admin.sources import open_reader
 from rag.config.settings import DEFAULT_COLLECTION
+from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
+from rag.store.catalog import check_embedder
 from rag.store.collections import drop_if_empty, ensure_collection, open_writer
 
 if TYPE_CHECKING:
@@ -147,10 +150,12 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     sources. `verbose` lists every file.
     """
     name, began = valid_name(collection), datetime.now(UTC)
-    async with open_embedder(settings.embedder, os.environ) as embedder:
+    tenant = tenant_of(settings)
+    embedder_name = await embedder_of(settings, tenant, name)
+    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
         made = await ensure_collection(
             settings.data,
-            tenant_of(settings),
+            tenant,
             name,
             embedder.identity,
             language=language,
@@ -179,6 +184,20 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
         await drop_if_empty(settings.data, made)
     print_summary(report, made, quiet=quiet)
     return report
+
+
+async def embedder_of(settings: Settings, tenant: str, name: str) -> str:
+    """The name of a collection's embedder; that of the default if there is no such collection yet.
+
+    Raises:
+        ConfigurationError: the settings lack it.
+    """
+    for collection in await open_reader(settings).collections(tenant):
+        if collection.name == name and collection.embedder_name not in settings.embedders_by_name:
+            check_embedder(collection, None)
+        if collection.name == name:
+            return collection.embedder_name
+    return DEFAULT_EMBEDDER
 
 
 @asynccontextmanager

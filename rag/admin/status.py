@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rag.access.tenants import tenant_of
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.sources import open_collections
+from rag.corpus import DEFAULT_EMBEDDER
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
             "name": table.collection.name,
             "language": table.collection.language,
             "embedder": asdict(table.collection.embedder),
+            "embedder_name": table.collection.embedder_name,
         }
         | asdict(await table.statistics())
         for table in await open_collections(settings, None)
@@ -34,7 +36,9 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         return
     echo(f"Data folder  {settings.data} ({disk / 1e6:.1f} MB)")
     echo(f"Tenant       {tenant_of(settings)}")
-    echo(f"Embedder     {settings.embedder.provider} {settings.embedder.model}".rstrip())
+    for name, embedder in settings.embedders_by_name.items():
+        label = "" if name == DEFAULT_EMBEDDER else f"{name}: "
+        echo(f"Embedder     {label}{embedder.provider} {embedder.model}".rstrip())
     if not collections:
         echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
         return
@@ -46,6 +50,11 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     ]
     print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "LANGUAGE", "EMBEDDER", "INDEXES"), *rows])
     for one in collections:
+        if one["embedder_name"] not in settings.embedders_by_name:
+            echo(
+                f"{one['name']} is searched by words only: the settings have no table "
+                f"[embedders.{one['embedder_name']}]. See refdesk-admin config check."
+            )
         if lacking := one["without_vector"]:
             echo(
                 f"{counted(lacking, 'chunk')} of {one['name']} found by words only: the embedding model "

@@ -16,7 +16,7 @@ from rag.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rag.config.profiles import HitStage, QueryStage, Stages
+    from rag.config.profiles import FusionSettings, HitStage, QueryStage, Stages
     from rag.config.settings import SearchSettings, Settings
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]
@@ -38,6 +38,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     search = settings.search
     for keys, stages in stages_of(search).items():
         yield from _of_stages(keys, stages, settings)
+    yield from _of_baselines(settings)
     for name, profile_name in search.of_collections.items():
         yield from _of_profile(("search", "of_collections", name), profile_name, settings)
     for profile_name in settings.server.profiles:
@@ -50,6 +51,18 @@ def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
     for table, profiles in (("profiles", search.profiles), ("of_tenants", search.of_tenants)):
         lists |= {("search", table, name): profile.stages or () for name, profile in profiles.items()}
     return lists
+
+
+def _of_baselines(settings: Settings) -> Iterator[Contradiction]:
+    """A baseline of the default embedder that is subtracted twice."""
+    search = settings.search
+    fusions: dict[tuple[str, ...], FusionSettings] = {("search",): search.fusion}
+    for table, profiles in (("profiles", search.profiles), ("of_tenants", search.of_tenants)):
+        fusions |= {("search", table, name): one.fusion for name, one in profiles.items() if one.fusion}
+    for above, fusion in fusions.items():
+        if fusion.baseline and settings.embedder.baseline:
+            problem = "embedder.baseline replaces it; remove one of both."
+            yield (*above, "fusion", "baseline"), problem
 
 
 def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterator[Contradiction]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from rag.config.check import contradictions
 from rag.config.mistakes import described, line_of, name_of, path_of, suggestion
 from rag.config.profiles import ProfileSettings, Stages
-from rag.config.settings import AccessRule, Settings
+from rag.config.settings import AccessRule, EmbedderSettings, Settings
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -181,6 +181,8 @@ def _explained(details: ErrorDetails, origin: str, text: str) -> str:
     known = {".".join(keys): None for keys in setting_keys()} | dict.fromkeys(Settings.model_fields)
     if path[:-2] in {("search", "profiles"), ("search", "of_tenants")}:
         known = {".".join((*path[:-1], field)): None for field in ProfileSettings.model_fields}
+    if path[:-2] == ("embedders",):
+        known = {".".join((*path[:-1], field)): None for field in EmbedderSettings.model_fields}
     others = {key: None for key in known if not name.startswith(f"{key}.")}
     return f"{where}: there is no setting {name}{suggestion(name, others)}"
 

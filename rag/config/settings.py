@@ -28,12 +28,12 @@ from rag.config.profiles import (
     ThresholdSettings,
     matching,
 )
-from rag.corpus import LetterCase, Visibility
+from rag.corpus import DEFAULT_EMBEDDER, LetterCase, Visibility
 from rag.errors import ConfigurationError
 from rag.web_addresses import is_template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 RulesCase = Literal["ignore", "exact", "file system"]
@@ -132,7 +132,7 @@ class AccessSettings(Section):
 
 
 class EmbedderSettings(Section):
-    """The embedding model."""
+    """An embedding model. `baseline` is the cosine that it gives to unrelated texts."""
 
     provider: Literal["builtin", "onnx", "openai"] = "builtin"
     path: AbsolutePath | None = None
@@ -143,6 +143,7 @@ class EmbedderSettings(Section):
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
     query_prefix: str = ""
     document_prefix: str = ""
+    baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
     batch_size: Annotated[int, Field(ge=1, le=2048)] = 64
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
 
@@ -322,6 +323,7 @@ class Settings(Section):
     data: AbsolutePath = DEFAULT_DATA
     principal: PrincipalSettings = PrincipalSettings()
     embedder: EmbedderSettings = EmbedderSettings()
+    embedders: dict[Name, EmbedderSettings] = Field(default={})
     chat: ChatSettings = ChatSettings()
     reranker: RerankerSettings = RerankerSettings()
     chunking: ChunkingSettings = ChunkingSettings()
@@ -332,3 +334,36 @@ class Settings(Section):
     http: HttpSettings = HttpSettings()
     oauth: OAuthSettings = OAuthSettings()
     limits: LimitSettings = LimitSettings()
+
+    @field_validator("embedders")
+    @classmethod
+    def _without_default(cls, embedders: dict[str, EmbedderSettings]) -> dict[str, EmbedderSettings]:
+        if DEFAULT_EMBEDDER in embedders:
+            raise ValueError(
+                f"'{DEFAULT_EMBEDDER}' is the name of the embedder in [embedder]; give this one another name"
+            )
+        return embedders
+
+    @property
+    def embedders_by_name(self) -> dict[str, EmbedderSettings]:
+        """All embedders, the default first."""
+        return {DEFAULT_EMBEDDER: self.embedder, **self.embedders}
+
+    def embedder_named(self, name: str) -> EmbedderSettings:
+        """The embedder of this name.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        try:
+            return self.embedders_by_name[name]
+        except KeyError:
+            raise ConfigurationError(unknown_embedder(name, self.embedders_by_name)) from None
+
+
+def unknown_embedder(name: str, known: Iterable[str]) -> str:
+    """The message about an embedder that the settings lack."""
+    return (
+        f"The settings have no embedder {name!r}: there is no table [embedders.{name}]. "
+        f"Embedders: {', '.join(known)}."
+    )

@@ -139,7 +139,7 @@ def latency(questions: Sequence[QuestionResult]) -> Latency:
 
 def in_force(settings: Settings) -> dict[str, Any]:
     """The settings that can change the answers, except for the mode, which the run sets."""
-    parts = {"embedder", "chunking", "search"}
+    parts = {"embedder", "embedders", "chunking", "search"}
     return settings.model_dump(mode="json", include=parts, exclude={"search": {"mode"}})
 
 

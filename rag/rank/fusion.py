@@ -114,7 +114,7 @@ def convex_combination(
 
 
 def calibrated_fusion(
-    cosines: Mapping[str, float], sparse: Mapping[str, float], *, words: int, known: float = 1.0
+    cosines: Mapping[str, float], sparse: Mapping[str, float], *, words: int
 ) -> dict[str, float]:
     """Fuse cosines and calibrated BM25 scores into their quadratic mean, in [0, 1], best first.
 
@@ -124,14 +124,13 @@ def calibrated_fusion(
     higher score in the list becomes the maximum.
 
     The quadratic mean lets one strong signal win over two weak ones, so a list that found nothing relevant
-    doesn't drown the other. `known` is the share of the query in the embedding model's vocabulary; it weighs
-    the cosines, because a model guesses at words that it doesn't know. Missing scores count as 0.
+    doesn't drown the other. Missing scores count as 0.
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
     most = max(WORD * min(WORDS, max(words, 1)), max(sparse.values(), default=0.0))
     return _best_first(
         {
-            item: hypot(known * max(cosines.get(item, 0.0), 0.0), sparse.get(item, 0.0) / most) / sqrt(2)
+            item: hypot(max(cosines.get(item, 0.0), 0.0), sparse.get(item, 0.0) / most) / sqrt(2)
             for item in cosines.keys() | sparse.keys()
         }
     )

@@ -19,10 +19,11 @@ from rag.concurrency import concurrently
 from rag.config.check import check_consistent, stages_of
 from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
+from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
-from rag.models.embed import open_embedder
+from rag.models.embed import Embedders, open_embedders
 from rag.models.rerank import open_reranker
 from rag.search.explain.why_not import trace_source
 from rag.search.gate import READS, is_fault
@@ -62,13 +63,13 @@ class Desk:
     """Searches and opens the documents that a principal may read. Safe to share between tasks.
 
     `alarms` counts the sources that the gate withheld although the engine should have excluded them.
-    `breakers` hold the state of the endpoints of remote models, by their kind.
+    `breakers` hold the state of the endpoints of remote models, by their kind, and the embedder's name.
     """
 
     def __init__(
         self,
         reader: Reader,
-        embedder: Embedder,
+        embedder: Embedder | Embedders,
         settings: SearchSettings,
         *,
         chat: Chat | None = None,
@@ -76,7 +77,8 @@ class Desk:
         breakers: Mapping[str, Breaker] = NO_BREAKERS,
     ) -> None:
         self._reader = reader
-        self._models = Models(embedder, chat, reranker)
+        embedders = embedder if isinstance(embedder, Embedders) else Embedders({DEFAULT_EMBEDDER: embedder})
+        self._models = Models(embedders, chat, reranker)
         self._settings = settings
         self.breakers = breakers
         self._overviews = Overviews()
@@ -104,14 +106,15 @@ class Desk:
             urls=settings.search.urls,
         )
         breakers = {kind: Breaker() for kind in ENDPOINTS}
+        breakers |= {f"embedding {name}": Breaker() for name in settings.embedders}
+        of_embedders = {name: breakers[f"embedding {name}"] for name in settings.embedders}
+        of_embedders[DEFAULT_EMBEDDER] = breakers["embedding"]
         async with (
-            open_embedder(
-                settings.embedder, environment, probe=False, breaker=breakers["embedding"]
-            ) as embedder,
+            open_embedders(settings.embedders_by_name, environment, of_embedders) as embedders,
             open_chat(settings.chat, environment, breaker=breakers["chat"]) as chat,
             open_reranker(settings.reranker, environment, breaker=breakers["reranking"]) as reranker,
         ):
-            yield cls(reader, embedder, settings.search, chat=chat, reranker=reranker, breakers=breakers)
+            yield cls(reader, embedders, settings.search, chat=chat, reranker=reranker, breakers=breakers)
 
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
         """The collections in which the principal may read anything, ordered by name."""
@@ -200,7 +203,7 @@ class Desk:
 
         `tokens` are counted by the embedder's tokenizer. None means `search.context_tokens` of the settings.
         """
-        spans = self._models.embedder.token_spans
+        spans = self._models.embedders.default.token_spans
         budget = self._settings.context_tokens if tokens is None else tokens
         return assemble(answer.hits, budget=budget, token_spans=spans)
 

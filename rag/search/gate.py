@@ -11,8 +11,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from rag.answers import Hit
 from rag.concurrency import concurrently
 from rag.rank.fusion import newer_first, settled
@@ -21,9 +19,7 @@ from rag.store.schema import split_chunk_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy.typing as npt
-
-    from rag.search.recall import Candidate
+    from rag.search.recall import Candidate, Query
     from rag.search.view import View
     from rag.store.reader import StoredChunk, StoredSource
 
@@ -46,35 +42,31 @@ def is_fault(withheld: StoredSource, generation: str, revision: int) -> bool:
     return (generation, revision) == (withheld.generation, record.revision if record else 0)
 
 
-async def admit(
-    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32] | None, limit: int, alarm: Alarm
-) -> list[Hit]:
+async def admit(candidates: Sequence[Candidate], asked: Query, limit: int, alarm: Alarm) -> list[Hit]:
     """The first `limit` candidates that are readable now, as hits, newer first among equals.
 
     They are the beginning of what a higher limit would return: all equals take part, however many there are.
-    Without the query's `vector` or their own, and in views whose vectors are not comparable, hits have no
+    Similarities are to `asked`. Hits without a vector, and those for whose model the query has none, have no
     similarity.
     """
     checked = limit + SLACK
-    hits = await _readable(candidates[:checked], vector, alarm)
+    hits = await _readable(candidates[:checked], asked, alarm)
     while checked < len(candidates) and settled(hits, candidates[checked].score) < limit:
         # Each round reads all candidates again, not only the new ones. If a source is replaced between two
         # rounds, adding up their hits would show it in two versions at once.
         checked *= WIDER
-        hits = await _readable(candidates[:checked], vector, alarm)
+        hits = await _readable(candidates[:checked], asked, alarm)
     return newer_first(hits)[:limit]
 
 
-async def _readable(
-    candidates: Sequence[Candidate], vector: npt.NDArray[np.float32] | None, alarm: Alarm
-) -> list[Hit]:
+async def _readable(candidates: Sequence[Candidate], asked: Query, alarm: Alarm) -> list[Hit]:
     by_view: dict[int, tuple[View, list[Candidate]]] = {}
     for candidate in candidates:
         by_view.setdefault(id(candidate.view), (candidate.view, []))[1].append(candidate)
     groups = await concurrently([partial(_visible, *pair, alarm) for pair in by_view.values()])
     visible = {id_: pair for group in groups for id_, pair in group.items()}
     return [
-        _hit(candidate, *visible[candidate.id], vector) for candidate in candidates if candidate.id in visible
+        _hit(candidate, *visible[candidate.id], asked) for candidate in candidates if candidate.id in visible
     ]
 
 
@@ -124,10 +116,8 @@ def _has_chunk(id_: str, sources: Mapping[str, StoredSource]) -> bool:
     return source_id in sources and seq < sources[source_id].source.chunk_count
 
 
-def _hit(
-    candidate: Candidate, stored: StoredChunk, source: StoredSource, vector: npt.NDArray[np.float32] | None
-) -> Hit:
-    similarity = None
-    if vector is not None and candidate.view.comparable and stored.vector.any():
-        similarity = float(np.dot(stored.vector, vector))
+def _hit(candidate: Candidate, stored: StoredChunk, source: StoredSource, asked: Query) -> Hit:
+    meaning, similarity = asked.meaning_in(candidate.view), None
+    if meaning is not None and stored.vector.any():
+        similarity = float(meaning.similarities(stored.vector))
     return Hit(stored.chunk, source.source, candidate.score, similarity, stored.vector, source.fields)

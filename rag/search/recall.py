@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rag.concurrency import concurrently
+from rag.corpus import DEFAULT_EMBEDDER
 from rag.rank.fusion import (
     best_scores,
     calibrated_fusion,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.config.profiles import FusionSettings
+    from rag.corpus import Vectors
     from rag.search.plan import Plan
     from rag.search.view import View
     from rag.store.reader import CollectionReader, Ranking, StoredChunk
@@ -47,18 +49,44 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A text to search for in `views`, and its vector; None while the embedding model fails.
+class Meaning:
+    """A text as an embedding model has it: its vector, and the share of it that the model has words for.
 
-    `known` is the share of the text that the embedding model has words for. The scores of the query's hits
-    are multiplied by `weight`.
+    Models differ in the cosine that they give to unrelated texts: `baseline`. A similarity is a cosine on a
+    scale on which that is 0, and 1 stays 1. So similarities of different models compare.
+    """
+
+    vector: npt.NDArray[np.float32]
+    known: float = 1.0
+    baseline: float = 0.0
+
+    def similarities(self, vectors: Vectors) -> npt.NDArray[np.float32]:
+        """The similarity of each vector to the text, at least -1."""
+        return self.on_scale(vectors @ self.vector)
+
+    def on_scale(self, cosines: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The similarities of these cosines. Example: [0.7, 0.85] with the baseline 0.7 -> [0, 0.5]."""
+        if not self.baseline:
+            return cosines
+        scaled: npt.NDArray[np.float32] = np.maximum((cosines - self.baseline) / (1 - self.baseline), -1)
+        return scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A text to search for in `views`, and its meanings by the names of the embedders that these views need.
+
+    The meaning of a model that fails is missing. The scores of the query's hits are multiplied by `weight`.
     """
 
     text: str
-    vector: npt.NDArray[np.float32] | None
-    known: float
+    meanings: Mapping[str, Meaning]
     views: tuple[View, ...]
     weight: float = 1.0
+
+    def meaning_in(self, view: View) -> Meaning | None:
+        """The meaning that compares with the vectors of a view, if there is one."""
+        return self.meanings.get(view.table.collection.embedder_name) if view.comparable else None
 
     @property
     def views_by_collection(self) -> Mapping[str, View]:
@@ -73,7 +101,7 @@ class Lists:
     A view whose vectors are not comparable has an empty dense ranking.
 
     Each collection has tables of its own, with its own indexes, so the engine searches one table at a time.
-    The scores compare across tables: cosines, and BM25 in units of the rarest word of the table.
+    The scores compare across tables: similarities, and BM25 in units of the rarest word of the table.
     """
 
     dense: tuple[Ranking, ...] = ()
@@ -86,7 +114,7 @@ class Lists:
 
     @property
     def dense_scores(self) -> Mapping[str, float]:
-        """The cosine of each chunk of the dense list, best first."""
+        """The similarity of each chunk of the dense list, best first."""
         return _listed(self.dense)
 
     @property
@@ -103,9 +131,7 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
         tables = [(readers[view.table], view.where) for view in query.views]
         if plan.mode != "sparse":
             calls += [
-                partial(table.dense, query.vector, plan.candidates, where)
-                if query.vector is not None and view.comparable
-                else _nothing
+                partial(_dense, table, query.meaning_in(view), plan.candidates, where)
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
         if plan.mode != "dense":
@@ -120,9 +146,17 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
     ]
 
 
-async def _nothing() -> Ranking:
-    """The dense list of a view whose vectors are not comparable."""
-    return []
+async def _dense(
+    table: CollectionReader | StrictReader, meaning: Meaning | None, count: int, where: str
+) -> Ranking:
+    """The dense list of a view, by similarity; empty if its vectors are not comparable."""
+    if meaning is None:
+        return []
+    ranking = await table.dense(meaning.vector, count, where)
+    if not meaning.baseline:
+        return ranking
+    similarities = meaning.on_scale(np.array([one.score for one in ranking], np.float32))
+    return [replace(one, score=score) for one, score in zip(ranking, similarities.tolist(), strict=True)]
 
 
 async def _readers(
@@ -169,7 +203,7 @@ def _merged(
 def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
     """The ids and scores of a query's chunks, best first.
 
-    The score is the cosine in mode dense, the share of the best BM25 score in mode sparse, and the fused
+    The score is the similarity in mode dense, the share of the best BM25 score in mode sparse, and the fused
     score in mode hybrid.
     """
     if plan.mode == "dense":
@@ -187,12 +221,12 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
         case "dbsf":
             return distribution_based_fusion([lists.dense_scores, sparse])
         case "convex":
-            return convex_combination(_cosines(query, lists, fusion.baseline), sparse, alpha=fusion.alpha)
+            return convex_combination(_similarities(query, lists, fusion), sparse, alpha=fusion.alpha)
         case "calibrated":
             languages = {view.table.collection.language for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
-            cosines = _cosines(query, lists, fusion.baseline)
-            return calibrated_fusion(cosines, sparse, words=words, known=query.known)
+            weighed = _similarities(query, lists, fusion, weighed=True)
+            return calibrated_fusion(weighed, sparse, words=words)
 
 
 def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
@@ -206,14 +240,29 @@ def _listed(rankings: Sequence[Ranking]) -> Mapping[str, float]:
     return best_scores((one.stored.id, one.score) for ranking in rankings for one in ranking)
 
 
-def _cosines(query: Query, lists: Lists, baseline: float) -> Mapping[str, float]:
-    """The cosine of every comparable chunk, whichever list found it, on a scale whose 0 is the baseline."""
-    lists_of_views = (
+def _similarities(
+    query: Query, lists: Lists, fusion: FusionSettings, *, weighed: bool = False
+) -> Mapping[str, float]:
+    """The similarity of every comparable chunk, whichever list found it.
+
+    If `weighed`, those of each model are multiplied by the share of the query that it knows, because a model
+    guesses at words that it doesn't know.
+    """
+    by_model: dict[str, list[StoredChunk]] = {}
+    for view, ranking in (
         *zip(query.views, lists.dense, strict=False),
         *zip(query.views, lists.sparse, strict=False),
-    )
-    stored = [one.stored for view, ranking in lists_of_views if view.comparable for one in ranking]
-    if not stored or query.vector is None:
-        return {}
-    cosines = (np.stack([one.vector for one in stored]) @ query.vector - baseline) / (1 - baseline)
-    return best_scores(zip((one.id for one in stored), cosines.tolist(), strict=True))
+    ):
+        if query.meaning_in(view):
+            stored = by_model.setdefault(view.table.collection.embedder_name, [])
+            stored += [one.stored for one in ranking]
+    scored: list[tuple[str, float]] = []
+    for name, chunks in by_model.items():
+        if chunks:
+            meaning = query.meanings[name]
+            values = meaning.similarities(np.stack([one.vector for one in chunks]))
+            if name == DEFAULT_EMBEDDER:
+                values = (values - fusion.baseline) / (1 - fusion.baseline)
+            share = meaning.known if weighed else 1.0
+            scored += zip((one.id for one in chunks), (share * values).tolist(), strict=True)
+    return best_scores(scored)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Context, Hit, SubQuery
     from rag.models.chat import Chat
-    from rag.models.embed import Embedder
+    from rag.models.embed import Embedders
     from rag.models.rerank import Reranker
     from rag.search.gate import Alarm
     from rag.search.plan import Plan
@@ -39,7 +39,7 @@ _tracer = get_tracer("refdesk")
 class Models:
     """The models that a search may call. A stage that needs a missing one is a configuration error."""
 
-    embedder: Embedder
+    embedders: Embedders
     chat: Chat | None = None
     reranker: Reranker | None = None
 
@@ -95,7 +95,7 @@ class Run:
         steps = self.steps.ended()
         failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]
         degraded = tuple(dict.fromkeys([*self.degraded, *failed]))
-        spans = self.models.embedder.token_spans
+        spans = self.models.embedders.default.token_spans
         counted_hits = (replace(hit, tokens=len(spans(hit.text))) if hit.excerpts else hit for hit in hits)
         return Answer(tuple(counted_hits), tuple(self.notes), context, steps, trace, degraded)
 

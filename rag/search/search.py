@@ -24,7 +24,7 @@ from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, more_queries
 from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
-from rag.search.vectors import query_vectors
+from rag.search.vectors import query_meanings
 from rag.search.view import narrowed
 from rag.store.terms import MAX_TERMS, index_terms, query_terms, share_of_words
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.answers import Answer, Context, Hit
-    from rag.corpus import Language
+    from rag.corpus import Collection
+    from rag.search.plan import Plan
     from rag.search.recall import Candidate, Lists
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
@@ -53,7 +54,7 @@ async def search(run: Run) -> Answer:
     queries = await embed(run)
     if not run.views:
         return run.answer([], None)
-    run.note(_truncations(run))
+    run.note(_truncations(queries[0], run))
     planned = as_planned(queries, run) if plan.query_stages else queries
     hits = await find(planned, run)
     if not hits and planned is not queries:
@@ -95,22 +96,15 @@ async def add_queries(run: Run) -> None:
 
 
 async def embed(run: Run) -> list[Query]:
-    """The queries with their vectors, made in one batch, each with the views that it searches.
+    """The queries with their meanings, made in one batch, each with the views that it searches.
 
-    If the embedding model fails, a search that can do without goes on in mode sparse (`rag.search.vectors`).
+    If an embedding model fails, a search that can do without it goes on by words (`rag.search.vectors`).
     """
     with run.steps.step("embed") as step:
-        vectors = await query_vectors([query.text for query in run.queries], run, step)
-        known = run.models.embedder.known
+        meanings = await query_meanings([query.text for query in run.queries], run, step)
         made = [
-            Query(
-                query.text,
-                None if vectors is None else vectors[index],
-                known(query.text),
-                tuple(_views_of(query, run, step)),
-                query.weight,
-            )
-            for index, query in enumerate(run.queries)
+            Query(query.text, meaning, tuple(_views_of(query, run, step)), query.weight)
+            for query, meaning in zip(run.queries, meanings, strict=True)
         ]
     run.note(step.record.warnings)
     return made
@@ -128,7 +122,7 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
         candidates = fuse(queries, lists, plan)
     wanted = len(candidates) if plan.drops_distant or plan.hit_stages else plan.limit
     with run.steps.step("gate") as gate:
-        hits = await admit(candidates, queries[0].vector, wanted, run.alarm)
+        hits = await admit(candidates, queries[0], wanted, run.alarm)
     if run.steps.detailed:
         await _record(candidates, lists, hits, (recalled, fused, gate), queries[0], run)
     if not plan.drops_distant:
@@ -167,7 +161,7 @@ async def _record(
     # The gate above stopped as soon as it had enough hits. A trace counts and ranks all candidates, and must
     # not reveal even the number of those that are withheld. So the gate checks all of them here, without an
     # alarm, which would count a fault twice.
-    admitted = await admit(candidates, asked.vector, len(candidates), lambda _sources: None)
+    admitted = await admit(candidates, asked, len(candidates), lambda _sources: None)
     ranked = sorted(admitted, key=lambda hit: -hit.score)
     shown = {hit.chunk.id for hit in hits}
     recalled.made(len(admitted))
@@ -190,36 +184,39 @@ def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
         return ()
 
 
-def _truncations(run: Run) -> list[str]:
+def _truncations(question: Query, run: Run) -> list[str]:
     """Notes on a question that is too long: only its beginning is searched for."""
-    plan, embedder = run.plan, run.models.embedder
+    plan = run.plan
     notes = []
     words = index_terms if plan.strict else query_terms
     terms = max(len(words(plan.query, view.table.collection.language)) for view in run.views)
     if plan.mode != "dense" and terms > MAX_TERMS:
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
-    if plan.mode != "sparse" and len(embedder.token_spans(plan.query)) > embedder.window:
-        notes.append(f"Semantic search used only the first {embedder.window} tokens of the query.")
+    if plan.mode != "sparse":
+        asked = [run.models.embedders.opened[name] for name in question.meanings]
+        cut = [one.window for one in asked if len(one.token_spans(plan.query)) > one.window]
+        notes += [f"Semantic search used only the first {min(cut)} tokens of the query."] if cut else []
     return notes
 
 
 def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
     """Whether no hit is evidence enough to base an answer on. Without hits, nothing is claimed.
 
-    The evidence of a hit is the mean of its similarity and of the share of the query's words in it.
+    The evidence of a hit is the mean of its similarity and of the share of the query's words in it. Nothing
+    was measured for models other than the built-in one, so any hit of theirs is enough by default.
     """
-    least = run.plan.thresholds.min_evidence
-    if least is None:
-        least = MEASURED_EVIDENCE if run.models.embedder.identity.provider == "builtin" else 0.0
-    languages = {view.table.collection.name: view.table.collection.language for view in run.views}
-    return bool(hits and least) and not any(
-        _is_evidence(hit, run.plan.query, languages[hit.source.collection], least) for hit in hits
+    collections = {view.table.collection.name: view.table.collection for view in run.views}
+    return bool(hits) and not any(
+        _is_evidence(hit, run.plan, collections[hit.source.collection]) for hit in hits
     )
 
 
-def _is_evidence(hit: Hit, query: str, language: Language, least: float) -> bool:
-    """Whether a hit has at least so much evidence, as far as it is known: it may have no similarity."""
-    if hit.similarity is None or hit.similarity >= 2 * least:
+def _is_evidence(hit: Hit, plan: Plan, collection: Collection) -> bool:
+    """Whether a hit has evidence enough, as far as it is known: it may have no similarity."""
+    query, language, least = plan.query, collection.language, plan.thresholds.min_evidence
+    if least is None:
+        least = MEASURED_EVIDENCE if collection.embedder.provider == "builtin" else 0.0
+    if not least or hit.similarity is None or hit.similarity >= 2 * least:
         return True  # comparing words takes longer
     described = "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
     return hit.similarity + share_of_words(query, described, language) >= 2 * least
@@ -228,7 +225,7 @@ def _is_evidence(hit: Hit, query: str, language: Language, least: float) -> bool
 def _context(hits: Sequence[Hit], run: Run) -> Context:
     """The hits as one text for a prompt, within the plan's token budget."""
     with run.steps.step("context") as step:
-        spans = run.models.embedder.token_spans
+        spans = run.models.embedders.default.token_spans
         context = assemble(hits, budget=run.plan.context_tokens, token_spans=spans)
         step.left([hit for hit in hits if hit.chunk.id in context.chunk_ids], of=len(hits))
     return context

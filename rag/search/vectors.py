@@ -1,26 +1,33 @@
-"""The vectors of a search's queries, and a search without them or with few of them.
+"""The vectors of a search's queries, one for each embedding model, and a search without some or all of them.
 
-Only the dense list and the similarities need vectors. So if the embedding model fails, mode sparse finds the
-same without similarities, and mode hybrid goes by words alone, if the plan allows it. Only mode dense fails.
-In the same way, a collection whose vectors another model made has no dense list.
+Each collection names its embedder. The models that the searched collections need embed the queries at the
+same time, all queries in one batch.
+
+Only the dense list and the similarities need vectors. So if a model fails, mode sparse finds the same without
+similarities, and mode hybrid goes by words alone, if the plan allows it. Only mode dense fails. If there are
+several models, that applies to the collections of the one that fails. In the same way, a collection whose
+vectors another model made, or whose embedder the settings lack, has no dense list.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
-from rag.errors import ProviderError
+from rag.concurrency import concurrently
+from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import note_failure
+from rag.search.recall import Meaning
 from rag.store.catalog import check_embedder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from rag.corpus import EmbedderIdentity, Vectors
+    from rag.corpus import Collection, EmbedderIdentity, Vectors
     from rag.models.embed import Embedder
     from rag.search.plan import Plan
     from rag.search.run import OpenStep, Run
@@ -35,37 +42,65 @@ WORDS_ALONE = (
 )
 NO_SIMILARITIES = "The embedding model is not available just now, so the results have no similarities."
 NO_THRESHOLDS = "Without similarities, the thresholds for them don't apply."
-OTHER_MODEL = {
-    "hybrid": "Searched by words alone, because another embedding model made their vectors: {}.",
-    "dense": "Not searched, because another embedding model made their vectors: {}. "
-    "Mode sparse searches them, and hybrid, too.",
-    "sparse": "Results have no similarity in collections whose vectors another embedding model made: {}.",
+NOT_BY_MEANING = {
+    "hybrid": "Searched by words alone, because {}: {}.",
+    "dense": "Not searched, because {}: {}. Mode sparse searches them, and hybrid, too.",
+    "sparse": "Some results have no similarity, because {}: {}.",
 }
-"""The note on collections whose vectors are not comparable with those of the queries, by mode."""
+"""The note on collections for which there are no vectors of the queries, by mode."""
+OTHER_MODEL = "another embedding model made their vectors"
+AWAY = "their embedding model is not available just now"
 
 log = logging.getLogger(__name__)
 
 
-async def query_vectors(texts: Sequence[str], run: Run, step: OpenStep) -> Vectors | None:
-    """The vectors of the queries; None if the search goes without. Adapts the run's plan and views to that.
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What one embedder made of the queries of a search.
+
+    It has no `identity` if the settings lack the embedder, or it can't be loaded. It has no `vectors` if it
+    failed (`trouble`), or if no collection that the search covers has vectors of its identity.
+    """
+
+    identity: EmbedderIdentity | None = None
+    vectors: Vectors | None = None
+    known: tuple[float, ...] = ()
+    trouble: ProviderError | None = None
+
+    def suits(self, collection: Collection) -> bool:
+        """Whether the collection's vectors are comparable with these."""
+        return self.vectors is not None and _is_of(collection, self.identity)
+
+
+async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list[Mapping[str, Meaning]]:
+    """For each text its meanings, by the names of the embedders. Adapts the run's plan and views to them.
 
     Raises:
-        ProviderError: the embedding model failed, and the search can't do without it.
+        ProviderError: an embedding model failed, and the search can't do without it.
         ConfigurationError: the request names a collection for mode dense that another model made.
     """
-    _set_apart(run, run.models.embedder.identity)
-    vectors = None
-    if any(view.comparable for view in run.views):
-        try:
-            vectors = await _embedded(texts, run)
-        except ProviderError as error:
-            if _is_needed(run.plan):
-                raise ProviderError(str(error), for_caller=_advice(error, run.plan)) from error
-            note_failure(log, error)
-            _go_without(run, step)
-            return None
-    _note_others(run, step)
-    return vectors
+    by_name: dict[str, list[Collection]] = {}
+    for collection in _collections(run):
+        by_name.setdefault(collection.embedder_name, []).append(collection)
+    calls = [partial(_embedded, name, theirs, texts, run) for name, theirs in by_name.items()]
+    made = dict(zip(by_name, await concurrently(calls), strict=True))
+    _check_named(run, made)
+    usable = {name: (one.vectors, one.known) for name, one in made.items() if one.vectors is not None}
+    failed = {name: one.trouble for name, one in made.items() if one.trouble}
+    for trouble in failed.values():
+        if _is_needed(run.plan) and not (usable and _may_leave_out(run.plan)):
+            raise ProviderError(str(trouble), for_caller=_advice(trouble, run.plan)) from trouble
+        note_failure(log, trouble)
+    run.views = [_marked(view, made) for view in run.views]
+    if failed and not usable:
+        _go_without(run, step)
+    else:
+        _note_others(run, step, failed)
+    baseline = run.models.embedders.baseline
+    return [
+        {name: Meaning(vectors[at], known[at], baseline(name)) for name, (vectors, known) in usable.items()}
+        for at in range(len(texts))
+    ]
 
 
 def is_remote(embedder: Embedder) -> bool:
@@ -73,48 +108,79 @@ def is_remote(embedder: Embedder) -> bool:
     return embedder.identity.provider == "openai"
 
 
+def _collections(run: Run) -> list[Collection]:
+    return [view.table.collection for view in run.views]
+
+
 def _is_needed(plan: Plan) -> bool:
     """Whether the plan can't do without vectors."""
     return plan.mode == "dense" or (plan.mode == "hybrid" and not plan.degrade)
 
 
-async def _embedded(texts: Sequence[str], run: Run) -> Vectors:
-    embedder, seconds = run.models.embedder, None
+def _may_leave_out(plan: Plan) -> bool:
+    """Whether a plan that needs vectors may leave out collections for which there are none."""
+    return plan.mode == "dense" and not plan.names_collections
+
+
+async def _embedded(name: str, collections: Sequence[Collection], texts: Sequence[str], run: Run) -> Embedded:
+    """What the embedder of this name makes of the texts, for the collections that name it."""
+    try:
+        embedder = await run.models.embedders.named(name)
+    except ConfigurationError as error:
+        log.warning("%s", error)
+        return Embedded()
+    identity = embedder.identity
+    theirs = [one for one in collections if _is_of(one, identity)]
+    if not theirs:
+        return Embedded(identity)
+    try:
+        vectors = await _vectors(embedder, texts, run.plan)
+        identity = replace(identity, dimension=vectors.shape[1])
+        _check_dimension(identity, theirs)
+    except ProviderError as error:
+        return Embedded(identity, trouble=error)
+    return Embedded(identity, vectors, tuple(embedder.known(text) for text in texts))
+
+
+async def _vectors(embedder: Embedder, texts: Sequence[str], plan: Plan) -> Vectors:
+    seconds = None
     if is_remote(embedder):
-        seconds = PATIENT_SECONDS if _is_needed(run.plan) else HURRIED_SECONDS
+        seconds = PATIENT_SECONDS if _is_needed(plan) else HURRIED_SECONDS
     try:
         with anyio.fail_after(seconds):
-            vectors = await embedder.embed(texts, "query")
+            return await embedder.embed(texts, "query")
     except TimeoutError as error:
         raise ProviderError(
             f"The embedding model gave no answer within {seconds:g} seconds.",
             for_caller="The embedding model gave no answer in time.",
         ) from error
-    dimension = vectors.shape[1]
-    if not any(
-        view.table.collection.embedder.dimension == dimension for view in run.views if view.comparable
-    ):
+
+
+def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collection]) -> None:
+    """Check that a model whose dimension was unknown until now makes such vectors as a collection has."""
+    if not any(_is_of(one, identity) for one in collections):
         raise ProviderError(
-            f"The embedding model {embedder.identity.model} returned vectors with {dimension} dimensions; no "
+            f"The embedding model {identity.model} returned vectors with {identity.dimension} dimensions; no "
             "collection that this search covers has such vectors.",
             for_caller="The embedding model gave an invalid answer.",
         )
-    if dimension != embedder.identity.dimension:  # it was not known before
-        _set_apart(run, replace(embedder.identity, dimension=dimension))
-    return vectors
 
 
-def _set_apart(run: Run, identity: EmbedderIdentity) -> None:
-    """Mark the views whose vectors another model made."""
-    run.views = [_marked(view, identity) for view in run.views]
+def _is_of(collection: Collection, identity: EmbedderIdentity | None) -> bool:
+    """Whether vectors of this identity are comparable with those of the collection."""
+    theirs = collection.embedder
+    return identity is not None and (theirs == identity or theirs.may_compare(identity))
+
+
+def _check_named(run: Run, made: Mapping[str, Embedded]) -> None:
+    """Check that mode dense can search every collection that the request names."""
     if run.plan.mode == "dense" and run.plan.names_collections:
-        for view in run.views:
-            check_embedder(view.table.collection, identity)
+        for collection in _collections(run):
+            check_embedder(collection, made[collection.embedder_name].identity)
 
 
-def _marked(view: View, identity: EmbedderIdentity) -> View:
-    theirs = view.table.collection.embedder
-    return replace(view, comparable=theirs == identity or theirs.may_compare(identity))
+def _marked(view: View, made: Mapping[str, Embedded]) -> View:
+    return replace(view, comparable=made[view.table.collection.embedder_name].suits(view.table.collection))
 
 
 def _go_without(run: Run, step: OpenStep) -> None:
@@ -126,20 +192,23 @@ def _go_without(run: Run, step: OpenStep) -> None:
         step.warns(NO_THRESHOLDS)
 
 
-def _note_others(run: Run, step: OpenStep) -> None:
-    """Say which collections another model made; mode dense leaves them out."""
+def _note_others(run: Run, step: OpenStep, failed: Mapping[str, ProviderError]) -> None:
+    """Say which collections have no vectors of the queries; mode dense leaves them out."""
     mode, others = run.plan.mode, [view.table.collection for view in run.views if not view.comparable]
     if not others:
         return
-    for collection in others:
-        log.warning(
-            "The collection %r was made with another embedder than [embedder] names, so it has no dense list",
-            collection.name,
-        )
-    step.warns(OTHER_MODEL[mode].format(", ".join(one.name for one in others)))
+    away = [one.name for one in others if one.embedder_name in failed]
+    foreign = [one.name for one in others if one.embedder_name not in failed]
+    for why, names in ((OTHER_MODEL, foreign), (AWAY, away)):
+        if names:
+            step.warns(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
+    for name in foreign:
+        log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
     run.degraded.append("similarity" if mode == "sparse" else "dense")
     if mode == "dense":
         run.views = [view for view in run.views if view.comparable]
+    elif run.plan.has_thresholds:
+        step.warns(NO_THRESHOLDS)
 
 
 def _advice(error: ProviderError, plan: Plan) -> str:

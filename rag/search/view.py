@@ -36,8 +36,8 @@ class View:
     the source's own record. `walls` are the conditions of the principal's bindings, None if these admit
     nothing of the collection; no request, stage or retry can drop them. `changed` are access records whose
     copies on the chunks are not updated yet; for these sources the record counts, not the copies. If its
-    vectors are not `comparable` with those of the queries, because another model made them, the view has no
-    dense list and no similarities.
+    vectors are not `comparable` with those of the queries, because another model made them or theirs fails,
+    the view has no dense list and no similarities.
     """
 
     table: CollectionReader

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag.corpus import Collection, EmbedderIdentity
+from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.store import schema
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from rag.corpus import Language
 
 
+USUAL = {"description": "", "link": "", "embedder_name": DEFAULT_EMBEDDER}
+
+
 def collection_row(collection: Collection) -> pa.Table:
     """The row of a collection."""
     row = asdict(collection)
     columns = {name: row.pop(name) for name in ("tenant", "name", "created_at")}
-    for name in ("description", "link"):
-        if not row[name]:
-            del row[name]  # earlier versions, which know neither, can still read the row
+    for name, usual in USUAL.items():
+        if row[name] == usual:
+            del row[name]  # earlier versions, which know none of them, can still read the row
     definition = json.dumps({"format": schema.FORMAT} | row)
     return pa.Table.from_pylist([columns | {"definition": definition}], schema=schema.COLLECTIONS_SCHEMA)
 
@@ -42,22 +45,29 @@ def collection_record(row: dict[str, Any]) -> Collection:
     return Collection(**row, **definition | {"embedder": EmbedderIdentity(**definition["embedder"])})
 
 
-def check_embedder(collection: Collection, embedder: EmbedderIdentity) -> None:
-    """Check that the collection's vectors were made with this embedder.
+def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) -> None:
+    """Check that the collection's vectors were made with this embedder. None: the settings have no such one.
 
     Raises:
         ConfigurationError: they were made with another one; the message says what to do.
     """
-    if not collection.embedder.may_compare(embedder):
-        made, named = _described(collection.embedder), _described(embedder)
-        raise ConfigurationError(
-            f"The collection {collection.name!r} was made with the embedder {made}; the settings name "
-            f"{named}, whose vectors are not comparable with it. Set [embedder] back, or ingest into another "
-            "collection (--collection NAME), or remove this one (refdesk-admin remove --all --collection "
-            f"{collection.name}) and ingest again.",
-            for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
-            "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
-        )
+    if embedder is not None and collection.embedder.may_compare(embedder):
+        return
+    name, table = collection.embedder_name, "[embedder]"
+    if name != DEFAULT_EMBEDDER:
+        table = f"[embedders.{name}]"
+    now = "can't be used"
+    if embedder is not None:
+        now = f"is {_described(embedder)}, whose vectors are not comparable with it"
+    raise ConfigurationError(
+        f"The collection {collection.name!r} was made with the embedder {_described(collection.embedder)}; "
+        f"{table} in the settings {now}. Set {table} back. Or, if that model has another table, name it "
+        f"(refdesk-admin collection set {collection.name} --embedder NAME). Or ingest into another "
+        "collection (--collection NAME), or remove this one (refdesk-admin remove --all --collection "
+        f"{collection.name}) and ingest again.",
+        for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
+        "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
+    )
 
 
 def check_language(collection: Collection, language: Language) -> None:

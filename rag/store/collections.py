@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rag.corpus import Collection
+from rag.corpus import DEFAULT_EMBEDDER, Collection
 from rag.errors import BusyError, NotFoundError, RefdeskError
 from rag.filters.predicate import literal
 from rag.store import catalog, maintenance, schema
@@ -25,7 +25,7 @@ from rag.store.runs import drop_runs
 from rag.store.writer import CollectionWriter, table_folders
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from pathlib import Path
 
     import lancedb
@@ -51,13 +51,15 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     distance: Distance = "cosine",
     description: str = "",
     link: str = "",
+    embedder_name: str = DEFAULT_EMBEDDER,
     created_at: datetime | None = None,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility`, `distance`, `description` and `link` apply to a new collection only. Without a
-    `language`, an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that
-    gives `created_at` recognises by it whether the collection is new; otherwise it is now.
+    `fields`, `visibility`, `distance`, `description`, `link` and `embedder_name`, the name of the embedder in
+    the settings, apply to a new collection only. Without a `language`, an existing collection keeps its own
+    and a new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it whether the
+    collection is new; otherwise it is now.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, or the data folder can't be made.
@@ -90,6 +92,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             visibility,
             description,
             link,
+            embedder_name,
         )
         await create_access_table(database, tenant)
         await _create_tables(database, collection)
@@ -104,32 +107,30 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         return collection
 
 
-async def describe_collection(
-    data: Path, tenant: str, name: str, description: str | None = None, *, link: str | None = None
+async def change_collection(
+    data: Path, tenant: str, name: str, change: Callable[[Collection], Collection]
 ) -> Collection:
-    """The collection with another description or link; None leaves what there is.
+    """The collection with another definition. `change` gets the present one and returns the new one.
+
+    It must not change what the tables were made for: language, fields, or the identity of the embedder.
 
     Raises:
         NotFoundError: there is no such collection.
         StoreError: the storage failed.
+        ConfigurationError: `change` raised it; then nothing is changed.
     """
     started = time.time()
-    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("describing the collection"):
+    with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS), engine_errors("changing the collection"):
         collections = await (await connect(data)).open_table(schema.COLLECTIONS)
         # Read under the lock: meanwhile, somebody may have removed it and made another of that name.
         rows = (await collections.query().where(_is(tenant, name)).to_arrow()).to_pylist()
         if not rows:
             raise NotFoundError(f"There is no collection {name!r}.")
-        before = catalog.collection_record(rows[0])
-        described = replace(
-            before,
-            description=before.description if description is None else description,
-            link=before.link if link is None else link,
-        )
-        (definition,) = catalog.collection_row(described)["definition"].to_pylist()
+        changed = change(catalog.collection_record(rows[0]))
+        (definition,) = catalog.collection_row(changed)["definition"].to_pylist()
         await collections.update({"definition": definition}, where=_is(tenant, name))
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
-    return described
+    return changed
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ KEYS = {
     "visibility",
     "description",
     "link",
+    "embedder_name",
 }
 FIELDS = {
     "year": "integer",
@@ -77,9 +78,9 @@ def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
     )
     inside.run("collection", "create", "closed", "--visibility", "restricted")
     assert [line.split() for line in desk.run("collection", "list").stdout.splitlines()] == [
-        ["COLLECTION", "LANGUAGE", "VISIBILITY", "FIELDS"],
-        ["closed", "English", "restricted", "-"],
-        ["handbook", "English", "tenant", "year"],
+        ["COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"],
+        ["closed", "English", "restricted", "default", "-"],
+        ["handbook", "English", "tenant", "default", "year"],
     ]
     shown = [line.split() for line in inside.run("collection", "show", "handbook").stdout.splitlines()]
     assert ["name", "handbook"] in shown
@@ -119,7 +120,7 @@ def test_a_collection_has_a_link_which_can_change_without_its_description(inside
     assert inside.json("collection", "show", "wiki") == made | {"link": "", "description": "Pages"}
     for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
         assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
-    assert "--description, --link or both" in inside.run("collection", "set", "wiki", code=2).stderr
+    assert "--description, --link or --embedder" in inside.run("collection", "set", "wiki", code=2).stderr
 
 
 def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(

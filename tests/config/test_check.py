@@ -32,6 +32,10 @@ GOOD: dict[str, Settings] = {
     "stages that need no model": _settings({"stages": [DEDUPE, OWN | {"takes": "hits"}]}),
 }
 BAD: dict[str, tuple[Settings, str]] = {
+    "two baselines of one embedder": (
+        _settings({"profiles": {"own": {"fusion": {"baseline": 0.7}}}}, embedder={"baseline": 0.6}),
+        "search.profiles.own.fusion.baseline: embedder.baseline replaces it; remove one of both.",
+    ),
     "no chat model": (
         _settings({"stages": [PLANNER]}),
         "search.stages: the stage planner needs chat.model, which is not set.",

@@ -35,6 +35,7 @@ EVERY_SETTING = {
     "embedder.max_tokens": ("1024", 1024),
     "embedder.query_prefix": ("query: ", "query: "),
     "embedder.document_prefix": ("a, b: ", "a, b: "),
+    "embedder.baseline": ("0.7", 0.7),
     "embedder.batch_size": ("7", 7),
     "embedder.timeout_seconds": ("1.5", 1.5),
     "chat.model": ("small", "small"),

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from rag.concurrency import concurrently
-from rag.corpus import Principal
+from rag.corpus import DEFAULT_EMBEDDER, Principal
 from rag.search.gate import SLACK, admit
-from rag.search.recall import Candidate
+from rag.search.recall import Candidate, Meaning, Query
 from rag.search.view import View
 from rag.store.reader import CollectionReader, Reader
 
@@ -42,7 +42,8 @@ def _silent(_sources: int) -> None:
 
 async def _admitted(shelf: Shelf, candidates: list[Candidate], limit: int) -> list[str]:
     (vector,) = shelf.small.vectors(["pendulum"])
-    return [hit.chunk.text for hit in await admit(candidates, vector, limit, _silent)]
+    asked = Query("pendulum", {DEFAULT_EMBEDDER: Meaning(vector)}, ())
+    return [hit.chunk.text for hit in await admit(candidates, asked, limit, _silent)]
 
 
 async def test_what_has_no_source_or_another_version_than_its_source_is_left_out(shelf: Shelf) -> None:

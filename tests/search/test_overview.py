@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rag.corpus import Access, Binding, Principal
 from rag.search.overview import MAX_VALUES, Overviews
-from rag.store.collections import describe_collection
+from rag.store.collections import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +105,8 @@ async def test_a_change_of_a_source_a_right_or_a_description_shows_at_once(shelf
     await shelf.small.recorded(shelf.data, secret, ONLY_BOB)
     (holding,) = await desk.overview(ANYBODY)
     assert holding.sources == 2
-    await describe_collection(shelf.data, "default", "handbook", "Rules", link="https://example.org")
+    change = partial(replace, description="Rules", link="https://example.org")
+    await change_collection(shelf.data, "default", "handbook", change)
     (holding,) = await desk.overview(ANYBODY)
     assert (holding.collection.description, holding.collection.link) == ("Rules", "https://example.org")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -11,7 +13,7 @@ from rag.config.profiles import MultiQueryStage
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.models.chat import open_chat
-from rag.store.collections import describe_collection
+from rag.store.collections import change_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -245,8 +247,9 @@ async def test_the_planner_is_told_the_collections_that_are_searched_and_no_othe
     planning: Desk, clocks: Shelf, chats: ModuleType, chat_server: Endpoint
 ) -> None:
     await clocks.put("diary", "pendulum", collection="diaries", access=ONLY_ANN)
-    await describe_collection(clocks.data, "default", "letters", "what was written")
-    await describe_collection(clocks.data, "default", "diaries", "Ann's secrets")
+    for name, description in {"letters": "what was written", "diaries": "Ann's secrets"}.items():
+        change = partial(replace, description=description)
+        await change_collection(clocks.data, "default", name, change)
     chat_server.script = [chats.saying(_planned())]
     for principal, named, told in [
         (ME, None, {"clocks": None, "letters": "what was written"}),

@@ -6,17 +6,21 @@ dot and euclidean give the same order, and a similarity means the same in every 
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import anyio
 import numpy as np
 from anyio import to_thread
 
-from rag.errors import ProviderError
+from rag.corpus import DEFAULT_EMBEDDER
+from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     import numpy.typing as npt
@@ -25,8 +29,8 @@ if TYPE_CHECKING:
     from rag.corpus import EmbedderIdentity, Vectors
     from rag.models.breaker import Breaker
 
-
 TextKind = Literal["query", "document"]
+LOADED_AGAIN_SECONDS = 30  # after a model could not be loaded; each attempt can cost seconds of CPU
 
 
 class Embedder(Protocol):
@@ -54,6 +58,83 @@ class Embedder(Protocol):
         Raises:
             ProviderError: a remote model failed, its reply is invalid, or a query has no valid vector.
         """
+
+
+@dataclass(slots=True)
+class Embedders:
+    """The embedders of the settings by their names. The default is open; others open when first needed.
+
+    So a model that no search needs takes no memory. `opened` are those that are open.
+    """
+
+    opened: dict[str, Embedder]
+    settings: Mapping[str, EmbedderSettings] = field(default_factory=dict)
+    open: Callable[[str], AbstractAsyncContextManager[Embedder]] | None = None
+    _kept: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
+    _failed: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    @property
+    def default(self) -> Embedder:
+        """The embedder in [embedder]."""
+        return self.opened[DEFAULT_EMBEDDER]
+
+    def baseline(self, name: str) -> float:
+        """The cosine that this embedder gives to unrelated texts, as the settings have it."""
+        return self.settings[name].baseline if name in self.settings else 0.0
+
+    async def named(self, name: str) -> Embedder:
+        """The embedder of this name.
+
+        Raises:
+            ConfigurationError: the settings have none, or it can't be loaded.
+        """
+        return self.opened.get(name) or await self._newly_opened(name)
+
+    async def _newly_opened(self, name: str) -> Embedder:
+        if self.open is None or name not in self.settings:
+            raise ConfigurationError(f"The settings have no embedder {name!r}.")
+        async with self._lock:
+            if name in self.opened:
+                return self.opened[name]
+            until, why = self._failed.get(name, (-inf, ""))
+            if anyio.current_time() < until:
+                raise ConfigurationError(why)
+            try:
+                self.opened[name] = await self._kept.enter_async_context(self.open(name))
+            except ConfigurationError as error:
+                self._failed[name] = anyio.current_time() + LOADED_AGAIN_SECONDS, str(error)
+                raise
+            return self.opened[name]
+
+    async def close(self) -> None:
+        """Close the embedders that were opened by name."""
+        await self._kept.aclose()
+
+
+@asynccontextmanager
+async def open_embedders(
+    settings: Mapping[str, EmbedderSettings],
+    environment: Mapping[str, str],
+    breakers: Mapping[str, Breaker],
+) -> AsyncIterator[Embedders]:
+    """The embedders of the settings, for as long as the context lasts. Nothing is sent to an endpoint.
+
+    `breakers` are those of the endpoints, by the names of the embedders.
+
+    Raises:
+        ConfigurationError: the default can't be loaded, or its key is missing.
+    """
+
+    def opening(name: str) -> AbstractAsyncContextManager[Embedder]:
+        return open_embedder(settings[name], environment, probe=False, breaker=breakers[name])
+
+    async with opening(DEFAULT_EMBEDDER) as default:
+        embedders = Embedders({DEFAULT_EMBEDDER: default}, settings, opening)
+        try:
+            yield embedders
+        finally:
+            await embedders.close()
 
 
 @asynccontextmanager

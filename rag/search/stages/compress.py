@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from rag.answers import Excerpt
+from rag.concurrency import concurrently
 from rag.errors import ProviderError
 from rag.models.breaker import note_failure
 from rag.rank.excerpts import excerpts
@@ -17,47 +19,59 @@ from rag.store.terms import query_terms
 from rag.text import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import numpy as np
-    import numpy.typing as npt
+    from collections.abc import Mapping, Sequence
 
     from rag.answers import Hit
     from rag.config.profiles import CompressStage
-    from rag.models.embed import Embedder
+    from rag.models.embed import Embedders
     from rag.search.recall import Query
     from rag.search.run import OpenStep, Run
+    from rag.search.view import View
 
 REMOTE_SECONDS = 10.0  # for a remote model; the other stages have such a limit in their settings
 UNLIKE = -1.0  # below every threshold
 FAILED = "The passages were not compressed ({})."
+SOME_FAILED = "Some passages were not compressed ({})."
 
 log = logging.getLogger(__name__)
 
 
 async def compressed(
-    hits: Sequence[Hit], stage: CompressStage, query: Query, embedder: Embedder
-) -> list[Hit]:
+    hits: Sequence[Hit], stage: CompressStage, query: Query, embedders: Embedders
+) -> tuple[list[Hit], list[str]]:
     """The hits with the sentences that answer as their excerpts. Hits without such a sentence are dropped.
 
     The sentences are taken from what is shown of a hit: each of its excerpts, or its chunk if it has none.
     `share` and `max_chars` apply to each of these. A sentence answers if it contains a word of the query that
-    is no stop word, or if its similarity to the query reaches the threshold; without a vector of the query,
-    only by its words. Each excerpt is `source.text[start:end]`, as the text that it is taken from.
+    is no stop word, or if its similarity to the query reaches the threshold, by the model of its collection;
+    without a meaning of the query for that model, only by its words. Each excerpt is
+    `source.text[start:end]`, as the text that it is taken from.
 
-    Raises:
-        ProviderError, TimeoutError: a remote embedder failed.
+    Hits of a model that fails stay whole. Also returns why, for each such model.
     """
-    texts = [part.text for hit in hits for part in _shown(hit)]
-    similarities = await _similarities(texts, query.vector, embedder)
+    models = {view.table.collection.name: _model(query, view) for view in query.views}
+    by_model: dict[str | None, list[Hit]] = {}
+    for hit in hits:
+        by_model.setdefault(models[hit.source.collection], []).append(hit)
+    calls = [partial(_similarities, name, theirs, query, embedders) for name, theirs in by_model.items()]
+    similarities = dict(zip(by_model, await concurrently(calls), strict=True))
     languages = {view.table.collection.name: view.table.collection.language for view in query.views}
     kept: list[Hit] = []
     for hit in hits:
+        theirs = similarities[models[hit.source.collection]]
+        if isinstance(theirs, str):
+            kept.append(hit)
+            continue
         terms = query_terms(query.text, languages[hit.source.collection])
-        answering = [one for part in _shown(hit) for one in _answering(part, terms, stage, similarities)]
+        answering = [one for part in _shown(hit) for one in _answering(part, terms, stage, theirs)]
         if answering:
             kept.append(replace(hit, excerpts=tuple(answering)))
-    return kept
+    return kept, [cause for cause in similarities.values() if isinstance(cause, str)]
+
+
+def _model(query: Query, view: View) -> str | None:
+    """The name of the embedder that compares sentences of a view with the query; None if none does."""
+    return view.table.collection.embedder_name if query.meaning_in(view) else None
 
 
 def _shown(hit: Hit) -> tuple[Excerpt, ...]:
@@ -66,17 +80,23 @@ def _shown(hit: Hit) -> tuple[Excerpt, ...]:
 
 
 async def _similarities(
-    texts: Iterable[str], vector: npt.NDArray[np.float32] | None, embedder: Embedder
-) -> Mapping[str, float]:
-    """The similarity to the query of each sentence of the texts."""
+    model: str | None, hits: Sequence[Hit], query: Query, embedders: Embedders
+) -> Mapping[str, float] | str:
+    """The similarity to the query of each sentence that is shown of the hits, or why the model failed."""
+    texts = [part.text for hit in hits for part in _shown(hit)]
     unique = list({sentence: None for text in texts for sentence in _sentences(text)})
-    if not unique:
-        return {}
-    if vector is None:
+    if model is None or not unique:
         return dict.fromkeys(unique, UNLIKE)
-    with anyio.fail_after(REMOTE_SECONDS if is_remote(embedder) else None):
-        vectors = await embedder.embed(unique, "document")
-    return dict(zip(unique, (vectors @ vector).tolist(), strict=True))
+    embedder = embedders.opened[model]
+    try:
+        with anyio.fail_after(REMOTE_SECONDS if is_remote(embedder) else None):
+            vectors = await embedder.embed(unique, "document")
+    except TimeoutError:
+        return f"no answer within {REMOTE_SECONDS:g} seconds"
+    except ProviderError as error:
+        note_failure(log, error)
+        return error.for_caller.rstrip(".")
+    return dict(zip(unique, query.meanings[model].similarities(vectors).tolist(), strict=True))
 
 
 def _sentences(text: str) -> list[str]:
@@ -100,13 +120,11 @@ def _answering(
 async def compress(
     hits: Sequence[Hit], stage: CompressStage, query: Query, run: Run, step: OpenStep
 ) -> list[Hit]:
-    """The stage `compress`; see `compressed`. If the embedder fails, the hits stay whole, with a warning."""
-    try:
-        return await compressed(hits, stage, query, run.models.embedder)
-    except TimeoutError:
-        cause = f"no answer within {REMOTE_SECONDS:g} seconds"
-    except ProviderError as error:
-        note_failure(log, error)
-        cause = error.for_caller.rstrip(".")
-    step.warns(FAILED.format(cause), failed=True)
-    return list(hits)
+    """The stage `compress`; see `compressed`. A warning says which model failed."""
+    kept, causes = await compressed(hits, stage, query, run.models.embedders)
+    unchanged = kept == list(hits)
+    for cause in dict.fromkeys(causes):
+        step.warns((FAILED if unchanged else SOME_FAILED).format(cause), failed=unchanged)
+    if causes:
+        run.degraded.append(stage.stage)
+    return kept

@@ -9,8 +9,9 @@ import pytest
 
 from rag.answers import Excerpt, Hit
 from rag.config.profiles import CompressStage
-from rag.corpus import Principal
-from rag.search.recall import Query
+from rag.corpus import DEFAULT_EMBEDDER, Principal
+from rag.models.embed import Embedders
+from rag.search.recall import Meaning, Query
 from rag.search.stages.compress import compressed
 from rag.search.stages.surroundings import with_neighbors
 from rag.search.view import View
@@ -57,8 +58,10 @@ async def _compressed(
     """What is left of the hits; all excerpts are word for word what stands there."""
     stage = CompressStage.model_validate({"stage": "compress", "threshold": 0.9} | options)
     (vector,) = shelf.small.vectors([like])
-    asked = Query(query, vector, 1.0, tuple(views.values()))
-    kept = await compressed(hits, stage, asked, shelf.small.BagOfWords())
+    asked = Query(query, {DEFAULT_EMBEDDER: Meaning(vector)}, tuple(views.values()))
+    embedders = Embedders({DEFAULT_EMBEDDER: shelf.small.BagOfWords()})
+    kept, failures = await compressed(hits, stage, asked, embedders)
+    assert not failures
     for hit in kept:
         found = await views[hit.source.collection].table.text(hit.source.id)
         assert found
