@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rag.corpus import Chunk, Distance, Heading, Source, Value
 
 Mode = Literal["dense", "sparse", "hybrid"]
+Detail = Literal["snippet", "passage", "section"]
+"""What is shown of a hit: the sentence that answers, the passage itself, or the section around it."""
 MAX_LIMIT = 100  # hits of one search; 0 shows none
 MAX_QUERY_CHARS = 4096
 BETWEEN_EXCERPTS = " … "
@@ -99,6 +101,7 @@ class SearchRequest:
     `search.overrides` of the settings says which values a request may set. `thresholds` has keys of
     [search.thresholds], `stages` may have the keys "of" (a profile) and "without" (names of stages), and
     `distance` is the metric of the thresholds, in place of that of each collection.
+    A request with a `detail` is not shown what the stages of its profile add or leave out.
     """
 
     query: str
@@ -117,6 +120,7 @@ class SearchRequest:
     thresholds: Mapping[str, float] | None = None
     stages: Mapping[str, object] | None = None
     distance: Distance | None = None
+    detail: Detail | None = None
 
 
 @dataclass(frozen=True, slots=True)

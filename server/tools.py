@@ -17,6 +17,7 @@ from rag.answers import (
     MAX_QUERY_CHARS,
     MAX_REPLY_CHARS,
     MIN_REPLY_CHARS,
+    Detail,
     Mode,
     Part,
     SearchRequest,
@@ -144,6 +145,10 @@ class SearchArguments(_Arguments):
         list[str] | None, Field(max_length=100, description="Exclude these source_ids.")
     ] = None
     filter: dict[str, Any] | None = None
+    detail: Annotated[
+        Detail | None,
+        Field(description="What to show of each: the sentence that answers, the passage, or its section."),
+    ] = None
     context: Annotated[bool | None, Field(description="Return all passages as one text with citations.")] = (
         None
     )

@@ -13,7 +13,7 @@ from rag.access.tenants import local_principal
 from rag.admin.console import collection_option, command, echo, print_json, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
-from rag.answers import MAX_LIMIT, Mode, SearchRequest
+from rag.answers import MAX_LIMIT, Detail, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
 from rag.corpus import Distance
 from rag.errors import InvalidRequestError
@@ -93,6 +93,11 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
     "--without-stage", multiple=True, metavar="STAGE", help="Leave out the stages of this kind. Repeatable."
 )
 @click.option("--vectors", is_flag=True, help="With --json: also print the vector of each passage.")
+@click.option(
+    "--detail",
+    type=click.Choice(get_args(Detail)),
+    help="Show of each hit the sentence that answers, the passage, or the section around it.",
+)
 @click.option("--context", is_flag=True, help="Print all passages as one text with citations, for a prompt.")
 @click.option("--explain", is_flag=True, help="Also print the trace of the search, step by step.")
 @click.option("--expect", metavar="ID", help="Also explain at which step this source dropped out.")
@@ -120,6 +125,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     stages_of: str | None,
     without_stage: tuple[str, ...],
     vectors: bool,
+    detail: Detail | None,
     context: bool,
     explain: bool,
     expect: str | None,
@@ -147,6 +153,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         thresholds=thresholds,
         distance=distance,
         stages=_stages(stages_of, without_stage),
+        detail=detail,
     )
     if vectors and not as_json:
         raise InvalidRequestError("--vectors needs --json.")

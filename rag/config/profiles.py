@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from rag.answers import MAX_LIMIT, Mode
+from rag.answers import MAX_LIMIT, Detail, Mode
 
 DEFAULT_PROFILE = "default"
 RRF_K = 60  # of Cormack, Clarke & Buettcher, SIGIR 2009
@@ -196,6 +196,8 @@ HitStage: TypeAlias = (
     | CompressStage
     | CustomStage
 )
+DISPLAY_STAGES = (NeighborsStage, ParentStage, CompressStage)
+"""Stages that only change what is shown of a hit."""
 Stages: TypeAlias = tuple[Annotated[QueryStage | HitStage, Field(discriminator="stage")], ...]
 
 
@@ -235,6 +237,7 @@ class ProfileSettings(Section):
     thresholds: ThresholdSettings | None = None
     candidates: Candidates | None = None
     overrides: tuple[Overridable, ...] | None = None
+    detail: Detail | None = None
     relax: bool | None = None
     degrade: bool | None = None
     context_tokens: ContextTokens | None = None

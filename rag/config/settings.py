@@ -13,7 +13,7 @@ import platformdirs
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rag.access.names import MAX_ENTRIES, bare_name, check_access, valid_name
-from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Mode
+from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Detail, Mode
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     SHIPPED,
@@ -234,6 +234,7 @@ class SearchSettings(Section):
     mode: Mode = "hybrid"
     limit: Limit = 8
     candidates: Candidates = 50
+    detail: Detail = "passage"
     statistics: Literal["collection", "strict"] = "collection"
     relax: bool = False
     degrade: bool = True

@@ -50,14 +50,14 @@ def excerpts(
 def _coverage(terms: Iterable[str], sentence_words: Sequence[AbstractSet[str]]) -> list[float]:
     """The share of the terms in each sentence; a term counts if all its words occur, in any form."""
     vocabulary = frozenset[str]().union(*sentence_words)
-    wanted = [[_forms(word, vocabulary) for word in words(term)] for term in terms if words(term)]
+    wanted = [[forms(word, vocabulary) for word in words(term)] for term in terms if words(term)]
     return [
         sum(not any(forms.isdisjoint(has) for forms in term) for term in wanted) / max(1, len(wanted))
         for has in sentence_words
     ]
 
 
-def _forms(word: str, vocabulary: AbstractSet[str]) -> set[str]:
+def forms(word: str, vocabulary: AbstractSet[str]) -> set[str]:
     """The words in the vocabulary that may be forms of `word`: the same but for short endings."""
     return {
         one

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
-from rag.answers import MAX_QUERY_CHARS, Mode
-from rag.config.profiles import DEFAULT_PROFILE, makes_queries, takes_hits
+from rag.answers import MAX_QUERY_CHARS, Detail, Mode
+from rag.config.profiles import DEFAULT_PROFILE, DISPLAY_STAGES, makes_queries, takes_hits
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.search.overrides import LOOSENING, allowed, check_allowed, overridden
 
@@ -39,6 +39,7 @@ class Plan:
 
     Each list returns up to `candidates` chunks. If `strict`, scores and order don't depend on rows that the
     principal may not read. If `relax`, conditions of a filter without results may be dropped.
+    `detail` is how much of a hit is shown, on top of what the hit stages show.
     `context_tokens` is the token budget of a context, 0 for none. If `degrade`, mode hybrid may go by words
     alone while the embedding model fails. `overrides` are what a request may set, and `names_collections` if
     this one names its collections. `distance` is the metric of the thresholds, None for each collection's.
@@ -57,6 +58,7 @@ class Plan:
     exclude_sources: tuple[str, ...]
     filter: Mapping[str, object] | None
     relax: bool
+    detail: Detail
     context_tokens: int
     query_stages: tuple[QueryStage, ...]
     hit_stages: tuple[HitStage, ...]
@@ -107,6 +109,9 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         check_allowed(settings, "mode", mode, settings.mode)
     if any(getattr(request, name) is not None for name in OVERRIDES):
         settings = overridden(settings, request, mode, partial(_stages_of, configured, tenant))
+    detail = request.detail or settings.detail
+    if detail not in get_args(Detail):
+        raise InvalidRequestError(f"detail must be one of {', '.join(get_args(Detail))}, not {detail!r}.")
     if () in {request.collections, request.sources}:
         raise InvalidRequestError(
             "collections and sources must each name at least one; leave them out to search all."
@@ -127,14 +132,20 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         exclude_sources=request.exclude_sources,
         filter=request.filter,
         relax=settings.relax,
+        detail=detail,
         context_tokens=settings.context_tokens if request.context else 0,
         query_stages=tuple(stage for stage in settings.stages if makes_queries(stage)),
-        hit_stages=tuple(stage for stage in settings.stages if takes_hits(stage)),
+        hit_stages=_hit_stages(settings, without_display=request.detail is not None),
         degrade=settings.degrade,
         overrides=settings.overrides,
         names_collections=request.collections is not None,
         distance=request.distance,
     )
+
+
+def _hit_stages(settings: SearchSettings, *, without_display: bool) -> tuple[HitStage, ...]:
+    stages = (stage for stage in settings.stages if takes_hits(stage))
+    return tuple(stage for stage in stages if not (without_display and isinstance(stage, DISPLAY_STAGES)))
 
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:

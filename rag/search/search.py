@@ -21,7 +21,7 @@ from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
 from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
-from rag.search.stages import apply_hit_stages, more_queries
+from rag.search.stages import apply_hit_stages, as_detailed, more_queries
 from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
 from rag.search.vectors import query_meanings
@@ -70,6 +70,8 @@ async def search(run: Run) -> Answer:
     if plan.hit_stages:
         hits = await apply_hit_stages(hits, queries[0], run)
     hits = run.limited(hits)
+    if plan.detail != "passage":
+        hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()
     if _is_weak(hits, run):
         run.note([UNGROUNDED])

@@ -65,6 +65,7 @@ EVERY_SETTING = {
     "search.collections": ("handbook,tickets", ("handbook", "tickets")),
     "search.mode": ("dense", "dense"),
     "search.limit": ("3", 3),
+    "search.detail": ("section", "section"),
     "search.candidates": ("77", 77),
     "search.statistics": ("strict", "strict"),
     "search.relax": ("true", True),

@@ -44,6 +44,7 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK, "limit": 5.5}, LIMIT),
         ({"query": MARK, "limit": True}, LIMIT),
         ({"query": MARK, "mode": "fuzzy"}, "mode must be one of dense, sparse, hybrid."),
+        ({"query": MARK, "detail": "page"}, "detail must be one of snippet, passage, section."),
         ({"query": MARK, "collections": "documents"}, "collections must be a list of 1 to 50 strings."),
         ({"query": MARK, "collections": [5]}, "collections must be a list of 1 to 50 strings."),
         ({"query": MARK, "sources": {}}, "sources must be a list of 1 to 100 strings."),
@@ -59,7 +60,7 @@ def hit(wire: Wire) -> dict[str, Any]:
             {"query": MARK, "top_k": MARK},
             (
                 "Unknown argument 'top_k'. Valid arguments: query, limit, mode, collections, "
-                "exclude_collections, sources, exclude_sources, context, max_chars."
+                "exclude_collections, sources, exclude_sources, detail, context, max_chars."
             ),
         ),
         ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),

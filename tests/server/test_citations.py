@@ -74,6 +74,28 @@ def test_every_sentence_that_is_shown_passes_the_check_of_its_citation(
     assert narrow.returncode == 1
 
 
+@pytest.mark.parametrize("detail", ["snippet", "passage", "section"])
+def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
+    wire: Wire, scripts: Scripts, clock_room: Path, tmp_path: Path, detail: str
+) -> None:
+    hits = found(wire, detail=detail)
+    for hit in hits:
+        (exact,) = wire.result("resources/read", {"uri": f"refdesk://documents/{hit['citation'][1:-1]}"})[
+            "contents"
+        ]
+        assert hit["text"] in exact["text"]
+        window = wire.tool("get_source", {"id": hit["id"].partition("/")[0], "start": hit["start"]})
+        assert window["structuredContent"]["text"].startswith(hit["text"][:500])
+        assert 0 < hit["tokens"] <= hit["end"] - hit["start"]
+    (tmp_path / "answer.md").write_text(shown(hits))
+    checked = scripts.admin("cite", "check", tmp_path / "answer.md", "--data", clock_room)
+    assert checked.returncode == 0, checked.stdout
+    plain = {hit["id"]: len(hit["text"]) for hit in found(wire)}
+    sizes = [(len(hit["text"]), plain[hit["id"]]) for hit in hits]
+    assert all(size <= passage for size, passage in sizes) == (detail != "section")
+    assert (sum(size for size, _ in sizes) < sum(plain.values()) / 2) == (detail == "snippet")
+
+
 @pytest.mark.parametrize("stage", ["neighbors", "parent"])
 def test_a_wide_citation_opens_in_every_tool(opened: Callable[..., Wire], stage: str) -> None:
     wire = opened(stage)

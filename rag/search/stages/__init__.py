@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rag.config.profiles import (
+    DISPLAY_STAGES,
     CompressStage,
     CustomStage,
     DedupeStage,
@@ -19,6 +20,7 @@ from rag.config.profiles import (
 )
 from rag.search.stages.compress import compress
 from rag.search.stages.custom import custom
+from rag.search.stages.detail import as_detailed
 from rag.search.stages.order import distinct, diverse, newer
 from rag.search.stages.queries import more_queries
 from rag.search.stages.rerank import rerank
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from rag.search.recall import Query
     from rag.search.run import Run
 
-__all__ = ["apply_hit_stages", "more_queries"]
+__all__ = ["apply_hit_stages", "as_detailed", "more_queries"]
 
 HitStageFunction: TypeAlias = "Callable[..., Awaitable[list[Hit]]]"
 """Called with (hits, the stage's settings, the caller's query, the run, the open step)."""
@@ -47,9 +49,6 @@ HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
     CustomStage: custom,
 }
 
-DISPLAY_STAGES = (NeighborsStage, ParentStage, CompressStage)
-"""Stages that only change what is shown of a hit. The limit applies before the first of them, so that they
-don't read or embed the texts of hits that nobody sees."""
 LEFT_OUT: Mapping[type[Any], str] = {
     DiversifyStage: "from documents of which enough is shown",
     DedupeStage: "repeating a better one",
@@ -67,6 +66,7 @@ async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[
     """
     hits = list(hits)
     for stage in run.plan.hit_stages:
+        # What is shown is limited first, so that no text of a hit that nobody sees is read or embedded.
         if isinstance(stage, DISPLAY_STAGES):
             hits = run.limited(hits)
         before = hits

@@ -19,7 +19,7 @@ from rag.store.terms import query_terms
 from rag.text import sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rag.answers import Hit
     from rag.config.profiles import CompressStage
@@ -49,11 +49,14 @@ async def compressed(
 
     Hits of a model that fails stay whole. Also returns why, for each such model.
     """
-    models = {view.table.collection.name: _model(query, view) for view in query.views}
+    models = {view.table.collection.name: comparing_model(query, view) for view in query.views}
     by_model: dict[str | None, list[Hit]] = {}
     for hit in hits:
         by_model.setdefault(models[hit.source.collection], []).append(hit)
-    calls = [partial(_similarities, name, theirs, query, embedders) for name, theirs in by_model.items()]
+    calls = [
+        partial(similarities_by, name, _all_sentences(theirs), query, embedders)
+        for name, theirs in by_model.items()
+    ]
     similarities = dict(zip(by_model, await concurrently(calls), strict=True))
     languages = {view.table.collection.name: view.table.collection.language for view in query.views}
     kept: list[Hit] = []
@@ -63,28 +66,27 @@ async def compressed(
             kept.append(hit)
             continue
         terms = query_terms(query.text, languages[hit.source.collection])
-        answering = [one for part in _shown(hit) for one in _answering(part, terms, stage, theirs)]
+        answering = [one for part in shown_parts(hit) for one in _answering(part, terms, stage, theirs)]
         if answering:
             kept.append(replace(hit, excerpts=tuple(answering)))
     return kept, [cause for cause in similarities.values() if isinstance(cause, str)]
 
 
-def _model(query: Query, view: View) -> str | None:
+def comparing_model(query: Query, view: View) -> str | None:
     """The name of the embedder that compares sentences of a view with the query; None if none does."""
     return view.table.collection.embedder_name if query.meaning_in(view) else None
 
 
-def _shown(hit: Hit) -> tuple[Excerpt, ...]:
+def shown_parts(hit: Hit) -> tuple[Excerpt, ...]:
     """The parts of its source that are shown of a hit."""
     return hit.excerpts or (Excerpt(hit.chunk.start, hit.chunk.end, hit.chunk.text),)
 
 
-async def _similarities(
-    model: str | None, hits: Sequence[Hit], query: Query, embedders: Embedders
+async def similarities_by(
+    model: str | None, texts: Iterable[str], query: Query, embedders: Embedders
 ) -> Mapping[str, float] | str:
-    """The similarity to the query of each sentence that is shown of the hits, or why the model failed."""
-    texts = [part.text for hit in hits for part in _shown(hit)]
-    unique = list({sentence: None for text in texts for sentence in _sentences(text)})
+    """The similarity to the query of each text, or why the model failed; `UNLIKE` of all without a model."""
+    unique = list(dict.fromkeys(texts))
     if model is None or not unique:
         return dict.fromkeys(unique, UNLIKE)
     embedder = embedders.opened[model]
@@ -97,6 +99,10 @@ async def _similarities(
         note_failure(log, error)
         return error.for_caller.rstrip(".")
     return dict(zip(unique, query.meanings[model].similarities(vectors).tolist(), strict=True))
+
+
+def _all_sentences(hits: Iterable[Hit]) -> list[str]:
+    return [sentence for hit in hits for part in shown_parts(hit) for sentence in _sentences(part.text)]
 
 
 def _sentences(text: str) -> list[str]:

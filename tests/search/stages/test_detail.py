@@ -1,0 +1,166 @@
+"""How much is shown of a hit: the sentence that answers, the passage, or the section, each verbatim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.answers import MAX_LIMIT, SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import DEFAULT_EMBEDDER
+from rag.errors import InvalidRequestError, ProviderError
+from rag.models.embed import Embedders
+from rag.search.desk import Desk
+from rag.search.recall import Meaning, Query
+from rag.search.search import NO_HITS_WANTED
+from rag.search.stages.detail import MAX_SNIPPET_CHARS, with_snippets
+from rag.search.view import View
+from rag.store.reader import Reader
+from tests.search.conftest import ME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.answers import Answer, Detail, Mode
+    from rag.corpus import Vectors
+    from rag.models.embed import TextKind
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+LEAVE = "The house has rules. Everybody has thirty days of leave. Dogs may come in."
+PARK = "## Where do I park?\n\nBehind the house, on the numbered places."
+TABLE = (
+    "a = [\n" + "".join(f"  'filler {n:03}',\n" for n in range(60)) + "  'the needle',\n" + "  'more',\n" * 60
+)
+
+
+async def _shown(shelf: Shelf, query: str, detail: Detail | None, mode: Mode | None = None) -> Answer:
+    answer = await shelf.search(query, detail=detail, mode=mode)
+    reader = Reader(shelf.data, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    for hit in answer.hits:
+        opened = await (await reader.open(collection)).text(hit.source.id)
+        assert opened
+        assert opened[2][hit.span.start : hit.span.end] == hit.text
+    return answer
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
+async def test_a_snippet_is_the_sentence_that_answers(shelf: Shelf, mode: Mode) -> None:
+    await shelf.put("a", LEAVE)
+    (hit,) = (await _shown(shelf, "How many days of leave?", "snippet", mode=mode)).hits
+    assert hit.text == "Everybody has thirty days of leave."
+    assert (hit.cited, hit.shown_tokens) == (hit.chunk.id, 7)
+    (whole,) = (await _shown(shelf, "How many days of leave?", None, mode=mode)).hits
+    assert (whole.text, whole.excerpts, whole.score) == (LEAVE, (), hit.score)
+
+
+async def test_a_heading_and_a_question_have_their_answer_with_them(shelf: Shelf) -> None:
+    await shelf.put("a", PARK)
+    (hit,) = (await _shown(shelf, "where to park", "snippet")).hits
+    assert hit.text == PARK
+
+
+async def test_a_snippet_of_code_is_a_window_around_the_line(shelf: Shelf) -> None:
+    await shelf.put("a", TABLE)
+    (hit,) = (await _shown(shelf, "needle", "snippet")).hits
+    assert "'the needle'" in hit.text
+    assert len(hit.text) <= MAX_SNIPPET_CHARS
+
+
+async def test_without_a_shared_word_the_most_similar_sentence_stands(shelf: Shelf) -> None:
+    await shelf.put("a", "Cats sleep. The moon is down. Dogs bark.")
+    await shelf.put("b", "One sentence.")
+    hits = (await shelf.search("cats moon")).hits
+    (vector,) = shelf.small.vectors(["the moon is down"])
+    reader = Reader(shelf.data, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    views = (View(await reader.open(collection), ME),)
+    counting = shelf.small.Counting(shelf.small.BagOfWords())
+    embedders, lunar = Embedders({DEFAULT_EMBEDDER: counting}), {DEFAULT_EMBEDDER: Meaning(vector)}
+    shown, warnings = await with_snippets(hits, Query("lunar", lunar, views), embedders)
+    assert {hit.text for hit in shown} == {"The moon is down.", "One sentence."}
+    assert (len(counting.texts), warnings) == (3, [])  # the one sentence has no rival
+    shown, warnings = await with_snippets(hits, Query("lunar", {}, views), embedders)
+    assert {hit.text for hit in shown} == {"Cats sleep.", "One sentence."}
+    await with_snippets(hits, Query("dogs sentence", lunar, views), embedders)
+    assert len(counting.texts) == 3
+
+
+class _Failing:
+    """An embedder that embeds queries only."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        bag = shelf.small.BagOfWords()
+        self.identity, self.window, self.known, self.token_spans = (
+            bag.identity,
+            bag.window,
+            bag.known,
+            bag.token_spans,
+        )
+        self._bag = bag
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        if kind == "document":
+            raise ProviderError("The endpoint at http://10.0.0.7 is down.")
+        vectors: Vectors = await self._bag.embed(texts, kind)
+        return vectors
+
+
+async def test_a_failing_embedder_leaves_the_first_sentences_and_that_is_said(shelf: Shelf) -> None:
+    await shelf.put("a", "Cats sleep. Dogs bark.")
+    desk = Desk(Reader(shelf.data, timeout_seconds=15), _Failing(shelf), SearchSettings())
+    answer = await desk.search(ME, SearchRequest("moon", detail="snippet", mode="dense"))
+    assert answer.hits[0].text == "Cats sleep."
+    assert "snippet" in answer.degraded
+    (note,) = [note for note in answer.notes if "snippets" in note]
+    assert "10.0.0.7" not in note
+    shared = await desk.search(ME, SearchRequest("dogs", detail="snippet", mode="dense"))
+    assert (shared.hits[0].text, shared.degraded) == ("Dogs bark.", ())
+
+
+async def test_a_section_is_what_stands_under_a_heading(shelf: Shelf) -> None:
+    await shelf.put("a", "House", "Before.", "Thirty days of leave.")
+    (hit,) = (await _shown(shelf, "thirty days", "section")).hits
+    assert hit.text == "House\n\nBefore.\n\nThirty days of leave."
+    assert hit.cited == f"{hit.source.id}/0-2"
+
+
+STAGES = [{"stage": "neighbors", "count": 1}, {"stage": "dedupe"}]
+
+
+async def test_a_request_that_says_how_much_to_show_replaces_what_the_profile_shows(shelf: Shelf) -> None:
+    await shelf.put("a", "Cats sleep.", "Thirty days of leave. It is so.", "Dogs bark.")
+    desk = shelf.desk(stages=STAGES, limit=1)
+
+    async def text(detail: Detail | None) -> str:
+        answer = await desk.search(ME, SearchRequest("thirty days of leave", detail=detail))
+        assert "dedupe" in {step.name for step in answer.steps}
+        return answer.hits[0].text
+
+    assert await text(None) == "Cats sleep.\n\nThirty days of leave. It is so.\n\nDogs bark."
+    assert await text("passage") == "Thirty days of leave. It is so."
+    assert await text("snippet") == "Thirty days of leave."
+
+
+async def test_an_operators_default_holds_for_all_that_say_nothing(shelf: Shelf) -> None:
+    await shelf.put("a", LEAVE)
+    desk = shelf.desk(detail="snippet", profiles={"whole": {"detail": "passage"}})
+    query = "How many days of leave?"
+    assert (await desk.search(ME, query)).hits[0].text == "Everybody has thirty days of leave."
+    assert (await desk.search(ME, SearchRequest(query, profile="whole"))).hits[0].text == LEAVE
+    context = (await desk.search(ME, SearchRequest(query, context=True))).context
+    assert context
+    assert context.text.endswith("]\nEverybody has thirty days of leave.")
+
+
+async def test_nothing_to_show_and_words_that_are_none_are_no_trouble(shelf: Shelf) -> None:
+    await shelf.put("a", "?!", "…")
+    await shelf.put("b", LEAVE)
+    for query in ("?!", "the", "x" * 4000, "leave " * 600):
+        assert (await shelf.search(query, detail="snippet", limit=MAX_LIMIT)).hits
+    assert (await shelf.search("leave", detail="snippet", limit=0)).notes == (NO_HITS_WANTED,)
+    with pytest.raises(InvalidRequestError, match="snippet, passage, section"):
+        await shelf.search("leave", detail="page")
