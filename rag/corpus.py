@@ -184,7 +184,8 @@ class Passage:
 class EmbedderIdentity:
     """What a collection stores about its embedder; vectors of different identities are not comparable.
 
-    The `dimension` of a model behind an endpoint is 0 before its first vector.
+    The `dimension` of a model behind an endpoint is 0 before its first vector. `document_body` is what the
+    settings add to the requests that embed documents, as JSON with sorted keys; empty if they add nothing.
     """
 
     provider: str
@@ -192,6 +193,7 @@ class EmbedderIdentity:
     dimension: int
     query_prefix: str = ""
     document_prefix: str = ""
+    document_body: str = ""
 
     def may_compare(self, other: EmbedderIdentity) -> bool:
         """Whether vectors of both are comparable, as far as it is known: an unknown dimension may be any."""

@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rag.config.check import contradictions
 from rag.config.mistakes import described, line_of, name_of, path_of, suggestion
+from rag.config.options import ChatOptions, EmbedderOptions, EndpointOptions, RerankerOptions
 from rag.config.profiles import ProfileSettings, Stages
 from rag.config.settings import AccessRule, EmbedderSettings, Settings
 from rag.errors import ConfigurationError
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "REFDESK_"
 SIMILAR = 0.7  # of environment variables, which the prefix alone makes rather similar
 OVERRIDES = "the environment or flags"
+OPTIONS: Mapping[str, type[EndpointOptions]] = {
+    "embedder": EmbedderOptions,
+    "embedders": EmbedderOptions,
+    "chat": ChatOptions,
+    "reranker": RerankerOptions,
+}
 TABLES = (tuple[AccessRule, ...], Stages)
 """Lists of tables, which no environment variable can hold."""
 DEFAULT_CONFIG = Path(platformdirs.user_config_dir("refdesk", appauthor=False)) / "config.toml"
@@ -183,6 +190,8 @@ def _explained(details: ErrorDetails, origin: str, text: str) -> str:
         known = {".".join((*path[:-1], field)): None for field in ProfileSettings.model_fields}
     if path[:-2] == ("embedders",):
         known = {".".join((*path[:-1], field)): None for field in EmbedderSettings.model_fields}
+    if path[-2:-1] == ("options",) and path[0] in OPTIONS:
+        known = {".".join((*path[:-1], field)): None for field in OPTIONS[path[0]].model_fields}
     others = {key: None for key in known if not name.startswith(f"{key}.")}
     return f"{where}: there is no setting {name}{suggestion(name, others)}"
 

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rag.access.names import MAX_ENTRIES, bare_name, check_access, valid_name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Detail, Mode
+from rag.config.options import ChatOptions, EmbedderOptions, RerankerOptions, VariableName
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     SHIPPED,
@@ -83,9 +84,6 @@ Name = Annotated[str, _checked(valid_name)]
 UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
 """A user's bare name; empty for nobody."""
 GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
-VariableName = Annotated[
-    str, matching(r"[A-Za-z_][A-Za-z0-9_]{0,63}", "the name of an environment variable, not the key itself")
-]
 
 
 def _url_template(written: str) -> str:
@@ -146,6 +144,7 @@ class EmbedderSettings(Section):
     baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
     batch_size: Annotated[int, Field(ge=1, le=2048)] = 64
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+    options: EmbedderOptions = EmbedderOptions()
 
     @model_validator(mode="after")
     def _complete(self) -> EmbedderSettings:
@@ -155,6 +154,8 @@ class EmbedderSettings(Section):
             )
         if self.provider == "openai" and not self.model:
             raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
+        if self.provider != "openai" and self.options.given:
+            raise ValueError('options are for provider = "openai"; remove them')
         return self
 
 
@@ -166,6 +167,13 @@ class ChatSettings(Section):
     api_key_env: VariableName = "OPENAI_API_KEY"
     input_price: Annotated[float, Field(ge=0)] = 0.0
     output_price: Annotated[float, Field(ge=0)] = 0.0
+    options: ChatOptions = ChatOptions()
+
+    @model_validator(mode="after")
+    def _complete(self) -> ChatSettings:
+        if not self.model and self.options.given:
+            raise ValueError("options need model; set it to the name that the endpoint uses")
+        return self
 
 
 class RerankerSettings(Section):
@@ -183,9 +191,12 @@ class RerankerSettings(Section):
     api_key_env: VariableName = "RERANKER_API_KEY"
     path: AbsolutePath | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
+    options: RerankerOptions = RerankerOptions()
 
     @model_validator(mode="after")
     def _complete(self) -> RerankerSettings:
+        if self.provider in {"none", "onnx"} and self.options.given:
+            raise ValueError("options are for the provider of an endpoint (cohere, voyage, tei); remove them")
         if self.provider in {"cohere", "voyage", "tei"} and not self.base_url:
             raise ValueError(
                 f'provider = "{self.provider}" needs base_url; requests go to /rerank below that URL'

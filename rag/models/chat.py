@@ -107,7 +107,8 @@ class Chat:
     async def _sent(self, request: Mapping[str, object], used: Callable[[Usage], None]) -> bytes:
         used(Usage(requests=1))
         completions = self.endpoint.client.chat.completions.with_raw_response
-        reply = await completions.create(**request)  # type: ignore[call-overload] # has a type per literal
+        added = self.settings.options.body or None
+        reply = await completions.create(**request, extra_body=added)  # type: ignore[call-overload] # has a type per literal
         body: bytes = reply.content
         return body
 

@@ -26,6 +26,10 @@ from rag.models.breaker import Breaker, Call, HeldBackError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    import httpx2
+
+    from rag.config.options import EndpointOptions
+
 CallError: TypeAlias = openai.APIStatusError | openai.APIConnectionError | TimeoutError
 
 FIRST_DELAY = 0.5  # seconds before the second attempt
@@ -40,7 +44,7 @@ ADVICE = {
     401: "; check the API key in {key}",
     403: "; check the API key in {key}",
     404: "; check model and base_url in the settings",
-}
+} | dict.fromkeys((301, 302, 307, 308), "; set base_url to the address that it redirects to")
 UNAVAILABLE = "is not available just now"
 LATE = "gave no answer in time"
 
@@ -65,6 +69,10 @@ class RemoteModel(Protocol):
     @property
     def api_key_env(self) -> str:
         """The environment variable that holds the API key."""
+
+    @property
+    def options(self) -> EndpointOptions:
+        """What the operator adds to each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +196,25 @@ async def open_endpoint(
     `kind` appears in messages: "chat" -> 'The chat endpoint http://127.0.0.1:8000/v1 (model tiny)'.
 
     Raises:
-        ConfigurationError: the endpoint is OpenAI's own, and `environment` has no key.
+        ConfigurationError: the endpoint is OpenAI's own, and `environment` has no key; or it lacks the value
+            of a header, or that can't be sent.
     """
     key = _api_key(model, environment)
+    headers, hooks = _headers(model, environment), []
+    if model.options.headers_env and not environment.get(model.api_key_env):
+        hooks.append(_without_bearer)
     # Endpoint has its own timeout and retries instead of the SDK's.
-    client = openai.AsyncOpenAI(base_url=model.base_url, api_key=key, timeout=None, max_retries=0)
+    client = openai.AsyncOpenAI(
+        base_url=model.base_url,
+        api_key=key,
+        timeout=None,
+        max_retries=0,
+        default_headers=headers,
+        # A redirect would take the values of these headers to another server; httpx drops only Authorization.
+        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"request": hooks})
+        if headers
+        else None,
+    )
     if not _is_openai(model):  # the SDK reads them from the environment; other providers must not get them
         client.organization = client.project = None
     async with client:
@@ -216,6 +238,30 @@ def _api_key(model: RemoteModel, environment: Mapping[str, str]) -> str:
             f"OpenAI needs an API key. Set the environment variable {model.api_key_env}."
         )
     return "none"  # local servers need no key, but the SDK does
+
+
+def _headers(model: RemoteModel, environment: Mapping[str, str]) -> dict[str, str]:
+    """The headers of the options, with their values."""
+    found = dict(model.options.headers)
+    for name, variable in model.options.headers_env.items():
+        value = environment.get(variable)
+        if not value:
+            raise ConfigurationError(
+                f"The header {name} in the options of {model.model or model.base_url} has no value. Set the "
+                f"environment variable {variable}."
+            )
+        if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value):
+            raise ConfigurationError(
+                f"The environment variable {variable} can't be sent as the header {name}: it has a line "
+                "break, white space at an end, or characters other than printable ASCII."
+            )
+        found[name] = value
+    return found
+
+
+async def _without_bearer(request: httpx2.Request) -> None:
+    """Don't send the SDK's placeholder for an API key: a header of the options has the key."""
+    del request.headers["Authorization"]
 
 
 def _is_openai(model: RemoteModel) -> bool:

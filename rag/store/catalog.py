@@ -26,6 +26,8 @@ def collection_row(collection: Collection) -> pa.Table:
     for name, usual in USUAL.items():
         if row[name] == usual:
             del row[name]  # earlier versions, which know none of them, can still read the row
+    if not row["embedder"]["document_body"]:
+        del row["embedder"]["document_body"]
     definition = json.dumps({"format": schema.FORMAT} | row)
     return pa.Table.from_pylist([columns | {"definition": definition}], schema=schema.COLLECTIONS_SCHEMA)
 
@@ -87,5 +89,6 @@ def check_language(collection: Collection, language: Language) -> None:
 def _described(embedder: EmbedderIdentity) -> str:
     prefixes = [prefix for prefix in (embedder.query_prefix, embedder.document_prefix) if prefix]
     with_prefixes = f", prefixes {prefixes}" if prefixes else ""
+    with_body = f", with {embedder.document_body}" if embedder.document_body else ""
     size = embedder.dimension or "unknown"
-    return f"{embedder.provider} {embedder.model} ({size} dimensions{with_prefixes})"
+    return f"{embedder.provider} {embedder.model} ({size} dimensions{with_prefixes}{with_body})"

@@ -22,7 +22,7 @@ def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
     tables = ("profiles", "of_collections", "of_tenants", "urls")
     of_the_operator = {("search", table) for table in tables}
     keys = [keys for keys in _keys(_uncommented()) if keys[:2] not in of_the_operator]
-    keys = [keys for keys in keys if keys[0] != "embedders"]
+    keys = [keys for keys in keys if keys[0] != "embedders" and keys[1:2] != ("options",)]
     assert keys == list(setting_keys())
 
 
@@ -31,6 +31,20 @@ def test_the_examples_of_profiles_are_complete_and_valid() -> None:
     assert profiles
     for profile in profiles.values():
         assert set(ProfileSettings.model_validate(profile).model_dump()) == set(profile)
+
+
+def test_the_examples_of_options_are_complete_and_valid() -> None:
+    tables = _uncommented()
+    settings = Settings.model_validate(
+        {
+            "embedder": {"provider": "openai", "model": "m", "options": tables["embedder"]["options"]},
+            "chat": {"model": "m", "options": tables["chat"]["options"]},
+            "reranker": {"provider": "tei", "base_url": "u", "options": tables["reranker"]["options"]},
+        }
+    )
+    for name in ("embedder", "chat", "reranker"):
+        options = getattr(settings, name).options
+        assert set(type(options).model_fields) == set(tables[name]["options"])
 
 
 def test_the_example_of_stages_shows_each_with_all_its_options() -> None:

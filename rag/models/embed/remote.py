@@ -45,7 +45,7 @@ class VectorModel:
     settings: EmbedderSettings
     encoding: Encoding | None = None
 
-    async def vectors(self, texts: Sequence[str], dimension: int = 0) -> Vectors:
+    async def vectors(self, texts: Sequence[str], dimension: int = 0, kind: TextKind = "document") -> Vectors:
         """One vector of unit length per text, in order; each has `dimension` components, unless that is 0.
 
         A vector that is zero or not finite is zero.
@@ -55,7 +55,7 @@ class VectorModel:
             RefusedError: the endpoint refuses this request.
             ProviderError: it gave no answer, or one without such vectors.
         """
-        body = await self._answer(texts)
+        body = await self._answer(texts, kind)
         try:
             return unit_rows(_rows(body, len(texts), dimension))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
@@ -67,27 +67,29 @@ class VectorModel:
         texts = "1 text" if count == 1 else f"each of {count} texts"
         return self.endpoint.invalid(f"did not return a valid vector{length} for {texts}")
 
-    async def _answer(self, texts: Sequence[str]) -> bytes:
+    async def _answer(self, texts: Sequence[str], kind: TextKind) -> bytes:
         if self.encoding is None:
-            return await self._first_answer(texts)
-        return await self.endpoint.answer(partial(self._request, texts, self.encoding))
+            return await self._first_answer(texts, kind)
+        return await self.endpoint.answer(partial(self._request, texts, kind, self.encoding))
 
-    async def _first_answer(self, texts: Sequence[str]) -> bytes:
+    async def _first_answer(self, texts: Sequence[str], kind: TextKind) -> bytes:
         try:
-            body = await self.endpoint.answer(partial(self._request, texts, "base64"))
+            body = await self.endpoint.answer(partial(self._request, texts, kind, "base64"))
             self.encoding = "base64"
         except RefusedError:
-            body = await self.endpoint.answer(partial(self._request, texts, "float"))
+            body = await self.endpoint.answer(partial(self._request, texts, kind, "float"))
             self.encoding = "float"
         return body
 
-    async def _request(self, texts: Sequence[str], encoding: Encoding) -> bytes:
+    async def _request(self, texts: Sequence[str], kind: TextKind, encoding: Encoding) -> bytes:
+        options = self.settings.options
         try:
             reply = await self.endpoint.client.embeddings.with_raw_response.create(
                 input=list(texts),
                 model=self.settings.model,
                 encoding_format=encoding,
                 dimensions=self.settings.dimensions or openai.omit,
+                extra_body=(options.of_queries if kind == "query" else options.of_documents) or None,
             )
         except openai.RateLimitError as error:
             if len(texts) > 1:  # smaller batches fit a limit of tokens better than the same one again
@@ -154,7 +156,7 @@ class RemoteEmbedder:
         dimension = self.identity.dimension
 
         async def request(batch: Sequence[str]) -> Vectors:
-            vectors = await self.model.vectors(batch, dimension)
+            vectors = await self.model.vectors(batch, dimension, kind)
             if kind == "query" and not vectors.any(axis=1).all():
                 raise self.model.invalid(len(batch), dimension)
             return vectors
@@ -206,8 +208,14 @@ async def remote_embedder(
     ) as endpoint:
         model = VectorModel(endpoint, settings)
         dimension = await _probed(model) if probe else settings.dimensions or 0
+        body = settings.options.of_documents
         identity = EmbedderIdentity(
-            settings.provider, settings.model, dimension, settings.query_prefix, settings.document_prefix
+            settings.provider,
+            settings.model,
+            dimension,
+            settings.query_prefix,
+            settings.document_prefix,
+            json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
         )
         size = BatchSize(settings.batch_size, settings.batch_size)
         yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size)

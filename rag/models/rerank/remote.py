@@ -57,7 +57,7 @@ class RemoteReranker:
             raise self.endpoint.invalid(f"did not return valid scores for {len(texts)} texts") from error
 
     async def _request(self, query: str, texts: Sequence[str]) -> bytes:
-        body = self._payload(query, list(texts))
+        body = {**self._payload(query, list(texts)), **self.settings.options.body}
         return await self.endpoint.client.post("/rerank", cast_to=bytes, body=body)
 
     def _payload(self, query: str, texts: list[str]) -> dict[str, Any]:
