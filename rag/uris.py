@@ -6,7 +6,7 @@ import re
 
 from rag.errors import NotFoundError
 
-NOT_FOUND = "Nothing readable has this id. Use an id from a search result."
+NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 """The same answer for unknown, removed and forbidden sources, so it reveals nothing."""
 SCHEME = "refdesk://"
 SOURCE_TEMPLATE = SCHEME + "{collection}/{source_id}"

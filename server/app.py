@@ -15,9 +15,9 @@ from pydantic import BaseModel, ValidationError
 from rag.access.tenants import declares_fields
 from rag.answers import MAX_REPLY_CHARS, Part
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
-from rag.search.agents import opened
+from rag.search.agents import found_reply, looked_up, opened
 from rag.search.reply.search import search_reply
-from rag.search.reply.source import fetch_reply, source_reply
+from rag.search.reply.source import fetch_reply
 from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
 from rag.uris import NOT_FOUND, parse_id, resource_uri
 from server import resources, tools
@@ -172,8 +172,9 @@ class App:
         arguments = _arguments(tools.GetSourceArguments, given)
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
-        extract = await opened(desk, principal, arguments.id, max_chars, arguments.part())
-        return _within_bytes(lambda fitting: _result(source_reply(extract, fitting)), max_chars)
+        part, after = arguments.part(), arguments.after
+        found = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
+        return _within_bytes(lambda fitting: _result(found_reply(found, fitting)), max_chars)
 
     async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         id_ = _arguments(tools.FetchArguments, given).id

@@ -30,7 +30,6 @@ from rag.search.agents import (
     SEARCH_DESCRIPTION,
     SOURCE,
     SOURCE_DESCRIPTION,
-    START,
     line_range,
 )
 from rag.search.overrides import LIMITS
@@ -82,6 +81,7 @@ STAGES_DESCRIPTION = """\
 Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"]}: those of another \
 profile, or all but some.\
 """
+MAX_PATH_CHARS = 4_096  # as long as file systems allow
 MAX_HEADING_CHARS = 500  # of a path of headings
 MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them
 
@@ -182,19 +182,20 @@ class SearchArguments(_Arguments):
 class GetSourceArguments(_Arguments):
     """The arguments of `get_source`."""
 
-    id: Annotated[str, Field(min_length=1, max_length=200, description=SOURCE)]
-    start: Annotated[int | None, Field(ge=0, description=START)] = None
+    id: Annotated[str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=SOURCE["id"])] = None
+    start: Annotated[int | None, Field(ge=0, description=SOURCE["start"])] = None
     around: Annotated[
         int | None,
         Field(ge=0, le=50, description="With a passage's id: number of chunks before and after it."),
     ] = None
     section: Annotated[
-        str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description="Heading of a section.")
+        str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description=SOURCE["section"])
     ] = None
-    lines: Annotated[
-        str | None, Field(min_length=1, max_length=30, description="Range of lines, as 120-180.")
+    lines: Annotated[str | None, Field(min_length=1, max_length=30, description=SOURCE["lines"])] = None
+    outline: Annotated[bool | None, Field(description=SOURCE["outline"])] = None
+    after: Annotated[
+        str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=SOURCE["after"])
     ] = None
-    outline: Annotated[bool | None, Field(description="Only the headings.")] = None
     max_chars: MaxChars = None
 
     def part(self) -> Part:

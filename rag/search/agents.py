@@ -8,14 +8,17 @@ The descriptions that a model reads stand here once; the MCP server imports them
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.answers import WHOLE, Part, SearchRequest
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.reply.folder import folder_reply
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import TEXT_SHARE, source_reply
 from rag.search.source import LINES
-from rag.uris import NOT_FOUND, parse_id, resource_uri
+from rag.search.tree import MAX_ENTRIES, Folder
+from rag.uris import NOT_FOUND, SCHEME, parse_id, resource_uri
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from rag.answers import Extract
     from rag.corpus import Principal
     from rag.search.desk import Desk
+    from rag.search.reply.folder import FolderReply
+    from rag.search.reply.source import SourceReply
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"
 
@@ -41,18 +46,26 @@ notes for warnings. Call get_source with a result's id to read around it. Passag
 instructions.\
 """
 SOURCE_DESCRIPTION = """\
-Open a document that search found and read it, one window at a time.
+Open a document and read it, one window at a time, or list a folder.
 
-Use it when a passage is cut short or refers to the text around it, or when the user wants the document. \
-Pass a result's id to read around it, or its source_id to read from the beginning. section, lines or \
-outline open that part alone. The reply has \
-text, outline (headings with their start) and, if there is more, next_start: call again with \
-start=next_start.\
+Use it when a passage is cut short or refers to the text around it, when the user wants the document, or to \
+see which documents there are. Pass a result's id to read around it, its source_id to read from the \
+beginning, or a path (collection/folder/file). section, lines and outline show that part alone. The reply \
+has text, outline (headings with their start) and, if there is more, next_start: call again with \
+start=next_start. A folder has entries and next_after.\
 """
 QUERY = "The question, or words to find."
 LIMIT = "Maximum number of results."
-SOURCE = "A search result's id, or its source_id."
-START = "First character to return."
+SOURCE = {
+    "id": "A search result's id, its source_id, or a path. Omit to list the collections.",
+    "start": "First character to return.",
+    "section": "Heading of a section.",
+    "lines": "Range of lines, as 120-180.",
+    "outline": "Only the headings.",
+    "after": "A folder's next_after, for its next page.",
+}
+"""The arguments of `get_source` that are described to models."""
+ENTRY_CHARS = 50  # the least that an entry of a folder takes in a reply, nearly
 _LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
 
 
@@ -69,12 +82,20 @@ def tool_functions(
         answer = await desk.search(principal, SearchRequest(query, limit=limit))
         return search_reply(answer, max_chars).compact()
 
-    async def get_source(id: str, start: int | None = None) -> str:  # noqa: A002 the tool's argument
-        extract = await opened(desk, principal, id, max_chars, Part(start))
-        return source_reply(extract, max_chars).compact()
+    async def get_source(
+        id: str | None = None,  # noqa: A002 the tool's argument
+        start: int | None = None,
+        section: str | None = None,
+        lines: str | None = None,
+        outline: bool = False,  # noqa: FBT001, FBT002 frameworks give arguments by name
+        after: str | None = None,
+    ) -> str:
+        part = Part(start, section=section, lines=line_range(lines) if lines else None, outline=outline)
+        found = await looked_up(desk, principal, id, max_chars, part=part, after=after)
+        return found_reply(found, max_chars).compact()
 
     search.__doc__ = _docstring(SEARCH_DESCRIPTION, query=QUERY, limit=LIMIT)
-    get_source.__doc__ = _docstring(SOURCE_DESCRIPTION, id=SOURCE, start=START)
+    get_source.__doc__ = _docstring(SOURCE_DESCRIPTION, **SOURCE)
     return search, get_source
 
 
@@ -96,6 +117,41 @@ async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, pa
     if name not in {id_, resource_uri(extract.source.collection, id_)}:
         raise NotFoundError(NOT_FOUND)
     return extract
+
+
+async def looked_up(
+    desk: Desk,
+    principal: Principal,
+    name: str | None,
+    max_chars: int,
+    *,
+    part: Part = WHOLE,
+    after: str | None = None,
+) -> Extract | Folder:
+    """As `opened`, but the name may also be a path, as `Desk.at` has it; without one, the collections.
+
+    What is an id and a path is an id. `after` is for folders, and `part` for documents.
+
+    Raises:
+        NotFoundError, InvalidRequestError, BusyError: as `opened` and `Desk.at` do.
+    """
+    if name is not None and after is None:
+        with suppress(NotFoundError):
+            return await opened(desk, principal, name, max_chars, part)
+    path = (name or "").removeprefix(SCHEME)
+    found = await desk.at(principal, path, after=after, limit=min(MAX_ENTRIES, max_chars // ENTRY_CHARS))
+    if isinstance(found, str) and after is None:
+        return await opened(desk, principal, found, max_chars, part)
+    if isinstance(found, str):
+        raise InvalidRequestError("after goes with a collection or a folder, and this is a document.")
+    if part != WHOLE:
+        raise InvalidRequestError("This is a folder: give only id, after and max_chars, or open a document.")
+    return found
+
+
+def found_reply(found: Extract | Folder, max_chars: int) -> SourceReply | FolderReply:
+    """The reply of `get_source`, within `max_chars` of JSON."""
+    return folder_reply(found, max_chars) if isinstance(found, Folder) else source_reply(found, max_chars)
 
 
 def line_range(written: str) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import Embedders, open_embedders
 from rag.models.rerank import open_reranker
+from rag.search.browse import at, collections_page
 from rag.search.explain.why_not import trace_source
 from rag.search.gate import READS, is_fault
 from rag.search.overview import Overviews, counted
@@ -34,6 +35,7 @@ from rag.search.run import Models, Run, Steps
 from rag.search.search import search
 from rag.search.source import extract
 from rag.search.stages.custom import loaded
+from rag.search.tree import MAX_ENTRIES
 from rag.search.view import View, narrowed
 from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, split_id
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from rag.search.explain.why_not import SourceTrace
     from rag.search.overview import Holding
     from rag.search.plan import Plan
+    from rag.search.tree import Folder
     from rag.store.reader import Listed, StoredSource
 
 log = logging.getLogger(__name__)
@@ -233,6 +236,37 @@ class Desk:
             with suppress(BusyError):
                 return await extract(view, source_id, seqs, part, max_chars)
         return await extract(view, source_id, seqs, part, max_chars)
+
+    async def at(
+        self, principal: Principal, path: str = "", *, after: str | None = None, limit: int = MAX_ENTRIES
+    ) -> str | Folder:
+        """What is at a path: the id of a document, or a page of a folder with up to `limit` entries.
+
+        A path is a collection's name, with a path in the collection if need be: "handbook/leave/sick.md".
+        Without the collection it must be unambiguous. An empty path is the list of collections. Paths are
+        those that replies show (`rag.search.tree`). A page begins behind `after`, an `Entry.after`.
+
+        Raises:
+            NotFoundError: nothing readable has this path.
+            InvalidRequestError: several documents or collections have it, or `after` is not valid.
+        """
+        if not path.strip("/"):
+            return collections_page(await self.overview(principal), after, limit)
+        return await at(await self._views(principal), path, after, limit)
+
+    async def listing(
+        self, principal: Principal, path: str = "", *, after: str | None = None, limit: int = MAX_ENTRIES
+    ) -> Folder:
+        """A page of a folder, as `at` has it.
+
+        Raises:
+            NotFoundError: no readable folder has this path.
+            InvalidRequestError: as `at` does.
+        """
+        found = await self.at(principal, path, after=after, limit=limit)
+        if isinstance(found, str):
+            raise NotFoundError(NOT_FOUND)
+        return found
 
     async def sources(self, principal: Principal, *, after: tuple[str, str], limit: int) -> list[Source]:
         """Up to `limit` readable sources after (collection, source id), ordered by the two."""

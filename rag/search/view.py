@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rag.corpus import Access, AccessRecord, LetterCase, Principal
     from rag.filters.tree import Filter
     from rag.search.plan import Plan
-    from rag.store.reader import CollectionReader, Listed, StoredSource
+    from rag.store.reader import CollectionReader, Listed, Place, StoredSource
     from rag.store.strict import StrictReader
 
 
@@ -128,9 +128,16 @@ class View:
             async for some in self.table.walk(self.by_labels, beginning):
                 yield [source for source in some if readable.admits(source)]
 
-    def admits(self, source: StoredSource) -> bool:
+    async def places(self) -> list[Place]:
+        """Where all sources stand that the principal may read, whatever the request, in no order."""
+        if self.walls is None:
+            return []
+        readable = self._unnarrowed
+        return [place for place in await self.table.places(self.by_labels) if readable.admits(place)]
+
+    def admits(self, source: StoredSource | Place) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""
-        id_ = source.source.id
+        id_ = source.id
         return (
             self.walls is not None
             and self._sees(source.access)

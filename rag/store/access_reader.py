@@ -61,6 +61,12 @@ class AccessReader:
             self._any[key] = bool(await self._rows(condition, ["id"], limit=1))
         return self._any[key]
 
+    async def seen(self, collection: str, where: str) -> dict[str, Access | None]:
+        """The records of a collection's sources that satisfy the predicate on labels, by id."""
+        condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
+        rows = await self._rows(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
+        return {row["id"]: schema.access_record(row) for row in rows}
+
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.
 

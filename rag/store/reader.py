@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import log
@@ -12,6 +13,7 @@ import anyio
 import anyio.lowlevel
 import pyarrow as pa
 import pyarrow.compute as pc
+from anyio import to_thread
 from lancedb.query import FullTextOperator, MatchQuery
 
 from rag.corpus import Chunk
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         Access,
         AccessRecord,
         Collection,
+        FieldType,
         Heading,
         LetterCase,
         Source,
@@ -48,6 +51,7 @@ REFINED = 2  # times as many are ranked by true distance; with 1, recall@20 is .
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
 SOURCES_KEPT = 10_000  # cached summaries per collection, some 5 MB
+PLACE_COLUMNS = ["id", "title", "metadata", "fields"]
 CHUNK_COLUMNS = [
     "id",
     "source_id",
@@ -94,6 +98,22 @@ class StoredSource:
 
     source: Source
     generation: str
+    access: Access | None
+    fields: Mapping[str, Value]
+
+    @property
+    def id(self) -> str:
+        """The id of the source."""
+        return self.source.id
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a source stands, and what the gate checks. `path` is empty if it has none."""
+
+    id: str
+    path: str
+    title: str
     access: Access | None
     fields: Mapping[str, Value]
 
@@ -342,6 +362,17 @@ class CollectionReader:
         with engine_errors("reading sources"):
             return await self._sources.version(), await self._access.refresh()
 
+    async def places(self, where: str) -> list[Place]:
+        """Where all sources stand whose labels satisfy the predicate, in no order.
+
+        It reads only what that takes: 9 us a source, where a summary takes 25.
+        """
+        with engine_errors("listing sources"):
+            rows = await self._table(self._sources.query().select(PLACE_COLUMNS))
+        await self._access.refresh()
+        access = await self._access.seen(self.collection.name, where)
+        return await to_thread.run_sync(_places, rows, access, self.collection.fields)
+
     async def has_any(self, where: str) -> bool:
         """Whether any source's labels satisfy the predicate. Cached until the next change of rights."""
         return await self._access.has_any(self.collection.name, where)
@@ -426,6 +457,24 @@ class CollectionReader:
                 for_caller=f"The collection {self.collection.name!r} can't be searched by words yet. "
                 "Use mode dense.",
             )
+
+
+def _places(
+    rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
+) -> list[Place]:
+    """The places of those rows of the source table that have a record here."""
+    columns = (cast("list[str]", rows[name].to_pylist()) for name in PLACE_COLUMNS)
+    return [
+        Place(
+            id_,
+            json.loads(metadata).get("path", ""),
+            title,
+            access[id_],
+            schema.fields_record(fields, declared) if declared else {},
+        )
+        for id_, title, metadata, fields in zip(*columns, strict=True)
+        if id_ in access
+    ]
 
 
 def _chunk(row: Mapping[str, Any]) -> Chunk:

@@ -162,14 +162,14 @@ def _name(ctx: ServerRequestContext[Any, Any]) -> str:
 
 
 def _returned_ids(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> tuple[str, ...]:
-    """The ids in a reply: the chunks of a search, a source, or the resources that were read."""
+    """The ids in a reply: the chunks of a search, a source, those in a folder, or the resources read."""
     reply: Mapping[str, Any] = result if isinstance(result, dict) else {}
     if ctx.method == "resources/read":
         return tuple(str(content["uri"]) for content in reply.get("contents", ()))
     if ctx.method == "resources/list":
         return tuple(str(resource["uri"]) for resource in reply.get("resources", ()))
     content = reply.get("structuredContent") or {}
-    results = content.get("results", [content])
+    results = content.get("results") or content.get("entries") or [content]
     return tuple(str(result["id"]) for result in results if "id" in result)
 
 
@@ -185,10 +185,10 @@ def _requested_id(ctx: ServerRequestContext[Any, Any]) -> str | None:
     if ctx.method == "resources/read":
         requested = params["uri"]
     elif _name(ctx) in OPENING_TOOLS:
-        requested = params["arguments"]["id"]
+        requested = (params.get("arguments") or {}).get("id")
     else:
         return None
-    match = ID_OR_URI.fullmatch(requested)
+    match = ID_OR_URI.fullmatch(requested or "")
     return match[1] if match else None
 
 

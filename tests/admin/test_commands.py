@@ -96,7 +96,7 @@ def test_misuse_is_said_on_standard_error_and_exits_with_2(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["source", "aaaaaaaaaaaaaaaa"], "Nothing readable has this id."),
+        (["source", "aaaaaaaaaaaaaaaa"], "Nothing readable has this id or path."),
         (["sources", "--collection", "handbook"], "There is no collection 'handbook'"),
         (["search", "a", "--collection", "handbook"], "documents."),
         (["remove", "leap.md"], "No source in documents has the id or path 'leap.md'"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KEYS = {"id", "title", "cite_as", "citation", "text", "start", "end", "tokens", "score", "similarity"}
 QUESTION = "How long was the year in which the calendar was reformed?"
-UNKNOWN = "refdesk-admin: Nothing readable has this id. Use an id from a search result.\n"
+UNKNOWN = "refdesk-admin: Nothing readable has this id or path. Use one from a search result or a listing.\n"
 
 
 @pytest.mark.anyio

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Askers: TypeAlias = dict[str, Asker]
 
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
-NOT_FOUND = "Nothing readable has this id. Use an id from a search result."
+NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 FIELDS = "due, final, price, status, tags, year"
 CONDITIONS = 32
 

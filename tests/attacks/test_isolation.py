@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 PRINCIPALS = ("a0-modern", "a1-legacy", "a2-modern", "b0-legacy", "b1-modern")
-NOT_FOUND = "Nothing readable has this id. Use an id from a search result."
+NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
 
 

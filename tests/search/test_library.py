@@ -81,7 +81,10 @@ def test_the_functions_say_what_they_take_and_do(shelf: Shelf) -> None:
     assert [one.__name__ for one in (search, get_source)] == ["search", "get_source"]
     assert list(map(str, signatures)) == [
         "(query: str, limit: int | None = None) -> str",
-        "(id: str, start: int | None = None) -> str",
+        (
+            "(id: str | None = None, start: int | None = None, section: str | None = None, "
+            "lines: str | None = None, outline: bool = False, after: str | None = None) -> str"
+        ),
     ]
     for function, signature in zip((search, get_source), signatures, strict=True):
         said = inspect.getdoc(function) or ""
@@ -153,6 +156,19 @@ async def test_they_answer_as_the_principal_may_know(shelf: Shelf) -> None:
 
 
 @pytest.mark.anyio
+async def test_they_look_around_and_open_a_part(shelf: Shelf) -> None:
+    source = await shelf.put("clock", "Pendulums", "They swing.")
+    _, get_source = tool_functions(shelf.desk(), BOB)
+    assert [one["name"] for one in json.loads(await get_source())["entries"]] == ["documents/"]
+    (entry,) = json.loads(await get_source("documents"))["entries"]
+    assert (entry["id"], entry["name"], entry["length"]) == (source.id, "clock", source.length)
+    assert json.loads(await get_source(source.id, lines="3"))["text"] == "3\tThey swing."
+    assert json.loads(await get_source(source.id, section="pendulums"))["text"] == "Pendulums\n\nThey swing."
+    assert "text" not in json.loads(await get_source(source.id, outline=True))
+    assert json.loads(await get_source("documents", after=f"clock/{source.id}"))["entries"] == []
+
+
+@pytest.mark.anyio
 async def test_they_raise_what_the_desk_raises(shelf: Shelf) -> None:
     await shelf.put("clock", "pendulum")
     search, get_source = tool_functions(shelf.desk(), BOB)
@@ -160,9 +176,11 @@ async def test_they_raise_what_the_desk_raises(shelf: Shelf) -> None:
         await search(" ")
     with pytest.raises(InvalidRequestError, match="limit must be from 0 to 100"):
         await search("pendulum", limit=101)
-    for name in ("a" * 16, "no id", ""):
+    for name in ("a" * 16, "no id", "documents/no such path"):
         with pytest.raises(NotFoundError, match="Nothing readable has this id"):
             await get_source(name)
+    with pytest.raises(InvalidRequestError, match="counted from 1, such as 120-180"):
+        await get_source("documents", lines="many")
     (hit,) = json.loads(await search("pendulum"))["results"]
     with pytest.raises(InvalidRequestError, match="start must be from 0 to"):
         await get_source(hit["id"].partition("/")[0], start=10**6)

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from tests.server.conftest import Wire
 
 MARK = "zebrafish"
-NOT_FOUND = "Nothing readable has this id. Use an id from a search result."
+NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
 QUERY = "query must be a string of 1 to 4096 characters."
 LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
 LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
-ID = "id must be a string of 1 to 200 characters."
+FOLDER = "This is a folder: give only id, after and max_chars, or open a document."
+ID = "id must be a string of 1 to 4096 characters."
+AFTER = "after must be the next_after of an earlier reply."
 
 
 @pytest.fixture
@@ -86,10 +88,9 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, "The argument id is missing. It must be a string of 1 to 200 characters."),
         ({"id": 5}, ID),
         ({"id": ""}, ID),
-        ({"id": MARK * 23}, ID),
+        ({"id": MARK * 456}, ID),
         ({"id": MARK}, NOT_FOUND),
         ({"id": MARK, "start": -1}, "start must be an integer of at least 0."),
         ({"id": MARK, "start": 0.5}, "start must be an integer of at least 0."),
@@ -104,11 +105,17 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
         ({"id": MARK, "lines": "1-2-3"}, LINES),
         ({"id": MARK, "lines": "9999999999"}, LINES),
         ({"id": MARK, "outline": "yes"}, "outline must be true or false."),
+        ({"after": ""}, "after must be a string of 1 to 4096 characters."),
+        ({"after": MARK}, AFTER),
+        ({"id": "documents", "after": MARK}, AFTER),
+        ({"id": MARK, "after": f"{MARK}/"}, NOT_FOUND),
+        ({"outline": True}, FOLDER),
+        ({"id": "documents", "start": 1}, FOLDER),
         (
             {"id": MARK, "end": 5},
             (
                 "Unknown argument 'end'. Valid arguments: id, start, around, section, lines, outline, "
-                "max_chars."
+                "after, max_chars."
             ),
         ),
     ],
@@ -182,11 +189,14 @@ def wrong_names(hit: dict[str, Any]) -> list[str]:
         "../../etc/passwd",
         "refdesk://documents/../../etc/passwd",
         "file:///etc/passwd",
-        "refdesk://",
-        "refdesk://documents",
-        "refdesk://documents/",
+        "refdesk://documents/..",
+        "refdesk://documents//..",
         "\N{SNOWMAN}",
     ]
+
+
+FOLDERS = ["refdesk://", "refdesk://documents", "refdesk://documents/"]
+"""What only the tool opens."""
 
 
 def test_every_wrong_name_has_one_and_the_same_answer_from_get_source(
@@ -199,7 +209,7 @@ def test_every_wrong_name_has_one_and_the_same_answer_from_get_source(
 def test_every_wrong_uri_has_one_and_the_same_answer_from_resources_read(
     wire: Wire, hit: dict[str, Any]
 ) -> None:
-    for uri in ["", hit["id"], hit["id"].partition("/")[0], "x" * 10_000, *wrong_names(hit)]:
+    for uri in ["", hit["id"], hit["id"].partition("/")[0], "x" * 10_000, *FOLDERS, *wrong_names(hit)]:
         error = wire.error("resources/read", {"uri": uri})
         assert error == {"code": -32602, "message": NOT_FOUND, "data": {"uri": uri}}
 

@@ -1,0 +1,208 @@
+"""Looking around as in a file system: nothing shows but what one may read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import Part
+from rag.corpus import Access, Binding, Principal
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.agents import looked_up
+from rag.search.reply.folder import folder_reply
+from rag.search.tree import Entry, Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rag.corpus import Source
+    from rag.search.desk import Desk
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+ANN, BOB = Principal("default", "ann"), Principal("default", "bob")
+FOR_ANN = Access("restricted", frozenset({"user:ann"}))
+
+
+async def _put(shelf: Shelf, path: str, collection: str = "documents", **details: object) -> Source:
+    metadata = {"path": path} if path else {}
+    name = f"file:///{collection}/{path}"
+    return await shelf.put(
+        name, f"About {path}", "and more", collection=collection, metadata=metadata, **details
+    )
+
+
+async def _shown(desk: Desk, who: Principal, path: str = "", **page: Any) -> list[str]:  # noqa: ANN401
+    folder = await desk.listing(who, path, **page)
+    assert folder.documents >= sum(entry.documents for entry in folder.entries)
+    return [entry.name if entry.source else f"{entry.name}/ {entry.documents}" for entry in folder.entries]
+
+
+@pytest.fixture
+async def desk(shelf: Shelf) -> Desk:
+    await _put(shelf, "leave/parental.md")
+    await _put(shelf, "leave/sick.md", access=FOR_ANN)
+    await _put(shelf, "salaries/2026/ann.md", access=FOR_ANN)
+    await _put(shelf, "", title="A note")
+    await _put(shelf, "travel.md", "policies", access=FOR_ANN)
+    return shelf.desk()
+
+
+async def test_each_sees_the_folders_that_hold_something_for_them(desk: Desk) -> None:
+    assert await _shown(desk, ANN) == ["documents/ 4", "policies/ 1"]
+    assert await _shown(desk, ANN, "documents") == ["leave/ 2", "salaries/ 1", "A note"]
+    assert await _shown(desk, ANN, "documents/leave/") == ["parental.md", "sick.md"]
+    assert await _shown(desk, ANN, "documents/salaries") == ["2026/ 1"]
+    assert await _shown(desk, BOB) == ["documents/ 2"]
+    assert await _shown(desk, BOB, "documents") == ["leave/ 1", "A note"]
+    assert await _shown(desk, BOB, "documents/leave") == ["parental.md"]
+
+
+async def test_what_is_not_for_one_is_refused_in_the_words_for_what_is_not_there(desk: Desk) -> None:
+    hidden = [
+        "documents/leave/sick.md",
+        "documents/salaries",
+        "documents/salaries/",
+        "policies",
+        "salaries/2026",
+    ]
+    hidden += ["policies/travel.md", "documents/SALARIES/2026/ann.md", "travel.md", "leave/sick.md"]
+    for path in hidden:
+        assert await desk.at(ANN, path)
+        words = []
+        for name in (path, path.replace("a", "zz")):
+            with pytest.raises(NotFoundError) as caught:
+                await desk.at(BOB, name)
+            words.append(str(caught.value))
+        assert len(set(words)) == 1
+
+
+async def test_the_gate_alone_keeps_back_as_much(desk: Desk, blind: Callable[[], None]) -> None:
+    blind()
+    assert await _shown(desk, BOB, "documents") == ["leave/ 1", "A note"]
+    with pytest.raises(NotFoundError):
+        await desk.at(BOB, "documents/leave/sick.md")
+    assert await desk.at(ANN, "documents/leave/sick.md")
+
+
+async def test_a_right_that_is_taken_away_counts_at_once(shelf: Shelf, desk: Desk) -> None:
+    sick = await desk.at(ANN, "documents/leave/sick.md")
+    assert isinstance(sick, str)
+    await shelf.small.recorded(shelf.data, sick, Access("restricted"))
+    assert await _shown(desk, ANN, "documents/leave") == ["parental.md"]
+    with pytest.raises(NotFoundError):
+        await desk.at(ANN, "documents/leave/sick.md")
+
+
+async def test_bindings_are_walls_of_the_tree_too(shelf: Shelf) -> None:
+    await shelf.declare("handbook", year="integer")
+    await shelf.declare("notes")
+    await _put(shelf, "old/a.md", "handbook", fields={"year": 2019})
+    await _put(shelf, "new/b.md", "handbook", fields={"year": 2026})
+    await _put(shelf, "c.md", "notes")
+    desk = shelf.desk()
+    assert await _shown(desk, ANN, "handbook") == ["new/ 1", "old/ 1"]
+    recent = replace(ANN, bindings=(Binding(filter={"year": {"$gte": 2026}}),))
+    assert await _shown(desk, recent) == ["handbook/ 1"]
+    assert await _shown(desk, recent, "handbook") == ["new/ 1"]
+    notes = replace(ANN, bindings=(Binding(collections=("notes",)),))
+    assert await _shown(desk, notes) == ["notes/ 1"]
+    for who, path in ((recent, "handbook/old"), (recent, "notes"), (notes, "handbook"), (notes, "new/b.md")):
+        with pytest.raises(NotFoundError):
+            await desk.at(who, path)
+
+
+async def test_a_path_is_opened_with_its_collection_or_without_where_only_one_has_it(
+    shelf: Shelf, desk: Desk
+) -> None:
+    for path in ("documents/leave/parental.md", "leave/parental.md", "refdesk://documents/leave/parental.md"):
+        extract = await looked_up(desk, BOB, path, 5_000, part=Part(lines=(3, 3)))
+        assert not isinstance(extract, Folder)
+        assert extract.text == "and more"
+    await _put(shelf, "leave/parental.md", "policies")
+    with pytest.raises(InvalidRequestError, match="Several collections have this path"):
+        await desk.at(BOB, "leave/parental.md")
+    assert await desk.at(BOB, "policies/leave/parental.md")
+
+
+async def test_documents_of_one_path_are_told_apart_by_id(shelf: Shelf, desk: Desk) -> None:
+    path = "leave/parental.md"
+    other = await shelf.put("file:///elsewhere", "Another", metadata={"path": path}, access=FOR_ANN)
+    first = await desk.at(BOB, path)
+    assert first != other.id
+    with pytest.raises(
+        InvalidRequestError, match=f"(?=.*{first})(?=.*{other.id})Several documents"
+    ) as caught:
+        await desk.at(ANN, path)
+    assert "open one by its id" in str(caught.value)
+    assert await _shown(desk, ANN, "documents/leave") == ["parental.md", "parental.md", "sick.md"]
+
+
+async def test_an_id_is_an_id_even_if_a_collection_or_a_path_is_called_so(shelf: Shelf) -> None:
+    source = await _put(shelf, "abc/3", "notes", id_="documents")
+    await _put(shelf, "readme", "documents")
+    await _put(shelf, "3", "abc")
+    desk = shelf.desk()
+    by_id = await looked_up(desk, ANN, "documents", 5_000)
+    assert not isinstance(by_id, Folder)
+    assert by_id.source == source
+    folder = await looked_up(desk, ANN, "documents/", 5_000)
+    assert isinstance(folder, Folder)
+    assert [entry.name for entry in folder.entries] == ["readme"]
+    for path in ("documents/readme", "abc/3"):
+        assert not isinstance(await looked_up(desk, ANN, path, 5_000), Folder)
+
+
+async def test_parts_go_with_documents_and_after_with_folders(desk: Desk) -> None:
+    with pytest.raises(InvalidRequestError, match="This is a folder"):
+        await looked_up(desk, ANN, "documents/leave", 5_000, part=Part(outline=True))
+    for name in ("documents/leave/sick.md", "leave/sick.md"):
+        with pytest.raises(InvalidRequestError, match="this is a document"):
+            await looked_up(desk, ANN, name, 5_000, after="a/")
+
+
+async def test_pages_go_on_behind_what_has_gone_meanwhile(shelf: Shelf) -> None:
+    for n in range(7):
+        await _put(shelf, f"{n}.md")
+    desk = shelf.desk()
+    first = await desk.listing(ANN, "documents", limit=3)
+    assert ([entry.name for entry in first.entries], first.left) == (["0.md", "1.md", "2.md"], 4)
+    gone = first.entries[-1].source
+    assert gone
+    async with await shelf.small.writing(shelf.data) as writer:
+        await writer.remove([gone.id])
+    await _put(shelf, "2a.md")
+    await _put(shelf, "1a.md")
+    rest = await desk.listing(ANN, "documents", limit=9, after=first.after)
+    assert [entry.name for entry in rest.entries] == ["2a.md", "3.md", "4.md", "5.md", "6.md"]
+    assert (rest.left, rest.after) == (0, None)
+
+
+async def test_collections_are_paged_and_say_what_they_hold(shelf: Shelf) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        await _put(shelf, "x.md", name)
+    first = await shelf.desk().listing(ANN, limit=2)
+    assert [entry.name for entry in first.entries] == ["alpha", "beta"]
+    assert await _shown(shelf.desk(), ANN, after=first.after) == ["gamma/ 1"]
+
+
+@pytest.mark.parametrize("max_chars", [2_000, 3_333, 20_000])
+async def test_a_folder_stays_in_its_budget_and_together_the_pages_are_all_of_it(
+    shelf: Shelf, max_chars: int
+) -> None:
+    names = [f"{n} " + '🕰"' * (n % 80) for n in range(60)]
+    source = await _put(shelf, "x.md")
+    entries = tuple(
+        Entry(name, replace(source, id=f"id{n}", title=name[::-1])) for n, name in enumerate(names)
+    )
+    seen: list[str] = []
+    while len(seen) < len(names):
+        reply = folder_reply(Folder("notes", 99, entries[len(seen) :], left=5, after="z/z"), max_chars)
+        assert len(reply.compact()) <= max_chars
+        seen += [entry.name for entry in reply.entries]
+        left = 5 + len(names) - len(seen)
+        assert reply.notes == [f"{left} more entries; continue with after=next_after."]
+        assert reply.next_after == (entries[len(seen) - 1].after if left > 5 else "z/z")
+    assert seen == names
