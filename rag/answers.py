@@ -233,8 +233,8 @@ class Answer:
     """The hits of a search, best first, notes that their reader must know, and the steps of the search.
 
     `context` is the hits as one text for a prompt, if the request asks for it. `degraded` names what is
-    missing because something failed: the "dense" list, of all collections or of some, the "similarity" of
-    hits, or a stage. The notes say why.
+    missing because something failed: the "dense" or "sparse" list, of all collections or of some, the
+    "similarity" of hits, "tables" that are attached, or a stage. The notes say why.
     """
 
     hits: tuple[Hit, ...]

@@ -186,6 +186,7 @@ class EmbedderIdentity:
 
     The `dimension` of a model behind an endpoint is 0 before its first vector. `document_body` is what the
     settings add to the requests that embed documents, as JSON with sorted keys; empty if they add nothing.
+    The identity `NO_VECTORS` is that of a collection without any.
     """
 
     provider: str
@@ -199,6 +200,10 @@ class EmbedderIdentity:
         """Whether vectors of both are comparable, as far as it is known: an unknown dimension may be any."""
         dimensions = {self.dimension, other.dimension} - {0}
         return replace(self, dimension=0) == replace(other, dimension=0) and len(dimensions) <= 1
+
+
+NO_VECTORS = EmbedderIdentity("none", "", 1)
+"""Its chunks are read with a vector of one dimension, which is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +258,26 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """A LanceDB table that others write, and which of its columns hold what.
+
+    `table` is its absolute path or URI. Columns are named as the table's owner names them; "metadata.title"
+    is a part of a column. `allow` has lists of entries (user:NAME, group:NAME), which decide who may see a
+    row; without it, everybody in the tenant may. `fields` are columns by declared field.
+    """
+
+    table: str
+    id: str
+    text: str
+    vector: str | None = None
+    title: str | None = None
+    url: str | None = None
+    date: str | None = None
+    allow: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
     """A named set of sources of one tenant, and how they are indexed.
 
@@ -260,6 +285,7 @@ class Collection:
     new sources. `description` says what the collection holds; `link` is where a person finds more about it.
     `embedder_name` is the name in the settings of the embedder that searches and ingestions use; it has to
     have the identity `embedder`.
+    If it is `attached`, its sources are the rows of a table that refdesk only reads.
     """
 
     tenant: str
@@ -273,3 +299,4 @@ class Collection:
     description: str = ""
     link: str = ""
     embedder_name: str = DEFAULT_EMBEDDER
+    attached: Attachment | None = None

@@ -174,6 +174,12 @@ def small_desk() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def foreign() -> ModuleType:
+    """tests/foreign.py as a module: LanceDB tables that others write."""
+    return _beside("foreign")
+
+
+@pytest.fixture(scope="session")
 def chats() -> ModuleType:
     """tests/chats.py as a module: what a chat model can answer, and what it was asked."""
     return _beside("chats")

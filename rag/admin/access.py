@@ -13,9 +13,9 @@ from rag.access.rule import entries_of, named, visible
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
-from rag.admin.sources import meant, open_collections, open_reader
+from rag.admin.sources import meant, open_collections, open_reader, readable
 from rag.corpus import Access, Principal, Visibility
-from rag.errors import InvalidRequestError, NotFoundError, StoreError
+from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line
 from rag.ingest.recorded import document_name
 from rag.ingest.rights import RequestedAccess
@@ -201,7 +201,7 @@ async def _found(settings: Settings, names: tuple[str, ...]) -> list[_Held]:
     """
     gone = await open_reader(settings).gone(tenant_of(settings))
     held = {one.id: _Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
-    for table in await open_collections(settings, None):
+    for table in readable(await open_collections(settings, None)):
         stored = [(one.source, one.access) for one in await table.stored()]
         held |= {one.id: _Held(one.id, one.uri, one.title, access, table) for one, access in stored}
     uris = {id_: one.uri for id_, one in held.items()}
@@ -224,6 +224,12 @@ async def _change(
     as_json: bool,
 ) -> None:
     found = await _found(settings, names)
+    for one in found:
+        if one.table and one.table.collection.attached:
+            raise ConfigurationError(
+                f"{one.id} is a row of the attached table {one.table.collection.name}. What that table says "
+                "decides who may see it. Change it where the table is written."
+            )
     tenant = tenant_of(settings)
 
     def around(pairs: Pairs) -> AbstractContextManager[None]:

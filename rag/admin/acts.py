@@ -43,6 +43,7 @@ ActName = Literal[
     "access grant",
     "access revoke",
     "access set",
+    "collection attach",
     "collection create",
     "collection remove",
     "collection set",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import asdict, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -13,20 +11,21 @@ import click
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
+from rag.admin.attach import attach_command, remarks_on
+from rag.admin.collection_options import declared_fields, description_option, embedder_option, link_option
 from rag.admin.console import command, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections, open_reader
-from rag.corpus import DEFAULT_EMBEDDER, Distance, FieldType, Visibility
+from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
-from rag.report.tables import counted, one_line
+from rag.report.tables import counted
 from rag.store.catalog import check_embedder
 from rag.store.collections import change_collection, drop_collection, ensure_collection
 from rag.store.folder import prepare, spending_reserve
-from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from rag.admin.acts import ActName
@@ -34,65 +33,10 @@ if TYPE_CHECKING:
     from rag.corpus import Collection, Language
     from rag.store.reader import CollectionReader
 
-FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
-MAX_FIELDS = 32
-MAX_DESCRIPTION = 500  # characters
-MAX_LINK = 200  # characters; assistants read it in each conversation
-
 
 @click.group("collection")
 def collection_command() -> None:
-    """Create, describe, list, show and remove collections."""
-
-
-def _description(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    text = value and one_line(value)
-    if text and len(text) > MAX_DESCRIPTION:
-        raise click.BadParameter(f"it has {len(text)} characters; at most {MAX_DESCRIPTION} are allowed.")
-    return text
-
-
-description_option = partial(
-    click.option,
-    "--description",
-    callback=_description,
-    metavar="TEXT",
-    help="What the collection holds. Assistants and the search stage planner read it.",
-)
-
-
-def _link(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    address = value and web_address(value)
-    if address is None and value:
-        raise click.BadParameter(f"{value!r} is not an http or https address.")
-    if address and len(address) > MAX_LINK:
-        raise click.BadParameter(f"it has {len(address)} characters; at most {MAX_LINK} are allowed.")
-    return address
-
-
-link_option = partial(
-    click.option,
-    "--link",
-    callback=_link,
-    metavar="URL",
-    help="Where a person finds more about the collection. Assistants read it.",
-)
-
-
-def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, FieldType]:
-    fields: dict[str, FieldType] = {}
-    for value in values:
-        name, _, named = value.partition("=")
-        kind = next((one for one in get_args(FieldType) if one == named), None)
-        if kind is None or not re.fullmatch(FIELD_NAME, name):
-            kinds = ", ".join(get_args(FieldType))
-            raise click.BadParameter(f"{value!r} is not like year=integer. Types: {kinds}.")
-        if name in fields:
-            raise click.BadParameter(f"the field {name} is declared twice.")
-        fields[name] = kind
-    if len(fields) > MAX_FIELDS:
-        raise click.BadParameter(f"a collection has at most {MAX_FIELDS} fields.")
-    return fields
+    """Create, attach, describe, list, show and remove collections."""
 
 
 @command("create")
@@ -101,7 +45,7 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
     "--field",
     "fields",
     multiple=True,
-    callback=_fields,
+    callback=declared_fields,
     metavar="NAME=TYPE",
     help=f"Metadata field to filter by. TYPE: {', '.join(get_args(FieldType))}. Repeatable.",
 )
@@ -117,13 +61,7 @@ def _fields(_context: click.Context, _option: click.Parameter, values: Sequence[
     default="cosine",
     help="Metric of max_distance. The order of hits is the same with all.",
 )
-@click.option(
-    "--embedder",
-    "embedder_name",
-    default=DEFAULT_EMBEDDER,
-    metavar="NAME",
-    help="Embedding model: the NAME of a table [embedders.NAME]. Default: [embedder].",
-)
+@embedder_option
 @description_option(default="")
 @link_option(default="")
 @language_option("the collection")
@@ -244,26 +182,31 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @command("show")
 @click.argument("name")
 async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
-    """Show a collection's fields and settings."""
+    """Show a collection's fields and settings, and of an attached table also what it lacks."""
     (table,) = await open_collections(settings, name)
     details = _json(table.collection)
+    remarks = await remarks_on(table)
     if as_json:
-        print_json(details)
+        print_json(details | ({"remarks": remarks} if table.collection.attached else {}))
         return
     for key, value in details.items():
         for part, one in value.items() if isinstance(value, dict) else [("", value)]:
             echo(f"{f'{key} {part}'.strip():24} {one}")
+    for remark in remarks:
+        echo(remark)
 
 
 @command("remove")
 @click.argument("name")
 @click.option("--yes", is_flag=True, required=True, help="Delete the collection and everything in it.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
-    """Remove a collection and everything in it."""
+    """Remove a collection and everything in it. Of an attached table, nothing is deleted."""
     (table,) = await open_collections(settings, name)
     await removed(settings.data, table, "collection remove")
     if as_json:
         print_json({"removed": name})
+    elif attached := table.collection.attached:
+        echo(f"Removed the collection {name}. The table {attached.table} is as it was.")
     else:
         echo(f"Removed the collection {name}.")
 
@@ -271,7 +214,8 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
 async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()) -> None:
     """Remove a collection and everything in it, and forget these access records; logged as this act."""
     made = table.collection
-    held = {"visibility": made.visibility, "fields": made.fields, "sources": len(await table.listing())}
+    held: dict[str, object] = {"visibility": made.visibility, "fields": made.fields}
+    held |= {"table": made.attached.table} if made.attached else {"sources": len(await table.listing())}
     with recorded(data, Act(act, made.tenant, {made.name: (held, None)}, made.name, gives=False)):
         for attempt in spending_reserve(data):
             with attempt:
@@ -287,8 +231,10 @@ def _embedder(collection: Collection, settings: Settings) -> str:
 def _json(collection: Collection) -> dict[str, Any]:
     details = asdict(collection)
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
+    if not collection.attached:
+        del details["attached"]
     return details
 
 
-for one in (create_command, set_command, list_command, show_command, remove_command):
+for one in (attach_command, create_command, set_command, list_command, show_command, remove_command):
     collection_command.add_command(one)

@@ -40,9 +40,11 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
     until you purge, which rewrites all of them. Servers can keep running; disk space that they hold open is
     freed when they exit. Access records are kept in case the documents come back, unless you add --forget.
     """
+    tables = await open_collections(settings, collection)
     purged = [
         await _purged(settings, table, forget=forget)
-        for table in await open_collections(settings, collection)
+        for table in tables
+        if collection or not table.collection.attached  # these are named only by mistake
     ]
     if as_json:
         print_json({"collections": [asdict(one) for one in purged]})

@@ -20,7 +20,7 @@ from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, parse_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rag.config.settings import Settings
     from rag.corpus import Source
@@ -33,7 +33,7 @@ PREVIEW_CHARS = 500
 @collection_option(None)
 async def sources_command(settings: Settings, *, collection: str | None, as_json: bool) -> None:
     """List the sources of all collections, or of one."""
-    tables = await open_collections(settings, collection)
+    tables = readable(await open_collections(settings, collection))
     sources = [source for table in tables for source in await table.listing()]
     sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
     if as_json:
@@ -53,7 +53,8 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
     ID is the id or URI of a source or of one of its chunks.
     """
     source_id = parse_id(name).partition("/")[0]
-    found = [await table.text(source_id) for table in await open_collections(settings, None)]
+    tables = readable(await open_collections(settings, None))
+    found = [await table.text(source_id) for table in tables]
     for stored, outline, content in filter(None, found):
         details = source_json(stored.source) | {"outline": [asdict(heading) for heading in outline]}
         if as_json:
@@ -85,6 +86,18 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
         names = ", ".join(one.name for one in collections) or "none"
         raise NotFoundError(f"There is no collection {name!r} in {settings.data}. Collections: {names}.")
     return [await reader.open(one) for one in chosen]
+
+
+def readable(tables: Sequence[CollectionReader]) -> list[CollectionReader]:
+    """The tables without attached ones that can't be read; standard error says which these are."""
+    for table in tables:
+        if table.failed:
+            echo(
+                f"The attached table of {table.collection.name} can't be read; see refdesk-admin collection "
+                f"show {table.collection.name}.",
+                err=True,
+            )
+    return [table for table in tables if not table.failed]
 
 
 def meant(name: str, uris: Mapping[str, str]) -> list[str]:

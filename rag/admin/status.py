@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.access.tenants import tenant_of
 from rag.admin.console import command, echo, print_json, print_table
-from rag.admin.sources import open_collections
+from rag.admin.sources import open_collections, readable
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.report.tables import counted
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @command("status")
 async def status_command(settings: Settings, *, as_json: bool) -> None:
     """Show the data folder and the size of each collection."""
+    tables = await open_collections(settings, None)
     collections = [
         {
             "name": table.collection.name,
@@ -28,7 +29,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
             "embedder_name": table.collection.embedder_name,
         }
         | asdict(await table.statistics())
-        for table in await open_collections(settings, None)
+        for table in readable(tables)
     ]
     disk = folder_bytes(settings.data)
     if as_json:
@@ -49,13 +50,16 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         for one in collections
     ]
     print_table([("COLLECTION", "SOURCES", "CHUNKS", "UNINDEXED", "LANGUAGE", "EMBEDDER", "INDEXES"), *rows])
+    attached = {table.collection.name: table.collection.attached for table in tables}
     for one in collections:
+        if table := attached[one["name"]]:
+            echo(f"{one['name']} is the attached table {table.table}.")
         if one["embedder_name"] not in settings.embedders_by_name:
             echo(
                 f"{one['name']} is searched by words only: the settings have no table "
                 f"[embedders.{one['embedder_name']}]. See refdesk-admin config check."
             )
-        if lacking := one["without_vector"]:
+        if (lacking := one["without_vector"]) and not table:
             echo(
                 f"{counted(lacking, 'chunk')} of {one['name']} found by words only: the embedding model "
                 "had no valid vector. The next ingest asks again."

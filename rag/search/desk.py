@@ -20,7 +20,7 @@ from rag.config.check import check_consistent, stages_of
 from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
 from rag.corpus import DEFAULT_EMBEDDER
-from rag.errors import BusyError, InvalidRequestError, NotFoundError
+from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import Embedders, open_embedders
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BROKEN = "An attached table can't be read just now, perhaps the one with what you asked for. Try again later."
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
 NO_BREAKERS: Mapping[str, Breaker] = MappingProxyType({})
@@ -213,9 +214,10 @@ class Desk:
     async def _run(self, principal: Principal, request: SearchRequest, *, trace: bool) -> tuple[Answer, Run]:
         """The answer to a request, and the run that made it."""
         plan, steps = make_plan(request, self._settings, principal), Steps(detailed=trace)
+        broken: list[Collection] = []
         with steps.step("plan"):
-            views = narrowed(await self._chosen(principal, plan), plan)
-        run = Run(plan, views, self._models, self._alarm, steps)
+            views = narrowed(await self._chosen(principal, plan, broken), plan)
+        run = Run(plan, views, self._models, self._alarm, steps, broken=bool(broken))
         return await search(run), run
 
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
@@ -320,19 +322,25 @@ class Desk:
         views = [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]
         return [view for view in views if view.walls is not None]
 
-    async def _views(self, principal: Principal) -> list[View]:
-        """The collections in which the principal may read anything."""
+    async def _views(self, principal: Principal, broken: list[Collection] | None = None) -> list[View]:
+        """The collections in which the principal may read anything; those that failed go to `broken`."""
         views = await self._all_views(principal)
         readable = await concurrently([view.has_any for view in views])
+        if broken is not None:
+            broken += [view.table.collection for view in views if view.table.failed]
         return [view for view, any_ in zip(views, readable, strict=True) if any_]
 
-    async def _chosen(self, principal: Principal, plan: Plan) -> list[View]:
+    async def _chosen(self, principal: Principal, plan: Plan, broken: list[Collection]) -> list[View]:
         """The collections that the plan names, or all readable ones if it names none, without the excluded.
 
         An excluded name that the principal can't read is the same error as a wanted one: it says nothing of
-        whether there is such a collection, and a misspelt one would exclude nothing.
+        whether there is such a collection, and a misspelt one would exclude nothing. For `broken` see
+        `_views`.
         """
-        readable = {view.table.collection.name: view for view in await self._views(principal)}
+        readable = {view.table.collection.name: view for view in await self._views(principal, broken)}
+        # Only for a table that the whole tenant may read is it certain that the principal may know of it.
+        if any(one.name in plan.collections and one.visibility == "tenant" for one in broken):
+            raise StoreError(BROKEN, for_caller=BROKEN)
         if not readable.keys() >= {*plan.collections, *plan.exclude_collections}:
             raise NotFoundError(
                 "The request names a collection that you can't read. "
@@ -346,8 +354,11 @@ class Desk:
 
     async def _located(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
         """A readable source, and the view of its collection."""
-        for view in await self._all_views(principal):
+        views = await self._all_views(principal)
+        for view in views:
             stored = (await view.table.sources([source_id])).get(source_id)
             if stored and view.admits(stored):
                 return stored, view
+        if any(view.table.failed for view in views):
+            raise StoreError(BROKEN, for_caller=BROKEN)
         raise NotFoundError(NOT_FOUND)

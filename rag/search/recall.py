@@ -135,7 +135,10 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
         if plan.mode != "dense":
-            calls += [partial(table.sparse, query.text, plan.candidates, where) for table, where in tables]
+            calls += [
+                partial(table.sparse, query.text, plan.candidates, where) if view.table.by_words else _nothing
+                for view, (table, where) in zip(query.views, tables, strict=True)
+            ]
     rankings = iter(await concurrently(calls))
     return [
         Lists(
@@ -157,6 +160,11 @@ async def _dense(
         return ranking
     similarities = meaning.on_scale(np.array([one.score for one in ranking], np.float32))
     return [replace(one, score=score) for one, score in zip(ranking, similarities.tolist(), strict=True)]
+
+
+async def _nothing() -> Ranking:
+    """The list of a view that the table can't make, for want of an index."""
+    return []
 
 
 async def _readers(

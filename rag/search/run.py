@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 PREVIEWS = 5  # hits shown of each step
 PREVIEW_CHARS = 200
 
+UNREAD = (
+    "Some documents could not be searched, because an attached table can't be read just now. Try again later."
+)
+
 _tracer = get_tracer("refdesk")
 
 
@@ -51,7 +55,7 @@ class Run:
     Steps add to `notes`, which are for the reader of the answer. `left_out` counts the passages that were
     dropped although they were good enough for the limit, by the reason. `queries` and `listings` are for the
     trace; `listings` hold only chunks that the gate admitted. `degraded` is as in the answer, without failed
-    stages.
+    stages. It is `broken` if an attached table could not be opened.
     """
 
     plan: Plan
@@ -64,6 +68,7 @@ class Run:
     queries: Sequence[SubQuery] = ()
     listings: Mapping[str, tuple[Listing, ...]] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
+    broken: bool = False
 
     def note(self, notes: Iterable[str]) -> None:
         """Add notes for the reader of the answer."""
@@ -91,6 +96,9 @@ class Run:
 
     def answer(self, hits: Sequence[Hit], context: Context | None) -> Answer:
         """The answer with these hits."""
+        if self.broken or any(view.table.failed for view in self.views):
+            self.note([UNREAD])
+            self.degraded.append("tables")
         trace = Trace(tuple(self.queries), self.listings) if self.steps.detailed else None
         steps = self.steps.ended()
         failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from rag.concurrency import concurrently
-from rag.errors import ConfigurationError, ProviderError
+from rag.corpus import NO_VECTORS
+from rag.errors import ConfigurationError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
 from rag.search.recall import Meaning
 from rag.store.catalog import check_embedder
@@ -50,6 +51,13 @@ NOT_BY_MEANING = {
 """The note on collections for which there are no vectors of the queries, by mode."""
 OTHER_MODEL = "another embedding model made their vectors"
 AWAY = "their embedding model is not available just now"
+NO_VECTORS_THERE = "they have no vectors"
+NOT_BY_WORDS = {
+    "hybrid": "Searched by meaning alone, because they have no full-text index: {}.",
+    "sparse": "Not searched, because they have no full-text index: {}. Mode dense searches them.",
+}
+"""The note on attached tables without a full-text index, by mode."""
+NEITHER = "Not searched, because they have no full-text index, and no vectors of an embedding model: {}."
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +86,9 @@ async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list
     Raises:
         ProviderError: an embedding model failed, and the search can't do without it.
         ConfigurationError: the request names a collection for mode dense that another model made.
+        NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """
+    _check_words(run)
     by_name: dict[str, list[Collection]] = {}
     for collection in _collections(run):
         by_name.setdefault(collection.embedder_name, []).append(collection)
@@ -94,7 +104,8 @@ async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list
     run.views = [_marked(view, made) for view in run.views]
     if failed and not usable:
         _go_without(run, step)
-    else:
+    _note_wordless(run, step)
+    if not failed or usable:
         _note_others(run, step, failed)
     baseline = run.models.embedders.baseline
     return [
@@ -197,9 +208,10 @@ def _note_others(run: Run, step: OpenStep, failed: Mapping[str, ProviderError]) 
     mode, others = run.plan.mode, [view.table.collection for view in run.views if not view.comparable]
     if not others:
         return
-    away = [one.name for one in others if one.embedder_name in failed]
-    foreign = [one.name for one in others if one.embedder_name not in failed]
-    for why, names in ((OTHER_MODEL, foreign), (AWAY, away)):
+    away = [one.name for one in others if one.embedder_name in failed and one.embedder != NO_VECTORS]
+    lacking = [one.name for one in others if one.embedder == NO_VECTORS]
+    foreign = [one.name for one in others if one.name not in {*away, *lacking}]
+    for why, names in ((OTHER_MODEL, foreign), (AWAY, away), (NO_VECTORS_THERE, lacking)):
         if names:
             step.warns(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
     for name in foreign:
@@ -209,6 +221,29 @@ def _note_others(run: Run, step: OpenStep, failed: Mapping[str, ProviderError]) 
         run.views = [view for view in run.views if view.comparable]
     elif run.plan.has_thresholds:
         step.warns(NO_THRESHOLDS)
+
+
+def _check_words(run: Run) -> None:
+    """Check that mode sparse can search every collection that the request names."""
+    wordless = [view.table.collection.name for view in run.views if not view.table.by_words]
+    if wordless and run.plan.mode == "sparse" and run.plan.names_collections:
+        note = NOT_BY_WORDS["sparse"].format(", ".join(wordless))
+        raise NotReadyError(f"{note} Only the owner of an attached table can make an index.", for_caller=note)
+
+
+def _note_wordless(run: Run, step: OpenStep) -> None:
+    """Say which attached tables have no full-text index, and leave out those without any list."""
+    mode, wordless = run.plan.mode, [view for view in run.views if not view.table.by_words]
+    if mode == "dense" or not wordless:
+        return
+    by_meaning = [view for view in wordless if mode == "sparse" or view.comparable]
+    neither = [view for view in wordless if view not in by_meaning]
+    for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):
+        if views:
+            step.warns(note.format(", ".join(view.table.collection.name for view in views)))
+    run.degraded.append("sparse")
+    left_out = wordless if mode == "sparse" else neither
+    run.views = [view for view in run.views if view not in left_out]
 
 
 def _advice(error: ProviderError, plan: Plan) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag.corpus import DEFAULT_EMBEDDER, Collection, EmbedderIdentity
+from rag.corpus import DEFAULT_EMBEDDER, Attachment, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.store import schema
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rag.corpus import Language
 
 
-USUAL = {"description": "", "link": "", "embedder_name": DEFAULT_EMBEDDER}
+USUAL = {"description": "", "link": "", "embedder_name": DEFAULT_EMBEDDER, "attached": None}
 
 
 def collection_row(collection: Collection) -> pa.Table:
@@ -44,7 +44,10 @@ def collection_record(row: dict[str, Any]) -> Collection:
             "The data folder was written by another version of refdesk. Use that version, or name another "
             "data folder (--data DIR) and ingest again."
         )
-    return Collection(**row, **definition | {"embedder": EmbedderIdentity(**definition["embedder"])})
+    definition["embedder"] = EmbedderIdentity(**definition["embedder"])
+    if "attached" in definition:
+        definition["attached"] = Attachment(**definition["attached"])
+    return Collection(**row, **definition)
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) -> None:
@@ -70,6 +73,21 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) ->
         for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
         "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
     )
+
+
+def check_writable(collection: Collection) -> None:
+    """Check that the collection is not an attached table, which refdesk only reads.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if collection.attached:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} is the attached table {collection.attached.table}, which "
+            "refdesk only reads. Change it where it is written: each change counts from the next request on. "
+            f"To detach it, run refdesk-admin collection remove {collection.name} --yes. That leaves the "
+            "table as it is."
+        )
 
 
 def check_language(collection: Collection, language: Language) -> None:

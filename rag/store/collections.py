@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rag.corpus import DEFAULT_EMBEDDER, Collection
-from rag.errors import BusyError, NotFoundError, RefdeskError
+from rag.errors import BusyError, ConfigurationError, NotFoundError, RefdeskError
 from rag.filters.predicate import literal
 from rag.store import catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table, nothing_around
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Distance, EmbedderIdentity, FieldType, Language, Visibility
+    from rag.corpus import Attachment, Distance, EmbedderIdentity, FieldType, Language, Visibility
     from rag.store.access_writer import Around
 
 CATALOG_WAIT_SECONDS = 15
@@ -53,16 +53,19 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     link: str = "",
     embedder_name: str = DEFAULT_EMBEDDER,
     created_at: datetime | None = None,
+    attached: Attachment | None = None,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
     `fields`, `visibility`, `distance`, `description`, `link` and `embedder_name`, the name of the embedder in
     the settings, apply to a new collection only. Without a `language`, an existing collection keeps its own
     and a new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it whether the
-    collection is new; otherwise it is now.
+    collection is new; otherwise it is now. A collection that is `attached` must be new, and
+    gets no tables.
 
     Raises:
-        ConfigurationError: it was made with another embedder or language, or the data folder can't be made.
+        ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
+            or the data folder can't be made.
     """
     prepare(data)
     started = time.time()
@@ -78,6 +81,9 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         rows = (await collections.query().where(_is(tenant, name)).to_arrow()).to_pylist()
         if rows:
             collection = catalog.collection_record(rows[0])
+            if attached:
+                raise ConfigurationError(f"The collection {name!r} already exists.")
+            catalog.check_writable(collection)
             catalog.check_embedder(collection, embedder)
             catalog.check_language(collection, language or collection.language)
             return collection
@@ -93,13 +99,16 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             description,
             link,
             embedder_name,
+            attached,
         )
         await create_access_table(database, tenant)
-        await _create_tables(database, collection)
+        if not attached:
+            await _create_tables(database, collection)
         maintenance.sync_to_disk(data / "tenants", started)
         maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
         for folder in table_folders(data, collection):  # before the row that says that they exist
-            maintenance.sync_to_disk(folder, started)
+            if not attached:
+                maintenance.sync_to_disk(folder, started)
         await collections.add(catalog.collection_row(collection))
         if await collections.version() % CATALOG_COMPACTED == 0:
             await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
@@ -143,7 +152,8 @@ async def open_writer(
 
     Raises:
         BusyError: another process is writing to the collection.
-        ConfigurationError: the data folder's key is missing, or the folder isn't writable.
+        ConfigurationError: the data folder's key is missing, the folder isn't writable, or the collection is
+            an attached table.
     """
     async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS) as writer:
         await writer.sweep()
@@ -154,6 +164,7 @@ async def open_writer(
 async def _opened(
     data: Path, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
 ) -> AsyncIterator[CollectionWriter]:
+    catalog.check_writable(collection)
     names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
     with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds):
         for name in names:
@@ -182,6 +193,8 @@ async def copy_labels(data: Path, collection: Collection) -> bool:
 
 async def drop_collection(data: Path, collection: Collection, *, forget: Iterable[str] = ()) -> None:
     """Drop a collection. The access records of its sources stay, except those of `forget`.
+
+    An attached table itself stays as it is: the tables that are dropped are those with our names.
 
     Raises:
         BusyError: another process is writing to it.

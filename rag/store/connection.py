@@ -33,10 +33,15 @@ def table_folder(data: Path, table: str) -> Path:
 
 
 async def connect(data: Path) -> lancedb.AsyncConnection:
-    """The database of a data folder; every read sees the newest commit of any process."""
+    """The database of a data folder."""
+    # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
+    return await connect_to(str(database_folder(data).absolute()))
+
+
+async def connect_to(database: str) -> lancedb.AsyncConnection:
+    """The database at an absolute path or URI; every read sees the newest commit of any process."""
     return await lancedb.connect_async(
-        # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
-        str(database_folder(data).absolute()),
+        database,
         read_consistency_interval=timedelta(0),
         session=lancedb.Session(
             index_cache_size_bytes=INDEX_CACHE_BYTES, metadata_cache_size_bytes=METADATA_CACHE_BYTES

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Source,
         Value,
     )
+    from rag.store.attached.tables import AttachedTables
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})
 PROBES = 20  # minimum; there is no maximum, so that a filter can't starve a search
@@ -154,7 +155,14 @@ Ranking = list[Scored]
 
 
 class CollectionReader:
-    """The tables of one collection, opened for reading."""
+    """The tables of one collection, opened for reading.
+
+    Without a full-text index, an attached table is not searched `by_words`. If reading one fails, searches go
+    on without it, and `failed` is true; our own tables raise instead.
+    """
+
+    by_words = True
+    failed = False
 
     def __init__(
         self,
@@ -407,15 +415,11 @@ class CollectionReader:
     async def _with_access(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, StoredSource]:
         """The sources of rows, by id, with their access records."""
         access = await self._access.records(row["id"] for row in rows)
-        return {
-            row["id"]: StoredSource(
-                self._source(row),
-                row["generation"],
-                access[row["id"]],
-                schema.fields_record(row["fields"], self.collection.fields),
-            )
-            for row in rows
-        }
+        return {row["id"]: self._stored(row, access[row["id"]]) for row in rows}
+
+    def _stored(self, row: Mapping[str, Any], access: Access | None) -> StoredSource:
+        fields = schema.fields_record(row["fields"], self.collection.fields)
+        return StoredSource(self._source(row), row["generation"], access, fields)
 
     def _source(self, row: Mapping[str, Any]) -> Source:
         source = schema.source_record(row, self.collection.name)
@@ -527,6 +531,7 @@ class Reader:
         self._collections: tuple[Collection, ...] = ()
         self._version = -1
         self._open: dict[tuple[str, str], CollectionReader] = {}
+        self._attached: AttachedTables | None = None
         self._access: dict[str, AccessReader] = {}
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
@@ -541,11 +546,18 @@ class Reader:
                 self._collections = tuple(sorted(map(collection_record, rows), key=lambda one: one.name))
                 self._version = version
                 self._open.clear()  # a new collection can have the name of a removed one
+                self._attached = None
                 self._access.clear()
         return tuple(one for one in self._collections if one.tenant == tenant)
 
     async def open(self, collection: Collection) -> CollectionReader:
-        """The collection's tables; kept open until it is made again."""
+        """The collection's tables; kept open until it is made again.
+
+        Raises:
+            StoreError: they can't be opened. An attached table is then `failed` instead.
+        """
+        if collection.attached:
+            return await self._attached_tables().open(collection)
         key = collection.tenant, collection.name
         reader = self._open.get(key)
         if reader is None or reader.collection != collection:
@@ -565,6 +577,14 @@ class Reader:
             self._open[key] = reader
         return reader
 
+    def _attached_tables(self) -> AttachedTables:
+        if self._attached is None:
+            # Imported here, because few desks have an attached table.
+            from rag.store.attached.tables import AttachedTables  # noqa: PLC0415
+
+            self._attached = AttachedTables(self._timeout_seconds)
+        return self._attached
+
     async def refresh(self, tenant: str) -> None:
         """Look for changes of access records, once for all collections of a tenant."""
         if tenant in self._access:
@@ -572,8 +592,11 @@ class Reader:
 
     async def names_groups(self, tenant: str) -> bool:
         """Whether any access record of the tenant names a group, so that a caller's groups must be known."""
-        if not any(await self.collections(tenant)):
+        collections = await self.collections(tenant)
+        if not any(collections):
             return False
+        if any(one.attached and one.attached.allow for one in collections):
+            return True  # these tables change without our knowing
         return await (await self._opened_access(tenant)).names_groups()
 
     async def gone(self, tenant: str) -> dict[str, AccessRecord]:

@@ -1,0 +1,237 @@
+"""Reading an attached table as a collection."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio.lowlevel
+
+from rag.corpus import Access
+from rag.errors import StoreError
+from rag.filters.predicate import literal
+from rag.store.attached.rows import OURS, access_of, revision_of
+from rag.store.connection import engine_errors
+from rag.store.reader import WALKED, CollectionReader, Statistics
+from rag.store.schema import SUMMARY_COLUMNS, begin_with, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+
+    import lancedb
+    import numpy as np
+    import numpy.typing as npt
+    from lancedb.index import IndexConfig
+
+    from rag.corpus import AccessRecord, Attachment, Collection
+    from rag.store.access_reader import AccessReader
+    from rag.store.attached.table import AttachedTable
+    from rag.store.reader import Listed, Ranking, StoredChunk, StoredSource
+
+FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
+ALL_MAY = Access("tenant")
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class AttachedAccess:
+    """Who may see the rows of an attached table, as `AccessReader` says it of sources. Nothing is cached."""
+
+    def __init__(self, sources: AttachedTable, timeout: timedelta) -> None:
+        self._sources = sources
+        self._timeout = timeout
+
+    async def refresh(self) -> int:
+        """There is nothing to forget."""
+        return 0
+
+    async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
+        """Who may see these rows, by id. Nobody, if rows of the same id don't agree."""
+        wanted = sorted(set(ids))
+        if self._sources.columns.allow is None or not wanted:
+            return dict.fromkeys(wanted, ALL_MAY)
+        return dict.fromkeys(wanted) | _agreed(await self._entries(one_of("id", wanted)))
+
+    async def all_records(self) -> dict[str, Access | None]:
+        """As `records`, of all rows."""
+        return _agreed(await self._entries("(true)"), everybody=self._sources.columns.allow is None)
+
+    async def has_any(self, _collection: str, where: str) -> bool:
+        """Whether any row satisfies the predicate on labels and has rights that count."""
+        for limit in (FIRST_ROWS, None):
+            rows = await self._entries(where, limit)
+            if any((await self.records(id_ for id_, _ in rows)).values()):
+                return True
+            if limit is None or len(rows) < limit:
+                break
+        return False
+
+    async def page(self, _collection: str, after: str, limit: int, where: str) -> dict[str, int]:
+        """As `AccessReader.page`."""
+        rows = await self._entries(f"{where} AND (id > {literal(after)})")
+        revisions = {id_: self._revision(entries) for id_, entries in rows}
+        return {id_: revisions[id_] for id_ in sorted(revisions)[:limit]}
+
+    async def pending(self) -> tuple[AccessRecord, ...]:
+        """None: a row has its own rights, not a copy."""
+        return ()
+
+    async def _entries(self, where: str, limit: int | None = None) -> list[tuple[str, Any]]:
+        """The ids of rows, and their lists of entries; None where everybody may see all rows."""
+        columns = self._sources.columns
+        wanted = {f"{OURS}id": columns.source_id} | ({f"{OURS}allow": columns.allow} if columns.allow else {})
+        condition = f"({columns.usable} AND {self._sources.translation(where)})"
+        query = self._sources.table.query().where(condition).select(wanted)
+        with engine_errors("reading an attached table"):
+            rows = await (query if limit is None else query.limit(limit)).to_arrow(timeout=self._timeout)
+        entries = rows[f"{OURS}allow"].to_pylist() if columns.allow else [None] * rows.num_rows
+        return list(zip(cast("list[str]", rows[f"{OURS}id"].to_pylist()), entries, strict=True))
+
+    def _revision(self, entries: Sequence[str | None] | None) -> int:
+        return 0 if self._sources.columns.allow is None else revision_of(entries)
+
+
+def _agreed(rows: Sequence[tuple[str, Any]], *, everybody: bool = False) -> dict[str, Access | None]:
+    """The access of each id; nobody's, if its rows don't agree."""
+    found: dict[str, Access | None] = {}
+    for id_, entries in rows:
+        access = ALL_MAY if everybody else access_of(entries)
+        found[id_] = access if found.setdefault(id_, access) == access else None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The rows of an attached table. `unusable` ones, without an id or a text, are not among the `rows`.
+
+    `repeated` counts the rows whose id another row has, too: of these, one is found. `hidden` counts the ids
+    that nobody sees, because their rights are missing, malformed, or not the same in all rows.
+    """
+
+    rows: int
+    unusable: int
+    repeated: int
+    hidden: int
+
+
+class AttachedReader(CollectionReader):
+    """An attached table as one request reads it. If reading fails, it has nothing, and `failed` is true.
+
+    So a table that others broke doesn't keep anybody from searching the rest. `failure` says why it can't be
+    opened.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        sources: AttachedTable,
+        chunks: AttachedTable,
+        indexes: Sequence[IndexConfig],
+        *,
+        timeout_seconds: float,
+        failure: str = "",
+    ) -> None:
+        self._rights = AttachedAccess(sources, timedelta(seconds=timeout_seconds))
+        super().__init__(
+            collection,
+            cast("lancedb.AsyncTable", chunks),  # they have what a reader calls
+            cast("lancedb.AsyncTable", sources),
+            cast("AccessReader", self._rights),
+            timeout_seconds=timeout_seconds,
+        )
+        self._attached = chunks
+        self.failure = failure
+        self.failed = bool(failure)
+        attachment = cast("Attachment", collection.attached)
+        self.full_text = index_on(attachment.text, indexes, of_text=True)
+        self.nearest = index_on(attachment.vector, indexes, of_text=False)
+        self.reads_all_vectors = bool(attachment.vector) and self.nearest is None
+        self.by_words = self.full_text is not None
+
+    async def _else(self, reading: Awaitable[T], nothing: T) -> T:
+        try:
+            return await reading
+        except StoreError as error:
+            log.warning("The attached table of the collection %r: %s", self.collection.name, error)
+            self.failed = True
+            return nothing
+
+    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
+        """As `CollectionReader.dense`."""
+        return await self._else(super().dense(vector, limit, where), [])
+
+    async def sparse(self, text: str, limit: int, where: str) -> Ranking:
+        """As `CollectionReader.sparse`, by the words as the other table's index has them."""
+        return await self._else(super().sparse(text, limit, where), [])
+
+    async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
+        """As `CollectionReader.sources`."""
+        return await self._else(super().sources(ids), {})
+
+    async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
+        """As `CollectionReader.chunks`."""
+        return await self._else(super().chunks(ids, where), [])
+
+    async def page(self, after: str, limit: int, where: str) -> list[Listed]:
+        """As `CollectionReader.page`."""
+        return await self._else(super().page(after, limit, where), [])
+
+    async def holding(self, where: str, *, after: str = "", rows: int | None = None) -> list[Listed]:
+        """As `CollectionReader.holding`."""
+        return await self._else(super().holding(where, after=after, rows=rows), [])
+
+    async def has_any(self, where: str) -> bool:
+        """As `CollectionReader.has_any`."""
+        return await self._else(super().has_any(where), nothing=False)
+
+    async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
+        """As `CollectionReader.walk`, with two queries for everything."""
+        rows = await self._table(self._sources.query().where(where).select(SUMMARY_COLUMNS))
+        if beginning is not None:
+            rows = rows.filter(begin_with(rows, beginning))
+        access = await self._rights.all_records()
+        for start in range(0, rows.num_rows, WALKED):
+            yield [self._stored(row, access.get(row["id"])) for row in rows.slice(start, WALKED).to_pylist()]
+            await anyio.lowlevel.checkpoint()
+
+    async def statistics(self) -> Statistics:
+        """Numbers for operators."""
+        columns, known = self._attached.columns, [one for one in (self.full_text, self.nearest) if one]
+        with engine_errors("counting the rows of an attached table"):
+            rows = await self._attached.count_rows()
+            vectors = await self._counted(f"({columns.vector} IS NOT NULL)") if columns.vector else 0
+        return Statistics(
+            sources=rows,
+            chunks=rows,
+            without_vector=rows - vectors,
+            indexes=tuple(f"{', '.join(one.columns)} ({one.index_type})" for one in known),
+            unindexed=max((one.num_unindexed_rows or 0 for one in known), default=0),
+        )
+
+    async def survey(self) -> Survey:
+        """What an operator must know of the rows."""
+        columns, table = self._attached.columns, self._attached.table
+        with engine_errors("counting the rows of an attached table"):
+            unusable = await table.count_rows(f"NOT ({columns.usable})")
+            rights = await self._rights.all_records()
+            rows = await self._attached.count_rows()
+        hidden = sum(access is None for access in rights.values())
+        return Survey(rows, unusable, rows - len(rights), hidden)
+
+    async def _counted(self, condition: str) -> int:
+        return await self._attached.table.count_rows(f"{self._attached.columns.usable} AND {condition}")
+
+    async def check_full_text(self) -> None:
+        """Nothing to check: without a full-text index, `by_words` is false."""
+
+
+def index_on(column: str | None, indexes: Sequence[IndexConfig], *, of_text: bool) -> IndexConfig | None:
+    """The full-text or the vector index on a column of another table, None if it has none."""
+    kinds = ("FTS",) if of_text else ("Ivf", "Hnsw")
+    return next(
+        (one for one in indexes if column in one.columns and str(one.index_type).startswith(kinds)), None
+    )
