@@ -186,7 +186,7 @@ class GetSourceArguments(_Arguments):
     start: Annotated[int | None, Field(ge=0, description=SOURCE["start"])] = None
     around: Annotated[
         int | None,
-        Field(ge=0, le=50, description="With a passage's id: number of chunks before and after it."),
+        Field(ge=0, le=50, description="With a passage's id: chunks before and after it."),
     ] = None
     section: Annotated[
         str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description=SOURCE["section"])

@@ -49,20 +49,19 @@ SOURCE_DESCRIPTION = """\
 Open a document and read it, one window at a time, or list a folder.
 
 Use it when a passage is cut short or refers to the text around it, when the user wants the document, or to \
-see which documents there are. Pass a result's id to read around it, its source_id to read from the \
-beginning, or a path (collection/folder/file). section, lines and outline show that part alone. The reply \
-has text, outline (headings with their start) and, if there is more, next_start: call again with \
-start=next_start. A folder has entries and next_after.\
+see what there is. Pass a result's id to read around it, its source_id to read from the beginning, or a path \
+(collection/folder/file). section, lines and outline show that part alone. If there is more, the reply has \
+next_start: call again with start=next_start; for a folder, next_after.\
 """
 QUERY = "The question, or words to find."
 LIMIT = "Maximum number of results."
 SOURCE = {
-    "id": "A search result's id, its source_id, or a path. Omit to list the collections.",
-    "start": "First character to return.",
+    "id": "A result's id, a source_id, or a path. Omit to list the collections.",
+    "start": "First character to show.",
     "section": "Heading of a section.",
     "lines": "Range of lines, as 120-180.",
     "outline": "Only the headings.",
-    "after": "A folder's next_after, for its next page.",
+    "after": "A folder's next_after.",
 }
 """The arguments of `get_source` that are described to models."""
 ENTRY_CHARS = 50  # the least that an entry of a folder takes in a reply, nearly
