@@ -5,6 +5,7 @@ All positions are in characters of a source's text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping  # noqa: TC003 pydantic reads the annotations of a principal
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -63,11 +64,16 @@ class Binding:
     """
 
     collections: tuple[str, ...] | None = None
-    filter: Mapping[str, object] | None = field(default=None, hash=False)
+    filter: Mapping[str, object] | None = field(default=None, compare=False)
     profile: str | None = None
     limit: int | None = None
     tools: tuple[str, ...] | None = None
     any_of: tuple[Binding, ...] | None = None
+    filter_json: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Keep the filter as text, too, to compare bindings by: Python takes 1, 1.0 and True for equal."""
+        object.__setattr__(self, "filter_json", json.dumps(self.filter, sort_keys=True, default=str))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,14 @@ from rag.uris import NOT_FOUND, parse_id, resource_uri
 from server import resources, tools
 from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
+from server.published import FETCH, callable_tools, fetches, through, through_any
 from server.schemas import argument_error
 from server.telemetry import audit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Awaitable, Callable
 
+    from rag.config.published import ToolSettings
     from rag.config.settings import Settings
     from rag.corpus import Collection, Principal
     from rag.search.reply.fields import Reply
@@ -44,6 +46,7 @@ MAX_BYTES_PER_CHARACTER = 24  # two escapes of six bytes outside the basic plane
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Arguments = TypeVar("Arguments", bound=BaseModel)
+Handler: TypeAlias = "Callable[[Principal, ToolSettings, dict[str, Any]], Awaitable[types.CallToolResult]]"
 Result = TypeVar("Result", types.CallToolResult, types.ReadResourceResult)
 
 
@@ -62,10 +65,12 @@ def create_server(
     """
     app = App(lazy_desk, settings, principal_of, remote=remote)
     server: Server[Any] = Server(
-        "refdesk",
-        title="Reference desk",
+        settings.server.name,
+        title=settings.server.title,
         version=version("refdesk"),
-        instructions=tools.INSTRUCTIONS,
+        instructions=tools.instructions(settings.server, settings.server.tools),
+        website_url=settings.server.website or None,
+        icons=[types.Icon(src=settings.server.icon)] if settings.server.icon else None,
         get_tool_input_schema=_no_headers,
         on_list_tools=app.list_tools,
         on_call_tool=app.call_tool,
@@ -78,7 +83,7 @@ def create_server(
     )
     server.middleware[:] = [  # replaces the SDK's own spans, which would hold what callers wrote
         ErrorBoundary(lazy_desk, settings.limits, remote=remote),
-        audit.CallRecorder(principal_of, measure),
+        audit.CallRecorder(principal_of, measure, settings.server),
         RequestLimits(admission, settings.limits, principal_of),
     ]
     return server
@@ -101,12 +106,22 @@ class App:
         self._settings = settings
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
-        """tools/list, with the fields that the principal can filter by; if none, without opening the desk."""
+        """tools/list: the tools that the principal may call, with the fields that it can filter by.
+
+        If the tenant declares none, without opening the desk.
+        """
         principal = self._principal_of(context)
-        readable: tuple[Collection, ...] = ()
-        if declares_fields(self._settings.data, principal.tenant):
-            readable = await self._readable(principal)
-        return types.ListToolsResult(tools=tools.list_tools(self._settings, principal, readable))
+        listed: list[types.Tool] = []
+        for tool in callable_tools(self._settings.server, principal):
+            asker = through(principal, tool)
+            listed += tools.listed(self._settings, tool, asker, await self._filterable(asker))
+        return types.ListToolsResult(tools=listed)
+
+    async def _filterable(self, principal: Principal) -> tuple[Collection, ...]:
+        """The readable collections; none if the tenant declares no field, so that nobody can filter."""
+        if not declares_fields(self._settings.data, principal.tenant):
+            return ()
+        return await self._readable(principal)
 
     async def _readable(self, principal: Principal) -> tuple[Collection, ...]:
         """The readable collections; none while the desk fails, because then calls must be able to say why."""
@@ -118,14 +133,10 @@ class App:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. Errors of a tool become tool errors, which the model reads."""
-        handlers = {"search": self._search, "get_source": self._get_source}
-        if self._settings.server.openai_compat:
-            handlers["fetch"] = self._fetch
-        handler = handlers.get(params.name)
-        if handler is None:
-            raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:64]!r}.")
+        principal = self._principal_of(context)
+        tool, handler = self._handler(principal, params.name)
         try:
-            return await handler(self._principal_of(context), params.arguments or {})
+            return await handler(through(principal, tool), tool, params.arguments or {})
         except RefdeskError as error:
             audit.record_failure(error)
             if not isinstance(error, InvalidRequestError | NotFoundError):
@@ -133,11 +144,32 @@ class App:
             text = message_for(error, remote=self._remote)
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
-    async def _search(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        filterable = declares_fields(self._settings.data, principal.tenant)
-        hidden = tools.not_offered(self._settings, principal, filterable=filterable)
-        arguments = _arguments(tools.SearchArguments, given, hidden)
-        self._check_offered(arguments, hidden)
+    def _handler(self, principal: Principal, name: str) -> tuple[ToolSettings, Handler]:
+        """What answers a tool, and the settings of its search tool.
+
+        Raises:
+            MCPError: there is no such tool for the principal.
+        """
+        server = self._settings.server
+        for tool in callable_tools(server, principal):
+            if name == tool.name:
+                return tool, self._search
+            if name == tool.opener.name:
+                return tool, self._get_source
+            if name == FETCH and fetches(server, tool):
+                return tool, self._fetch
+        raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]!r}.")
+
+    async def _search(
+        self, principal: Principal, tool: ToolSettings, given: dict[str, Any]
+    ) -> types.CallToolResult:
+        try:
+            arguments = tools.SearchArguments.model_validate(given)
+        except ValidationError as error:
+            readable = await self._filterable(principal)
+            hidden = tools.not_offered(self._settings, tool, principal, readable)
+            raise argument_error(error, tools.SearchArguments, hidden) from None
+        self._check_offered(arguments, tool, principal)
         desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
         audit.current_call().steps = answer.steps
@@ -153,8 +185,14 @@ class App:
 
         return _within_bytes(render, arguments.max_chars or server.max_chars)
 
-    def _check_offered(self, arguments: tools.SearchArguments, hidden: Container[str]) -> None:
-        if arguments.vectors not in {None, self._settings.server.include_vectors} and "vectors" in hidden:
+    def _check_offered(
+        self, arguments: tools.SearchArguments, tool: ToolSettings, principal: Principal
+    ) -> None:
+        for withheld in sorted(tools.withheld(tool)):
+            if getattr(arguments, withheld) is not None:
+                raise InvalidRequestError(f"{tool.name} has no argument {withheld}; leave it out.")
+        others = arguments.vectors not in {None, self._settings.server.include_vectors}
+        if others and "vectors" in tools.fixed(self._settings, tool, principal):
             raise InvalidRequestError("vectors is fixed by the operator; leave it out.")
         if arguments.explain and not self._settings.server.explain:
             raise InvalidRequestError("The operator has not enabled explain; leave it out.")
@@ -168,7 +206,9 @@ class App:
                     else f"The operator offers no profiles; leave {argument} out."
                 )
 
-    async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+    async def _get_source(
+        self, principal: Principal, _tool: ToolSettings, given: dict[str, Any]
+    ) -> types.CallToolResult:
         arguments = _arguments(tools.GetSourceArguments, given)
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
@@ -176,17 +216,24 @@ class App:
         found = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
         return _within_bytes(lambda fitting: _result(found_reply(found, fitting)), max_chars)
 
-    async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+    async def _fetch(
+        self, principal: Principal, _tool: ToolSettings, given: dict[str, Any]
+    ) -> types.CallToolResult:
         id_ = _arguments(tools.FetchArguments, given).id
         extract = await opened(await self._lazy_desk.desk(), principal, id_, MAX_REPLY_CHARS)
         return _within_bytes(lambda fitting: _result(fetch_reply(extract, id_, fitting)), MAX_REPLY_CHARS)
+
+    def _reader(self, context: Context) -> Principal:
+        """Who reads resources: it reaches what its tools may show."""
+        principal = self._principal_of(context)
+        return through_any(principal, callable_tools(self._settings.server, principal))
 
     async def list_resources(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """resources/list: the readable sources, ordered by collection and id, in pages."""
         after = resources.read_cursor(params.cursor if params else None)
-        desk, principal = await self._lazy_desk.desk(), self._principal_of(context)
+        desk, principal = await self._lazy_desk.desk(), self._reader(context)
         page = await desk.sources(principal, after=after, limit=PAGE_SIZE)
         sizes = await desk.sizes(principal, page)
         full = len(page) == PAGE_SIZE
@@ -209,7 +256,7 @@ class App:
         is_chunk = "/" in id_
         desk = await self._lazy_desk.desk()
         extract = await desk.extract(
-            self._principal_of(context),
+            self._reader(context),
             id_,
             max_chars=MAX_RESOURCE_CHARS,
             part=Part(around=0 if is_chunk else None),
@@ -227,7 +274,7 @@ class App:
         return types.ListPromptsResult(prompts=[tools.PROMPT])
 
     async def get_prompt(
-        self, _context: Context, params: types.GetPromptRequestParams
+        self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         """prompts/get."""
         if params.name != tools.PROMPT.name:
@@ -236,7 +283,8 @@ class App:
         question = given.get("question", "").strip()
         if not question:
             raise InvalidRequestError("The prompt 'answer' needs the argument question.")
-        text = tools.ANSWER_PROMPT.format(question=question) + tools.narrowing(given)
+        mine = callable_tools(self._settings.server, self._principal_of(context))
+        text = tools.answer_prompt(mine, question) + tools.narrowing(given)
         content = types.TextContent(text=text)
         message = types.PromptMessage(role="user", content=content)
         return types.GetPromptResult(description=tools.PROMPT.description, messages=[message])
@@ -245,7 +293,7 @@ class App:
         """completion/complete: for the resource templates and the prompt, of what the principal may read."""
         if not completes(params):
             return completion()
-        return await completed(await self._lazy_desk.desk(), self._principal_of(context), params)
+        return await completed(await self._lazy_desk.desk(), self._reader(context), params)
 
 
 def _no_headers(_tool: str) -> None:
@@ -260,11 +308,11 @@ def _result(reply: Reply) -> types.CallToolResult:
     )
 
 
-def _arguments(model: type[Arguments], given: dict[str, Any], hidden: Container[str] = ()) -> Arguments:
+def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise argument_error(error, model, hidden) from None
+        raise argument_error(error, model) from None
 
 
 def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:

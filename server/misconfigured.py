@@ -13,6 +13,7 @@ from mcp import MCPError, types
 from mcp.server.lowlevel import Server
 
 from rag.access.names import DEFAULT_TENANT
+from rag.config.published import ToolSettings
 from rag.config.settings import Settings
 from rag.corpus import Principal
 from server import tools
@@ -28,7 +29,8 @@ def create_misconfigured_server(mistake: str) -> Server[Any]:
     explanation = EXPLANATION.format(mistake)
 
     async def list_tools(_context: Context, _params: object) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.list_tools(Settings(), Principal(DEFAULT_TENANT), ()))
+        listed = tools.listed(Settings(), ToolSettings(), Principal(DEFAULT_TENANT), ())
+        return types.ListToolsResult(tools=listed)
 
     async def call_tool(_context: Context, _params: object) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(text=explanation)], is_error=True)

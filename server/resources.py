@@ -58,7 +58,7 @@ def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceRe
     if text != extract.text[:max_chars]:
         text += f"\n\n[{ALTERED}]"
     if rest := extract.until - end:
-        text += f"\n\n[{rest} more characters: call get_source with start={end}]"
+        text += f"\n\n[{rest} more characters: open the document with start={end}]"
     shown = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)
     return types.ReadResourceResult(contents=[shown])
 

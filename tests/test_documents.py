@@ -111,13 +111,16 @@ def server_options(scripts: Scripts) -> set[str]:
     return {*re.findall(r"--[a-z]+", shown)}
 
 
+LISTS_OF_TABLES = {("search.", "stages"), ("server.", "tools")}
+
+
 def sections(model: type[BaseModel] = Settings, above: str = "") -> Iterator[str]:
     """Every table of the settings: "search", "search.fusion", "search.stages", "oauth.tenants"."""
     for name, info in model.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             yield f"{above}{name}"
             yield from sections(info.annotation, f"{above}{name}.")
-        elif get_origin(info.annotation) is dict or (above, name) == ("search.", "stages"):
+        elif get_origin(info.annotation) is dict or (above, name) in LISTS_OF_TABLES:
             yield f"{above}{name}"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rag.answers import MAX_LIMIT
-from rag.errors import ConfigurationError, InvalidRequestError
+from rag.errors import InvalidRequestError
 from rag.filters.parse import parse
 from rag.filters.tree import All, Any
 
@@ -56,10 +56,13 @@ def _walls(binding: Binding, collection: Collection) -> tuple[Filter, ...] | Non
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What bindings leave of a request: its collections and its profile if these are fixed, and its limit."""
+    """What bindings leave of a request: its collections if these are fixed, its highest limit, its profile.
+
+    There is at most one of `profiles`, unless the bindings contradict each other.
+    """
 
     collections: tuple[str, ...] | None = None
-    profile: str | None = None
+    profiles: tuple[str, ...] = ()
     limit: int = MAX_LIMIT
 
 
@@ -67,20 +70,10 @@ UNBOUND = Bounds()
 
 
 def bounds(bindings: Sequence[Binding]) -> Bounds:
-    """What all bindings together leave: the collections that all of them name, and the lowest limit.
-
-    Raises:
-        ConfigurationError: they name different profiles. None of two profiles is the narrower one.
-    """
+    """What all bindings together leave: the collections that all of them name, and the lowest limit."""
     named = [frozenset(one.collections) for one in bindings if one.collections is not None]
-    profiles = sorted({one.profile for one in bindings if one.profile is not None})
-    if len(profiles) > 1:
-        raise ConfigurationError(
-            f"This request is bound to several profiles ({', '.join(profiles)}), by its tool, its API key or "
-            "its token's scopes. Bind it to one of them."
-        )
     return Bounds(
         tuple(sorted(frozenset.intersection(*named))) if named else None,
-        profiles[0] if profiles else None,
+        tuple(sorted({one.profile for one in bindings if one.profile is not None})),
         min([MAX_LIMIT, *(one.limit for one in bindings if one.limit is not None)]),
     )

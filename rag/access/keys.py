@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rag.access.bound_to import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
 
@@ -32,7 +33,7 @@ _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 
 
 class ApiKey(BaseModel):
-    """A stored key, without its secret: its holder, its scopes and when it expires."""
+    """A stored key, without its secret: its holder, its scopes, when it expires and what it is bound to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,11 +45,13 @@ class ApiKey(BaseModel):
     scopes: tuple[str, ...]
     created_at: datetime
     expires_at: datetime
+    bound_to: CredentialBoundTo | None = None
 
     @property
     def principal(self) -> Principal:
         """The principal that authenticates with this key."""
-        return Principal(self.tenant, self.user or None, frozenset(self.groups))
+        bindings = (self.bound_to.binding,) if self.bound_to else ()
+        return Principal(self.tenant, self.user or None, frozenset(self.groups), bindings)
 
 
 class Keys(BaseModel):
@@ -81,10 +84,19 @@ def read_keys(file: Path) -> Keys:
     except FileNotFoundError:
         return Keys()
     except (OSError, ValidationError) as error:
+        wrong = f" {_mistake(error)}" if isinstance(error, ValidationError) else ""
         raise ConfigurationError(
-            f"The key file {file} can't be read. Restore it from a backup, or delete it and create new keys "
-            "with refdesk-admin key create."
+            f"The key file {file} can't be read.{wrong} Restore it from a backup, or delete it and create "
+            "new keys with refdesk-admin key create."
         ) from error
+
+
+def _mistake(error: ValidationError) -> str:
+    """Where the file is wrong, without its content: "keys.0.bound_to.filter: …"."""
+    details = error.errors(include_input=False)[0]
+    place = ".".join(map(str, details["loc"]))
+    message = details["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"It is wrong at {place}: {message}." if place else ""
 
 
 def new_secret() -> tuple[str, str]:

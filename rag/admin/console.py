@@ -101,6 +101,21 @@ def language_option(of: str) -> Callable[[Any], Any]:
     )
 
 
+def json_object(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> dict[str, object] | None:
+    """A click callback for an option that takes a JSON object."""
+    if value is None:
+        return None
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter("not valid JSON.") from error
+    if not isinstance(read, dict):
+        raise click.BadParameter('not a JSON object like {"year": 2024}.')
+    return read
+
+
 def settings_file() -> Path:
     """The settings file of the running command, whether it exists or not."""
     path, _ = config_path(click.get_current_context().params["config"], os.environ)

@@ -13,6 +13,7 @@ from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, print_json, print_table
+from rag.admin.key_binding import binding_options, bound_to, in_words
 from rag.errors import NotFoundError, StoreError
 from rag.store.folder import locked, prepare, spending_reserve, write_whole
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
 
 LOCK_SECONDS = 15
+LOGGED = {"user", "groups", "scopes", "expires_at", "bound_to"}
 DAYS = click.IntRange(1, 3650)
 
 
@@ -38,23 +40,37 @@ def key_command() -> None:
 @click.option("--user", default="", metavar="NAME", help="User that the key belongs to.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")
 @click.option("--days", type=DAYS, default=365, help="Days until it expires. Default: 365.")
+@binding_options
 async def create_command(
-    settings: Settings, *, user: str, groups: tuple[str, ...], days: int, as_json: bool
+    settings: Settings,
+    *,
+    user: str,
+    groups: tuple[str, ...],
+    days: int,
+    as_json: bool,
+    **binding: Any,  # noqa: ANN401 click's
 ) -> None:
-    """Create a key. It is shown only once; only a digest is stored."""
+    """Create a key. It is shown only once; only a digest is stored.
+
+    A key may be bound: to collections, to sources whose fields match a filter, to a profile, to a highest
+    limit, and to tools of the server. Each binding narrows what its user and groups may see.
+    """
     if len(groups) > MAX_ENTRIES:
         raise click.UsageError(f"Give at most {MAX_ENTRIES} groups.")
     now = datetime.now(UTC)
+    tenant = tenant_of(settings)
+    bound = await bound_to(settings, tenant, binding)
     secret, digest = new_secret()
     key = ApiKey(
         id=secrets.token_hex(4),
         digest=digest,
-        tenant=tenant_of(settings),
+        tenant=tenant,
         user=user and bare_name("user", user),
         groups=tuple(bare_name("group", group) for group in groups),
         scopes=(SEARCH_SCOPE,),
         created_at=now,
         expires_at=now + timedelta(days=days),
+        bound_to=bound,
     )
     prepare(settings.data)
     with _locked(settings.data):
@@ -72,9 +88,17 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         print_json({"keys": [_json(key) for key in keys]})
     elif keys:
         rows = [
-            (key.id, key.tenant, key.user or "-", ", ".join(key.groups) or "-", _until(key)) for key in keys
+            (
+                key.id,
+                key.tenant,
+                key.user or "-",
+                ", ".join(key.groups) or "-",
+                _until(key),
+                in_words(key.bound_to),
+            )
+            for key in keys
         ]
-        print_table([("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL"), *rows])
+        print_table([("ID", "TENANT", "USER", "GROUPS", "VALID UNTIL", "BOUND TO"), *rows])
     else:
         echo("There are no keys yet. Create one with refdesk-admin key create.")
 
@@ -148,7 +172,7 @@ def _keys(data: Path) -> tuple[ApiKey, ...]:
 
 
 def _write(data: Path, keys: tuple[ApiKey, ...]) -> None:
-    write_whole(keys_file(data), Keys(keys=keys).model_dump_json(indent=1).encode())
+    write_whole(keys_file(data), Keys(keys=keys).model_dump_json(indent=1, exclude_none=True).encode())
 
 
 def _find(data: Path, id_: str) -> ApiKey:
@@ -178,11 +202,11 @@ def _until(key: ApiKey) -> str:
 
 def _state(key: ApiKey) -> dict[str, Any]:
     """The logged state of a key."""
-    return key.model_dump(mode="json", include={"user", "groups", "scopes", "expires_at"})
+    return key.model_dump(mode="json", include=LOGGED, exclude_none=True)
 
 
 def _json(key: ApiKey) -> dict[str, Any]:
-    return key.model_dump(mode="json", exclude={"digest"})
+    return key.model_dump(mode="json", exclude={"digest"}, exclude_none=True)
 
 
 for one in (create_command, list_command, revoke_command, rotate_command):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.console import collection_option, command, echo, print_json, write_page
+from rag.admin.console import collection_option, command, echo, json_object, print_json, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.answers import MAX_LIMIT, Detail, Mode, SearchRequest
@@ -27,20 +26,6 @@ from rag.uris import parse_id
 if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.search.explain.why_not import SourceTrace
-
-
-def _json_object(
-    _context: click.Context, _option: click.Parameter, value: str | None
-) -> dict[str, object] | None:
-    if value is None:
-        return None
-    try:
-        read = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter("not valid JSON.") from error
-    if not isinstance(read, dict):
-        raise click.BadParameter('not a JSON object like {"year": 2024}.')
-    return read
 
 
 def _thresholds(
@@ -67,7 +52,7 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
 @click.option("--profile", metavar="NAME", help="Retrieval profile.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
 @click.option(
-    "--filter", "filter_", callback=_json_object, metavar="JSON", help="Only sources whose metadata matches."
+    "--filter", "filter_", callback=json_object, metavar="JSON", help="Only sources whose metadata matches."
 )
 @click.option(
     "--exclude-collection", multiple=True, metavar="NAME", help="Leave out this collection. Repeatable."

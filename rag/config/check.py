@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from rag.config.profiles import (
     DEFAULT_PROFILE,
+    LOOSENING,
     MultiQueryStage,
+    Overridable,
     PlannerStage,
     RerankStage,
     makes_queries,
@@ -16,11 +18,16 @@ from rag.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rag.access.bound_to import CredentialBoundTo
     from rag.config.profiles import FusionSettings, HitStage, QueryStage, Stages
+    from rag.config.published import ToolSettings
     from rag.config.settings import SearchSettings, Settings
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]
 """The keys of the setting that is wrong, and a sentence about it."""
+
+
+SEARCH = "search"  # as ChatGPT calls it
 
 
 def check_consistent(settings: Settings) -> None:
@@ -43,6 +50,9 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield from _of_profile(("search", "of_collections", name), profile_name, settings)
     for profile_name in settings.server.profiles:
         yield from _of_profile(("server", "profiles"), profile_name, settings)
+    yield from _of_tools(settings)
+    for name, scope in settings.oauth.scopes.items():
+        yield from _of_scope(("oauth", "scopes", name), scope, settings)
 
 
 def stages_of(search: SearchSettings) -> dict[tuple[str, ...], Stages]:
@@ -69,6 +79,47 @@ def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterato
     known = (DEFAULT_PROFILE, *settings.search.profiles)
     if name not in known:
         yield keys, f"there is no profile {name!r}; use one of: {', '.join(known)}."
+
+
+def _of_tools(settings: Settings) -> Iterator[Contradiction]:
+    """Names that two tools would share, and bindings and arguments that the other settings make void."""
+    server, taken = settings.server, {"fetch"} if settings.server.openai_compat else set[str]()
+    for index, tool in enumerate(server.tools):
+        keys = ("server", "tools", str(index))
+        for above, name in ((keys, tool.name), ((*keys, "opener"), tool.opener.name)):
+            if name.casefold() in taken:
+                yield (*above, "name"), f"there is already a tool {name!r}; give each one a name of its own."
+            taken.add(name.casefold())
+        if tool.profile is not None:
+            yield from _of_profile((*keys, "profile"), tool.profile, settings)
+        for argument in tool.arguments or ():
+            if reason := _why_void(argument, tool, settings):
+                yield (*keys, "arguments"), f"{argument} can't be offered: {reason}."
+    if server.openai_compat and all(tool.name != SEARCH for tool in server.tools):
+        yield ("server", "openai_compat"), f"ChatGPT calls tools named {SEARCH} and fetch; name one {SEARCH}."
+
+
+def _why_void(argument: str, tool: ToolSettings, settings: Settings) -> str | None:
+    """Why a tool can't offer an argument."""
+    match argument:
+        case _ if tool.profile is not None and argument in {"profile", *LOOSENING}:
+            return "the tool is bound to a profile"
+        case "profile" if not settings.server.profiles:
+            return "server.profiles is empty"
+        case "explain" if not settings.server.explain:
+            return "server.explain is false"
+        case _ if argument in get_args(Overridable) and argument not in settings.search.overrides:
+            return "search.overrides doesn't name it"
+    return None
+
+
+def _of_scope(keys: tuple[str, ...], scope: CredentialBoundTo, settings: Settings) -> Iterator[Contradiction]:
+    if scope.profile is not None:
+        yield from _of_profile((*keys, "profile"), scope.profile, settings)
+    known = [tool.name for tool in settings.server.tools]
+    for name in scope.tools or ():
+        if name not in known:
+            yield (*keys, "tools"), f"there is no search tool {name!r}; use some of: {', '.join(known)}."
 
 
 def _of_stages(above: tuple[str, ...], stages: Stages, settings: Settings) -> Iterator[Contradiction]:

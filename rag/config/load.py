@@ -17,6 +17,7 @@ from rag.config.check import contradictions
 from rag.config.mistakes import described, line_of, name_of, path_of, suggestion
 from rag.config.options import ChatOptions, EmbedderOptions, EndpointOptions, RerankerOptions
 from rag.config.profiles import ProfileSettings, Stages
+from rag.config.published import ToolSettings
 from rag.config.settings import AccessRule, EmbedderSettings, Settings
 from rag.errors import ConfigurationError
 
@@ -35,7 +36,7 @@ OPTIONS: Mapping[str, type[EndpointOptions]] = {
     "chat": ChatOptions,
     "reranker": RerankerOptions,
 }
-TABLES = (tuple[AccessRule, ...], Stages)
+TABLES = (tuple[AccessRule, ...], tuple[ToolSettings, ...], Stages)
 """Lists of tables, which no environment variable can hold."""
 DEFAULT_CONFIG = Path(platformdirs.user_config_dir("refdesk", appauthor=False)) / "config.toml"
 

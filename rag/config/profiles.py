@@ -223,6 +223,8 @@ class StageChoice(Section):
 Overridable = Literal[
     "mode", "limit", "fusion", "alpha", "candidates", "thresholds", "stages", "vectors", "distance"
 ]
+LOOSENING: frozenset[Overridable] = frozenset({"thresholds", "distance", "stages"})
+"""What could show more than a profile does. It stays as it is where the operator has bound the profile."""
 
 
 class ProfileSettings(Section):

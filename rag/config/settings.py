@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import platformdirs
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from rag.access.names import MAX_ENTRIES, bare_name, check_access, valid_name
-from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, Detail, Mode
+from rag.access.bound_to import CredentialBoundTo, Name
+from rag.access.names import MAX_ENTRIES, bare_name, check_access
+from rag.answers import Detail, Mode
 from rag.config.options import ChatOptions, EmbedderOptions, RerankerOptions, VariableName
 from rag.config.profiles import (
     DEFAULT_PROFILE,
@@ -29,6 +30,7 @@ from rag.config.profiles import (
     ThresholdSettings,
     matching,
 )
+from rag.config.published import ServerSettings
 from rag.corpus import DEFAULT_EMBEDDER, LetterCase, Visibility
 from rag.errors import ConfigurationError
 from rag.web_addresses import is_template
@@ -80,7 +82,6 @@ def _checked(check: Callable[[str], str]) -> AfterValidator:
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Address = Annotated[str, AfterValidator(_without_wildcard)]
 Network = Annotated[str, AfterValidator(_network)]
-Name = Annotated[str, _checked(valid_name)]
 UserName = Annotated[str, _checked(lambda name: bare_name("user", name) if name else name)]
 """A user's bare name; empty for nobody."""
 GroupName = Annotated[str, _checked(lambda name: bare_name("group", name))]
@@ -270,18 +271,6 @@ class SearchSettings(Section):
         return SHIPPED | profiles
 
 
-class ServerSettings(Section):
-    """What `refdesk` offers to its clients."""
-
-    max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 12_000
-    include_vectors: bool = False
-    profiles: tuple[Name, ...] = ()
-    explain: bool = False
-    openai_compat: bool = False
-    traces: bool = False
-    log_level: Literal["debug", "info", "warning", "error"] = "warning"
-
-
 class HttpSettings(Section):
     """Where `refdesk --http` listens, and how its clients authenticate."""
 
@@ -312,6 +301,7 @@ class OAuthSettings(Section):
     user_claim: str = "sub"
     groups_claim: str = "groups"
     groups_required: Literal["auto", "always", "never"] = "auto"
+    scopes: dict[str, CredentialBoundTo] = Field(default={})
 
 
 class LimitSettings(Section):

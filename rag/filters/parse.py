@@ -36,6 +36,15 @@ def parse(value: object, fields: Mapping[str, FieldType]) -> Filter:
     return _Parser(fields).tree(value, 1)
 
 
+def check_form(value: object) -> None:
+    """Check that a value is in the grammar, for fields that may be of any type.
+
+    Raises:
+        InvalidRequestError: as `parse`; no declaration of fields would make it a filter.
+    """
+    _Untyped({}).tree(value, 1)
+
+
 class _Parser:
     def __init__(self, fields: Mapping[str, FieldType]) -> None:
         self._fields = fields
@@ -79,6 +88,27 @@ class _Parser:
             if self._leaves > MAX_LEAVES:
                 raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
             yield _leaf(name, self._fields[name], operator, value)
+
+
+class _Untyped(_Parser):
+    """Takes each condition that suits a field of some type."""
+
+    def _field(self, name: str, inner: object) -> Iterator[Filter]:
+        if name.startswith("$"):
+            raise InvalidRequestError(f"There is no operator {_shown(name)} that combines filters.")
+        for type_ in OPERATORS:
+            of_type = _Parser({name: type_})
+            try:
+                parts = [*of_type._field(name, inner)]  # noqa: SLF001 of the same class
+            except InvalidRequestError as error:
+                problem = error
+                continue
+            self._leaves += len(parts)
+            if self._leaves > MAX_LEAVES:
+                raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
+            yield from parts
+            return
+        raise problem
 
 
 def _all(parts: Sequence[Filter]) -> Filter:

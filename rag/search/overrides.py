@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="BaseModel")
 
-LOOSENING: frozenset[Overridable] = frozenset({"thresholds", "distance", "stages"})
-"""What could show more than a profile does. It stays as it is where the operator has bound the profile."""
 LIMITS = tuple(name for name in ThresholdSettings.model_fields if name != "weak_evidence")
 """The thresholds that a request may set. Whether weak evidence is shown at all is the operator's to say."""
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, get_args
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
 from rag.answers import MAX_QUERY_CHARS, Detail, Mode
-from rag.config.profiles import DEFAULT_PROFILE, DISPLAY_STAGES, makes_queries, takes_hits
+from rag.config.profiles import DEFAULT_PROFILE, DISPLAY_STAGES, LOOSENING, makes_queries, takes_hits
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.search.overrides import LOOSENING, allowed, check_allowed, overridden
+from rag.search.overrides import allowed, check_allowed, overridden
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rag.answers import SearchRequest
     from rag.config.profiles import (
@@ -95,7 +95,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     configured = settings
     settings = _completed(configured, _profile(request, configured, bound), tenant)
     settings = settings.model_copy(update={"limit": min(settings.limit, bound.limit)})
-    if bound.profile is not None:
+    if bound.profiles:
         kept = tuple(name for name in settings.overrides if name not in LOOSENING)
         settings = settings.model_copy(update={"overrides": kept})
     limit = settings.limit if request.limit is None else request.limit
@@ -150,20 +150,31 @@ def _hit_stages(settings: SearchSettings, *, without_display: bool) -> tuple[Hit
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:
     """The profile that a binding or the request names, or else the one that all collections named share."""
-    if bound.profile is not None:
-        if request.profile not in {None, bound.profile}:
-            raise InvalidRequestError("profile is fixed by the operator; leave it out.")
-        if bound.profile != DEFAULT_PROFILE and bound.profile not in settings.profiles:
-            raise ConfigurationError(
-                f"This request is bound to the profile {bound.profile!r}, which is not defined. Define it in "
-                f"[search.profiles.{bound.profile}], or change the binding."
-            )
-        return bound.profile
+    if bound.profiles:
+        return _bound_profile(request, settings, bound.profiles)
     if request.profile is not None:
         return request.profile
     names = request.collections or settings.collections or bound.collections or ()
     theirs = {settings.of_collections.get(name, DEFAULT_PROFILE) for name in names}
     return theirs.pop() if len(theirs) == 1 else DEFAULT_PROFILE
+
+
+def _bound_profile(request: SearchRequest, settings: SearchSettings, names: Sequence[str]) -> str:
+    """The profile to which bindings fix a request. Of several, none is the narrower one."""
+    if len(names) > 1:
+        raise ConfigurationError(
+            f"This request is bound to several profiles ({', '.join(names)}), by its tool, its API key "
+            "or its token's scopes. Bind it to one of them."
+        )
+    (name,) = names
+    if request.profile not in {None, name}:
+        raise InvalidRequestError("profile is fixed by the operator; leave it out.")
+    if name != DEFAULT_PROFILE and name not in settings.profiles:
+        raise ConfigurationError(
+            f"This request is bound to the profile {name!r}, which is not defined. Define it in "
+            f"[search.profiles.{name}], or change the binding."
+        )
+    return name
 
 
 def _stages_of(settings: SearchSettings, tenant: str, profile: str) -> Stages:

@@ -187,7 +187,7 @@ def http_app(
         *(Route(path, probe) for path, probe in zip(PROBES, (healthz, readyz), strict=True)),
     ]
     if metadata:
-        routes.append(metadata_route(resource_url(http), http.path, settings.oauth.issuer))
+        routes.append(metadata_route(resource_url(http), http.path, settings.oauth, settings.server.title))
     if http.sse:
         transport = SseServerTransport(MESSAGES_PATH, security, MAX_MESSAGE_BYTES)
         routes.append(Route(SSE_PATH, authorized(SseEndpoint(server, transport, admission)), methods=["GET"]))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from rag.config.settings import OAuthSettings
+    from rag.corpus import Binding
 
 GroupsMatter: TypeAlias = "Callable[[str], Awaitable[bool]]"
 """Whether access to any document of a tenant depends on groups."""
@@ -133,7 +134,20 @@ class JwtVerifier(TokenVerifier):
             )
         if not isinstance(user, str) or not user.strip():
             raise IncompleteTokenError(f"The token's claim {settings.user_claim} names no user.")
-        return Principal(tenant, user, await self._groups(claims, tenant))
+        return Principal(tenant, user, await self._groups(claims, tenant), self._bindings(claims))
+
+    def _bindings(self, claims: Mapping[str, Any]) -> tuple[Binding, ...]:
+        """What the token's scopes are bound to: all of them count, so that each narrows.
+
+        Raises:
+            IncompleteTokenError: the operator has bound scopes, and the token has none of these. Otherwise a
+                client would reach more by asking its issuer for less.
+        """
+        bound = self._settings.scopes
+        mine = [bound[scope].binding for scope in dict.fromkeys(_scopes(claims)) if scope in bound]
+        if bound and not mine:
+            raise IncompleteTokenError(f"The token needs one of these scopes: {' '.join(bound)}.")
+        return tuple(mine)
 
     async def _groups(self, claims: Mapping[str, Any], tenant: str) -> frozenset[str]:
         """The user's groups. They must be complete if they matter: any missing one could be denied access.
@@ -207,18 +221,18 @@ def _scopes(claims: Mapping[str, Any]) -> list[str]:
     return [scope for scope in scopes if isinstance(scope, str)] if isinstance(scopes, list) else []
 
 
-def metadata_route(resource: str, path: str, issuer: str) -> Route:
-    """The route at which clients learn who issues tokens for the resource (RFC 9728).
+def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str) -> Route:
+    """The route at which clients learn who issues tokens for the resource (RFC 9728), called `title`.
 
     The SDK's own route normalizes addresses, adding a slash to a bare host. Clients compare issuers character
     by character, so that one would be a different issuer.
     """
     document = {
         "resource": resource,
-        "authorization_servers": [issuer],
-        "scopes_supported": [SEARCH_SCOPE],
+        "authorization_servers": [settings.issuer],
+        "scopes_supported": [SEARCH_SCOPE, *settings.scopes],
         "bearer_methods_supported": ["header"],
-        "resource_name": "refdesk",
+        "resource_name": title,
     }
 
     async def metadata(_request: Request) -> Response:

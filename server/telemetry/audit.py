@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from rag.errors import AccessError, BusyError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.uris import SCHEME
+from server.published import opener_names, search_names
 from server.telemetry.logs import RequestInfo, current_request
 from server.telemetry.spans import call_span
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
     from rag.answers import Step
+    from rag.config.published import ServerSettings
     from rag.corpus import Principal
 
 Outcome = Literal["answered", "invalid", "not found", "denied", "busy", "late", "cancelled", "failed"]
@@ -48,8 +50,6 @@ METHODS = frozenset(
         "completion/complete",
     }
 )
-OPENING_TOOLS = frozenset({"get_source", "fetch"})
-TOOLS = OPENING_TOOLS | {"search"}
 OUTCOMES: dict[type[Exception], Outcome] = {
     NotFoundError: "not found",
     InvalidRequestError: "invalid",
@@ -97,15 +97,19 @@ def current_call() -> Call:
 class CallRecorder:
     """Middleware that writes every call's audit line, span and measurement."""
 
-    def __init__(self, principal_of: Callable[[Any], Principal], measure: Measure | None) -> None:
+    def __init__(
+        self, principal_of: Callable[[Any], Principal], measure: Measure | None, server: ServerSettings
+    ) -> None:
         self._principal_of = principal_of
         self._measure = measure
+        self._openers = opener_names(server)
+        self._tools = self._openers | search_names(server)
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of the chain and record how it ended."""
         if ctx.request_id is None:  # a notification
             return await call_next(ctx)
-        call = Call(_name(ctx), client=_client(ctx))
+        call = Call(self._name(ctx), client=_client(ctx))
         with _request_info(), call_span(ctx, call, _method(ctx)), self._recorded(ctx, call):
             call.principal = self._principal_of(ctx)
             result = await call_next(ctx)
@@ -123,10 +127,29 @@ class CallRecorder:
         finally:
             _current_call.reset(token)
             call.seconds = time.perf_counter() - started
-            call.asked = _requested_id(ctx) if call.outcome == "not found" else None
+            call.asked = self._requested_id(ctx) if call.outcome == "not found" else None
             audit_log.info("call", extra={"fields": _line(call)})
             if self._measure:
                 self._measure(call)
+
+    def _name(self, ctx: ServerRequestContext[Any, Any]) -> str:
+        """The tool of a tool call, otherwise the method."""
+        if ctx.method != "tools/call":
+            return _method(ctx)
+        tool = (ctx.params or {}).get("name")
+        return tool if isinstance(tool, str) and tool in self._tools else OTHER
+
+    def _requested_id(self, ctx: ServerRequestContext[Any, Any]) -> str | None:
+        """The id that was requested, if it looks like one. Anything else could be a caller's words."""
+        params = ctx.params or {}
+        if ctx.method == "resources/read":
+            requested = params["uri"]
+        elif self._name(ctx) in self._openers:
+            requested = (params.get("arguments") or {}).get("id")
+        else:
+            return None
+        match = ID_OR_URI.fullmatch(requested or "")
+        return match[1] if match else None
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -153,14 +176,6 @@ def _method(ctx: ServerRequestContext[Any, Any]) -> str:
     return ctx.method if ctx.method in METHODS else OTHER
 
 
-def _name(ctx: ServerRequestContext[Any, Any]) -> str:
-    """The tool of a tool call, otherwise the method."""
-    if ctx.method != "tools/call":
-        return _method(ctx)
-    tool = (ctx.params or {}).get("name")
-    return tool if isinstance(tool, str) and tool in TOOLS else OTHER
-
-
 def _returned_ids(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> tuple[str, ...]:
     """The ids in a reply: the chunks of a search, a source, those in a folder, or the resources read."""
     reply: Mapping[str, Any] = result if isinstance(result, dict) else {}
@@ -177,19 +192,6 @@ def _client(ctx: ServerRequestContext[Any, Any]) -> str | None:
     """The client's address; None over standard input."""
     address = ctx.request.client if ctx.request is not None else None
     return address.host if address else None
-
-
-def _requested_id(ctx: ServerRequestContext[Any, Any]) -> str | None:
-    """The id that was requested, if it looks like one. Anything else could be a caller's words."""
-    params = ctx.params or {}
-    if ctx.method == "resources/read":
-        requested = params["uri"]
-    elif _name(ctx) in OPENING_TOOLS:
-        requested = (params.get("arguments") or {}).get("id")
-    else:
-        return None
-    match = ID_OR_URI.fullmatch(requested or "")
-    return match[1] if match else None
 
 
 def _line(call: Call) -> dict[str, Any]:

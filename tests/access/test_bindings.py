@@ -9,7 +9,6 @@ import pytest
 
 from rag.access.bindings import UNBOUND, Bounds, bounds, walls
 from rag.corpus import Binding, Collection, EmbedderIdentity
-from rag.errors import ConfigurationError
 from rag.filters.matches import matches
 
 if TYPE_CHECKING:
@@ -86,12 +85,16 @@ def test_several_bindings_of_which_none_admits_anything_leave_nothing(bindings: 
 
 def test_limits_and_collections_are_those_that_all_bindings_allow() -> None:
     bindings = (Binding(limit=5, collections=("b", "a")), Binding(limit=3), Binding(collections=("c", "b")))
-    assert bounds(bindings) == Bounds(("b",), None, 3)
+    assert bounds(bindings) == Bounds(("b",), (), 3)
     assert bounds(()) == UNBOUND
 
 
-def test_of_two_profiles_none_is_the_narrower_one() -> None:
+def test_a_profile_that_several_bindings_name_is_one() -> None:
     strict, fast = Binding(profile="strict"), Binding(profile="fast")
-    assert bounds((strict, Binding(), strict)).profile == "strict"
-    with pytest.raises(ConfigurationError, match="fast, strict"):
-        bounds((strict, fast))
+    assert bounds((strict, Binding(), strict)).profiles == ("strict",)
+    assert bounds((strict, fast)).profiles == ("fast", "strict")
+
+
+def test_bindings_that_python_takes_for_equal_are_not() -> None:
+    assert Binding(filter={"year": 1}) == Binding(filter={"year": 1})
+    assert len({Binding(filter={"year": value}) for value in (1, 1.0, True, "1")}) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -101,3 +102,38 @@ def test_a_file_that_is_none_of_keys_is_refused(tmp_path: Path, content: bytes) 
     write_whole(keys_file(tmp_path), content)
     with pytest.raises(ConfigurationError, match="can't be read"):
         read_keys(keys_file(tmp_path))
+
+
+def test_files_from_before_there_were_bindings_are_read(tmp_path: Path) -> None:
+    key, _ = _key()
+    file = keys_file(tmp_path)
+    write_whole(file, Keys(keys=(key,)).model_dump_json(exclude={"keys": {"__all__": {"bound_to"}}}).encode())
+    assert read_keys(file).keys == (key,)
+
+
+@pytest.mark.parametrize(
+    ("bound_to", "words"),
+    [
+        ({"collections": []}, "keys.0.bound_to.collections: Tuple should have at least 1 item"),
+        ({"collections": "handbook"}, "keys.0.bound_to.collections: "),
+        ({"filter": {"$where": 1}}, "keys.0.bound_to.filter: There is no operator '$where'"),
+        ({"filter": {}}, "keys.0.bound_to.filter: filter must be an object with at least one condition"),
+        ({"filter": "status = 'final'"}, "keys.0.bound_to.filter: "),
+        ({"limit": 0}, "keys.0.bound_to.limit: "),
+        ({"tool": ["search"]}, "keys.0.bound_to.tool: Extra inputs are not permitted"),
+        ([], "keys.0.bound_to: "),
+    ],
+)
+def test_a_binding_that_somebody_wrote_wrongly_lets_nobody_in_and_says_where(
+    tmp_path: Path, bound_to: object, words: str
+) -> None:
+    """A key whose binding is lost would open everything, so the whole file counts for nothing."""
+    key, _ = _key()
+    stored = json.loads(Keys(keys=(key,)).model_dump_json())
+    stored["keys"][0]["bound_to"] = bound_to
+    file = keys_file(tmp_path)
+    write_whole(file, json.dumps(stored).encode())
+    with pytest.raises(ConfigurationError) as error:
+        read_keys(file)
+    assert f"It is wrong at {words}" in str(error.value)
+    assert key.digest not in str(error.value)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rag.access.keys import holder_of, keys_file, read_keys
+from rag.corpus import Binding, Principal
 
 if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Inside
@@ -61,3 +62,60 @@ def test_what_no_key_can_have_is_refused(inside: Inside) -> None:
 
 def _days(key: dict[str, str]) -> timedelta:
     return datetime.fromisoformat(key["expires_at"]) - datetime.fromisoformat(key["created_at"])
+
+
+def test_a_key_is_bound_to_what_the_options_say(inside: Inside) -> None:
+    inside.run("collection", "create", "handbook", "--field", "status=string")
+    inside.run("collection", "create", "notes")
+    free = inside.json("key", "create", "--user", "ann")
+    options = ("--collection", "handbook", "--filter", '{"status": "final"}', "--profile", "precise")
+    made = inside.json("key", "create", "--user", "ann", *options, "--limit", "3", "--tool", "search")
+    wanted = {
+        "collections": ["handbook"],
+        "filter": {"status": "final"},
+        "profile": "precise",
+        "limit": 3,
+        "tools": ["search"],
+    }
+    assert ("bound_to" in free, made["bound_to"]) == (False, wanted)
+    lines = {line.split()[0]: line for line in inside.run("key", "list").stdout.splitlines()}
+    assert lines["ID"].endswith("BOUND TO")
+    assert lines[free["id"]].endswith(" -")
+    assert lines[made["id"]].endswith('handbook; {"status": "final"}; profile precise; limit 3; tools search')
+    rotated = inside.json("key", "rotate", made["id"])
+    stored = {key.id: key for key in read_keys(keys_file(inside.data)).keys}
+    binding = Binding(("handbook",), {"status": "final"}, "precise", 3, ("search",))
+    assert stored[rotated["id"]].principal == Principal("default", "ann", bindings=(binding,))
+    assert stored[free["id"]].principal == Principal("default", "ann")
+    logged = inside.run("audit", "show", "--act", "key").stdout
+    assert logged.count('"final"') >= 2 or logged.count("final") >= 2
+
+
+USAGE, MISSING = 2, 1  # exit codes
+REFUSED: list[tuple[int, list[str], str]] = [
+    (MISSING, ["--collection", "handbok"], "no collection 'handbok'; there are: handbook, notes."),
+    (USAGE, ["--collection", "No"], "--collection: 'No' is not a valid name"),
+    (USAGE, ["--filter", "{"], "not valid JSON"),
+    (USAGE, ["--filter", "{}"], "--filter: filter must be an object with at least one condition in it."),
+    (USAGE, ["--filter", '{"$nor": []}'], "--filter: There is no operator '$nor' that combines filters."),
+    (USAGE, ["--filter", '{"status": 5}'], "it suits the declared fields of no collection (handbook, notes)"),
+    (USAGE, ["--collection", "notes", "--filter", '{"status": "x"}'], "of no collection (notes)"),
+    (USAGE, ["--profile", "best"], "there is no profile 'best'; use one of: default, fast, precise, fresh."),
+    (USAGE, ["--limit", "0"], "0 is not in the range 1<=x<=100"),
+    (USAGE, ["--tool", "find"], "--tool: there is no search tool 'find'; use some of: search."),
+]
+
+
+def test_a_binding_that_could_show_nothing_is_refused(inside: Inside) -> None:
+    inside.run("collection", "create", "handbook", "--field", "status=string")
+    inside.run("collection", "create", "notes")
+    for code, options, words in REFUSED:
+        assert words in inside.run("key", "create", *options, code=code).stderr
+    assert inside.json("key", "list") == {"keys": []}
+
+
+def test_a_filter_that_suits_only_some_collections_says_which_it_hides(inside: Inside) -> None:
+    inside.run("collection", "create", "handbook", "--field", "status=string")
+    inside.run("collection", "create", "notes")
+    run = inside.run("key", "create", "--filter", '{"status": "final"}')
+    assert "shows nothing of notes: the filter doesn't suit its fields" in run.stderr

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from rag.config.check import check_consistent, contradictions
 from rag.config.settings import Settings
 from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DEDUPE, PLANNER, RERANK = {"stage": "dedupe"}, {"stage": "planner"}, {"stage": "rerank"}
 OWN = {"stage": "custom", "call": "own:ask"}
@@ -31,7 +36,65 @@ GOOD: dict[str, Settings] = {
     ),
     "stages that need no model": _settings({"stages": [DEDUPE, OWN | {"takes": "hits"}]}),
 }
+
+
+def _tools(*tools: Mapping[str, object], **server: object) -> Settings:
+    return Settings.model_validate({"server": server | {"tools": tools}})
+
+
+OTHER: dict[str, object] = {"name": "search_b", "opener": {"name": "open_b"}}
+GOOD |= {
+    "tools with names of their own": _tools({}, OTHER, openai_compat=True),
+    "arguments that are enabled": _tools(
+        {"arguments": ["profile", "explain"]}, profiles=["fast"], explain=True
+    ),
+}
 BAD: dict[str, tuple[Settings, str]] = {
+    "two tools of one name": (
+        _tools({}, {"opener": {"name": "open_b"}}),
+        "server.tools.name: there is already a tool 'search'; give each one a name of its own.",
+    ),
+    "two openers of one name": (
+        _tools({}, {"name": "search_b"}),
+        "server.tools.opener.name: there is already a tool 'get_source'; give each one a name of its own.",
+    ),
+    "an opener that is called like its search": (
+        _tools({"name": "find", "opener": {"name": "FIND"}}),
+        "server.tools.opener.name: there is already a tool 'FIND'; give each one a name of its own.",
+    ),
+    "the name of ChatGPT's tool": (
+        _tools({}, {"name": "fetch", "opener": {"name": "open_b"}}, openai_compat=True),
+        "server.tools.name: there is already a tool 'fetch'; give each one a name of its own.",
+    ),
+    "ChatGPT without search": (
+        _tools(OTHER, openai_compat=True),
+        "server.openai_compat: ChatGPT calls tools named search and fetch; name one search.",
+    ),
+    "an unknown profile of a tool": (_tools({"profile": "best"}), f"server.tools.profile: {TOLD_PROFILES}"),
+    "a profile to choose where one is bound": (
+        _tools({"profile": "fast", "arguments": ["profile"]}, profiles=["fast"]),
+        "server.tools.arguments: profile can't be offered: the tool is bound to a profile.",
+    ),
+    "profiles to choose where none is offered": (
+        _tools({"arguments": ["profile"]}),
+        "server.tools.arguments: profile can't be offered: server.profiles is empty.",
+    ),
+    "a trace that isn't enabled": (
+        _tools({"arguments": ["explain"]}),
+        "server.tools.arguments: explain can't be offered: server.explain is false.",
+    ),
+    "an argument that is fixed": (
+        _tools({"arguments": ["fusion"]}),
+        "server.tools.arguments: fusion can't be offered: search.overrides doesn't name it.",
+    ),
+    "a scope with an unknown profile": (
+        Settings.model_validate({"oauth": {"scopes": {"a": {"profile": "best"}}}}),
+        f"oauth.scopes.a.profile: {TOLD_PROFILES}",
+    ),
+    "a scope with an unknown tool": (
+        Settings.model_validate({"oauth": {"scopes": {"a": {"tools": ["get_source"]}}}}),
+        "oauth.scopes.a.tools: there is no search tool 'get_source'; use some of: search.",
+    ),
     "two baselines of one embedder": (
         _settings({"profiles": {"own": {"fusion": {"baseline": 0.7}}}}, embedder={"baseline": 0.6}),
         "search.profiles.own.fusion.baseline: embedder.baseline replaces it; remove one of both.",

@@ -7,8 +7,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
+from rag.access.bound_to import CredentialBoundTo
 from rag.config.load import load_settings, setting_keys
 from rag.config.profiles import HitStage, ProfileSettings, QueryStage
+from rag.config.published import ToolSettings
 from rag.config.settings import SearchSettings, Settings
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "config.example.toml"
@@ -20,7 +22,7 @@ def test_the_example_equals_the_defaults() -> None:
 
 def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
     tables = ("profiles", "of_collections", "of_tenants", "urls")
-    of_the_operator = {("search", table) for table in tables}
+    of_the_operator = {("search", table) for table in tables} | {("oauth", "scopes")}
     keys = [keys for keys in _keys(_uncommented()) if keys[:2] not in of_the_operator]
     keys = [keys for keys in keys if keys[0] != "embedders" and keys[1:2] != ("options",)]
     assert keys == list(setting_keys())
@@ -45,6 +47,15 @@ def test_the_examples_of_options_are_complete_and_valid() -> None:
     for name in ("embedder", "chat", "reranker"):
         options = getattr(settings, name).options
         assert set(type(options).model_fields) == set(tables[name]["options"])
+
+
+def test_the_examples_of_a_tool_and_of_a_scope_show_all_that_can_be_set() -> None:
+    example = _uncommented()
+    (tool,) = example["server"]["tools"]
+    read = ToolSettings.model_validate(tool)
+    assert (set(tool), set(tool["opener"])) == (set(read.model_dump()), set(read.opener.model_dump()))
+    (scope,) = example["oauth"]["scopes"].values()
+    assert set(scope) == set(CredentialBoundTo.model_validate(scope).model_dump())
 
 
 def test_the_example_of_stages_shows_each_with_all_its_options() -> None:

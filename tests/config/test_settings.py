@@ -71,6 +71,11 @@ EVERY_SETTING = {
     "search.relax": ("true", True),
     "search.degrade": ("false", False),
     "search.timeout_seconds": ("2", 2.0),
+    "server.name": ("acorn-desk", "acorn-desk"),
+    "server.title": ("Acorn's desk", "Acorn's desk"),
+    "server.instructions": ("Acorn's own documents, in English.", "Acorn's own documents, in English."),
+    "server.website": ("https://desk.example.com/about", "https://desk.example.com/about"),
+    "server.icon": ("https://desk.example.com/icon.png", "https://desk.example.com/icon.png"),
     "server.max_chars": ("4000", 4000),
     "http.host": ("0.0.0.0", "0.0.0.0"),  # noqa: S104 it is only read
     "http.port": ("8080", 8080),
@@ -120,7 +125,7 @@ EVERY_SETTING = {
     "server.log_level": ("debug", "debug"),
 }
 """A value for each as it is written in the environment, and as it is understood."""
-ONLY_IN_THE_FILE = {("access", "rules"), ("search", "stages")}  # lists of tables
+ONLY_IN_THE_FILE = {("server", "tools"), ("access", "rules"), ("search", "stages")}  # lists of tables
 NEEDED = {
     "embedder.provider": {"embedder.model": "m"},
     "reranker.provider": {"reranker.base_url": "http://x"},

@@ -198,6 +198,8 @@ def test_a_bound_profile_is_the_only_one() -> None:
         _plan({"profile": "bare"}, bindings=bound, **LAYERS)
     with pytest.raises(ConfigurationError, match=r"bound to the profile 'gone', which is not defined"):
         _plan(bindings=(Binding(profile="gone"),), **LAYERS)
+    with pytest.raises(ConfigurationError, match=r"bound to several profiles \(bare, wide\)"):
+        _plan(bindings=(*bound, Binding(profile="bare")), **LAYERS)
 
 
 def test_a_binding_lowers_even_a_limit_that_is_fixed() -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ import server.http.jwks
 from rag.access.keys import SEARCH_SCOPE
 from rag.config.exposure import check_exposure
 from rag.config.settings import HttpSettings, OAuthSettings
-from rag.corpus import Principal
+from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from server.http.identity import Caller
 from server.http.oauth import JwtVerifier
@@ -96,7 +96,7 @@ async def _groups_matter_to_acorn(tenant: str) -> bool:
 
 
 def _verifier(
-    issuer: Issuer, groups_matter: GroupsMatter = _groups_dont_matter, **settings: str
+    issuer: Issuer, groups_matter: GroupsMatter = _groups_dont_matter, **settings: object
 ) -> JwtVerifier:
     tenants = {"Acorn Ltd": "acorn", "Birch Ltd": "birch"}
     known = OAuthSettings.model_validate(
@@ -584,3 +584,46 @@ def test_an_issuer_whom_others_can_speak_for_is_refused_at_start(address: str, n
         check_exposure(http, OAuthSettings.model_construct(**good | {name: near}))
     with pytest.raises(ConfigurationError, match=f"oauth.{name} = .* must be an https:// URL"):
         check_exposure(http, OAuthSettings.model_construct(**good | {name: address}))
+
+
+SCOPES: dict[str, dict[str, object]] = {
+    "handbook": {"collections": ["handbook"], "limit": 5},
+    "final": {"filter": {"status": "final"}},
+    "all": {},
+}
+HANDBOOK, FINAL = Binding(("handbook",), limit=5), Binding(filter={"status": "final"})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("scopes", "bindings"),
+    [
+        ("handbook", [HANDBOOK]),
+        ("final handbook final", [FINAL, HANDBOOK]),
+        ("unknown all", [Binding()]),
+        ("all handbook", [Binding(), HANDBOOK]),
+    ],
+)
+async def test_each_bound_scope_of_a_token_narrows_it(
+    issuer: Issuer, scopes: str, bindings: list[Binding]
+) -> None:
+    caller = await _verifier(issuer, scopes=SCOPES).verify_token(_token(scope=f"{SEARCH_SCOPE} {scopes}"))
+    assert isinstance(caller, Caller)
+    assert caller.principal == replace(ANN, bindings=tuple(bindings))
+    assert SEARCH_SCOPE in caller.scopes
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("scopes", ["", "unknown", "HANDBOOK", "handbook,final"])
+async def test_a_token_without_a_bound_scope_is_nobodys_where_scopes_are_bound(
+    issuer: Issuer, scopes: str
+) -> None:
+    """Otherwise a client would reach more by asking its issuer for less."""
+    token = _token(scope=f"{SEARCH_SCOPE} {scopes}")
+    caller = await _verifier(issuer, scopes=SCOPES).verify_token(token)
+    assert isinstance(caller, Caller)
+    assert (caller.principal, caller.scopes) == (Principal(""), [])
+    assert caller.refusal == "The token needs one of these scopes: handbook final all."
+    free = await _verifier(issuer).verify_token(token)
+    assert isinstance(free, Caller)
+    assert free.principal == ANN

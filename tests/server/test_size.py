@@ -62,7 +62,7 @@ def test_no_reply_is_longer_than_clients_take_however_much_is_asked_for(wire: Wi
         assert f"continue with start={reply['end']}" in reply["notes"][0]
         result, size = sized(wire, "resources/read", {"uri": source["uri"]})
         assert MOST / 3 < size <= MOST, name
-        assert "more characters: call get_source with start=" in result["contents"][0]["text"]
+        assert "more characters: open the document with start=" in result["contents"][0]["text"]
         arguments = {"query": "pendulum 钟摆", "limit": 100, "sources": [id_], "max_chars": 100_000}
         result, size = sized(wire, "tools/call", {"name": "search", "arguments": arguments})
         assert MOST / 4 < size <= MOST, name

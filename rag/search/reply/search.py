@@ -151,12 +151,12 @@ def _context_notes(context: Context) -> list[str]:
     if context.left_out:
         notes.append(f"{context.left_out} more passages did not fit into the context.")
     if context.cut:
-        notes.append("The last passage of the context is truncated; get_source returns all of it.")
+        notes.append("The last passage of the context is truncated; open its id to read all of it.")
     return notes
 
 
 def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
-    notes = [*reply.notes, "The passage is truncated; get_source returns all of it."]
+    notes = [*reply.notes, "The passage is truncated; open its id to read all of it."]
     results = [hit.model_copy(update={"tokens": None}) for hit in reply.results]
     reply = reply.model_copy(update={"notes": notes, "results": results})
     for hit in results:

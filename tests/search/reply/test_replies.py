@@ -184,7 +184,7 @@ def test_a_search_reply_keeps_its_budget_with_whole_hits_and_says_how_many_it_le
     if reply.results != whole.results[: len(reply.results)]:
         (cut,) = reply.results
         assert str(whole.results[0].text).startswith(str(cut.text))
-        notes.append("The passage is truncated; get_source returns all of it.")
+        notes.append("The passage is truncated; open its id to read all of it.")
     assert reply.notes == notes
     if len(whole.compact()) <= max_chars:
         assert reply == whole
@@ -197,7 +197,7 @@ def test_a_first_hit_longer_than_the_budget_is_cut_and_that_is_said() -> None:
     assert len(reply.compact()) == MIN_REPLY_CHARS
     assert reply.notes == [
         "1 more hits were left out; raise max_chars or narrow the query.",
-        "The passage is truncated; get_source returns all of it.",
+        "The passage is truncated; open its id to read all of it.",
     ]
 
 
@@ -221,7 +221,7 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
     if len(whole.compact()) <= max_chars:
         assert reply == whole
     elif not left:
-        assert "The last passage of the context is truncated; get_source returns all of it." in reply.notes
+        assert "The last passage of the context is truncated; open its id to read all of it." in reply.notes
 
 
 def test_an_empty_answer_is_its_notes() -> None:

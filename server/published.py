@@ -1,0 +1,60 @@
+"""The tools that are published: who may call which, and what a caller reaches through each.
+
+A tool's binding becomes one of the caller's bindings, so that everything behind it obeys it by structure.
+Resources and completions belong to no tool: through them a caller reaches what any of its tools may show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rag.corpus import Binding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.config.published import ServerSettings, ToolSettings
+    from rag.corpus import Principal
+
+SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
+OPEN = Binding()
+
+
+def callable_tools(server: ServerSettings, principal: Principal) -> tuple[ToolSettings, ...]:
+    """The search tools that the principal may call, each with its opener, in the order of the settings."""
+    bound_to = [binding.tools for binding in principal.bindings if binding.tools is not None]
+    return tuple(tool for tool in server.tools if all(tool.name in names for names in bound_to))
+
+
+def through(principal: Principal, tool: ToolSettings) -> Principal:
+    """The principal as it asks through a tool: bound as the tool is, too."""
+    return _bound(principal, tool.binding)
+
+
+def through_any(principal: Principal, tools: Sequence[ToolSettings]) -> Principal:
+    """The principal as it reads resources: it reaches what at least one of the tools may show."""
+    bindings = tuple(tool.binding for tool in tools)
+    return principal if OPEN in bindings else _bound(principal, Binding(any_of=bindings))
+
+
+def _bound(principal: Principal, binding: Binding) -> Principal:
+    if binding == OPEN:
+        return principal
+    return replace(principal, bindings=(*principal.bindings, binding))
+
+
+def fetches(server: ServerSettings, tool: ToolSettings) -> bool:
+    """Whether `fetch`, too, opens what a search tool finds."""
+    return server.openai_compat and tool.name == SEARCH
+
+
+def search_names(server: ServerSettings) -> frozenset[str]:
+    """The names of all search tools."""
+    return frozenset(tool.name for tool in server.tools)
+
+
+def opener_names(server: ServerSettings) -> frozenset[str]:
+    """The names of all tools that open a document."""
+    names = frozenset(tool.opener.name for tool in server.tools)
+    return names | {FETCH} if server.openai_compat else names
