@@ -1,6 +1,7 @@
 """refdesk as a library: documents in, cited passages out. Knows nothing of MCP.
 
-`Desk` searches, `Settings` configure it, a `Principal` asks, a `SearchRequest` says more than a query.
+`Desk` searches (`SyncDesk` without `await`), `Settings` configure it, a `Principal` asks, a `SearchRequest`
+says more than a query.
 
 The words that are used everywhere:
 
@@ -34,14 +35,16 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Principal
     from rag.search.desk import Desk
+    from rag.search.sync import SyncDesk
 
-__all__ = ["Desk", "Principal", "SearchRequest", "Settings"]
+__all__ = ["Desk", "Principal", "SearchRequest", "Settings", "SyncDesk"]
 
 _HOMES = {
     "Desk": "rag.search.desk",
     "Principal": "rag.corpus",
     "SearchRequest": "rag.answers",
     "Settings": "rag.config.settings",
+    "SyncDesk": "rag.search.sync",
 }
 """Imported when asked for: the server must not import the engine before its first answer."""
 

@@ -6,13 +6,13 @@ All classes are frozen. All positions are characters of a source's text.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from rag.text import Span
 from rag.uris import range_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -121,6 +121,27 @@ class SearchRequest:
     stages: Mapping[str, object] | None = None
     distance: Distance | None = None
     detail: Detail | None = None
+
+
+class RequestValues(TypedDict, total=False):
+    """What `Desk.search` takes beside the query: the fields of a `SearchRequest`, with lists for tuples."""
+
+    profile: str | None
+    limit: int | None
+    mode: Mode | None
+    collections: Sequence[str] | None
+    exclude_collections: Sequence[str]
+    sources: Sequence[str] | None
+    exclude_sources: Sequence[str]
+    filter: Mapping[str, object] | None
+    context: bool
+    fusion: str | None
+    alpha: float | None
+    candidates: int | None
+    thresholds: Mapping[str, float] | None
+    stages: Mapping[str, object] | None
+    distance: Distance | None
+    detail: Detail | None
 
 
 @dataclass(frozen=True, slots=True)

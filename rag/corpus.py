@@ -10,6 +10,8 @@ from collections.abc import Mapping  # noqa: TC003 pydantic reads the annotation
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rag.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -83,12 +85,21 @@ class Principal:
     For requests, the settings (`rag.access.tenants`), an API key (`rag.access.keys`) or a verified OAuth
     token (`server.http.oauth`) determine it, never a request's arguments. Commands and the library's callers,
     which have the operator's rights, may name any principal. Each of the `bindings` narrows what it may do.
+
+    Raises:
+        ConfigurationError: the tenant is missing, or the groups are one string instead of several names.
     """
 
     tenant: str
     user: str | None = None
     groups: frozenset[str] = frozenset()
     bindings: tuple[Binding, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.tenant:
+            raise ConfigurationError('A principal needs a tenant. The usual one is Principal("default").')
+        if isinstance(self.groups, str):  # each of its letters would be a group
+            raise ConfigurationError('The groups of a principal are a set of names, like frozenset({"hr"}).')
 
 
 @dataclass(frozen=True, slots=True)

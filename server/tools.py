@@ -28,8 +28,7 @@ from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
 from rag.corpus import Distance
 from rag.errors import ConfigurationError
 from rag.search.agents import (
-    LIMIT,
-    QUERY,
+    SEARCH,
     SEARCH_DESCRIPTION,
     SOURCE,
     SOURCE_DESCRIPTION,
@@ -136,33 +135,31 @@ MaxChars = Annotated[
 class SearchArguments(_Arguments):
     """The arguments of `search`. None means the operator's default."""
 
-    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS, description=QUERY)]
-    limit: Annotated[int | None, Field(ge=0, le=MAX_LIMIT, description=LIMIT)] = None
+    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS, description=SEARCH["query"])]
+    limit: Annotated[int | None, Field(ge=0, le=MAX_LIMIT, description=SEARCH["limit"])] = None
     mode: Annotated[
         Mode | None,
-        Field(description="dense: by meaning; sparse: by keywords; hybrid: both."),
+        Field(description=SEARCH["mode"]),
     ] = None
     profile: str | None = None
     collections: Annotated[
-        list[str] | None, Field(min_length=1, max_length=50, description="Search only these collections.")
+        list[str] | None, Field(min_length=1, max_length=50, description=SEARCH["collections"])
     ] = None
     exclude_collections: Annotated[
-        list[str] | None, Field(max_length=50, description="Leave out these collections.")
+        list[str] | None, Field(max_length=50, description=SEARCH["exclude_collections"])
     ] = None
     sources: Annotated[
-        list[str] | None, Field(min_length=1, max_length=100, description="Search only these source_ids.")
+        list[str] | None, Field(min_length=1, max_length=100, description=SEARCH["sources"])
     ] = None
     exclude_sources: Annotated[
-        list[str] | None, Field(max_length=100, description="Exclude these source_ids.")
+        list[str] | None, Field(max_length=100, description=SEARCH["exclude_sources"])
     ] = None
     filter: dict[str, Any] | None = None
     detail: Annotated[
         Detail | None,
-        Field(description="What to show of each: the sentence that answers, the passage, or its section."),
+        Field(description=SEARCH["detail"]),
     ] = None
-    context: Annotated[bool | None, Field(description="Return all passages as one text with citations.")] = (
-        None
-    )
+    context: Annotated[bool | None, Field(description=SEARCH["context"])] = None
     fusion: Annotated[
         FusionMethod | None, Field(description="How mode hybrid joins meaning and keywords.")
     ] = None
@@ -197,7 +194,7 @@ class GetSourceArguments(_Arguments):
     start: Annotated[int | None, Field(ge=0, description=SOURCE["start"])] = None
     around: Annotated[
         int | None,
-        Field(ge=0, le=50, description="With a passage's id: chunks before and after it."),
+        Field(ge=0, le=50, description=SOURCE["around"]),
     ] = None
     section: Annotated[
         str | None, Field(min_length=1, max_length=MAX_HEADING_CHARS, description=SOURCE["section"])

@@ -40,6 +40,20 @@ def tenants(data: Path) -> tuple[str, ...]:
         raise ConfigurationError(f"The data folder {data} can't be read: {error.strerror}.") from error
 
 
+def check_tenant(data: Path, tenant: str) -> None:
+    """Check that a tenant exists; any may, as long as the data folder has none.
+
+    Raises:
+        ConfigurationError: the folder has other tenants only, or can't be read.
+    """
+    known = tenants(data)
+    if known and tenant not in known:
+        raise ConfigurationError(
+            f"There is no tenant {tenant!r} in {data}; there are: {', '.join(known)}. "
+            f"To create it, run refdesk-admin tenant create {tenant}."
+        )
+
+
 def tenant_of(settings: Settings) -> str:
     """The tenant that the settings name, or else the only one in the data folder.
 
@@ -54,11 +68,8 @@ def tenant_of(settings: Settings) -> str:
             f"{settings.data} holds the documents of {len(known)} tenants ({', '.join(known)}). Name one: "
             "set principal.tenant, or REFDESK_PRINCIPAL_TENANT, or give refdesk-admin --tenant."
         )
-    if named is not None and named not in known:
-        raise ConfigurationError(
-            f"There is no tenant {named!r} in {settings.data}; there are: {', '.join(known)}. "
-            f"To create it, run refdesk-admin tenant create {named}."
-        )
+    if named is not None:
+        check_tenant(settings.data, named)
     return named or known[0]
 
 

@@ -171,7 +171,7 @@ async def _tried(part: str, attempt: Attempt) -> Finding:
 
 
 def _loaded(stage: CustomStage) -> Finding:
-    part = f"stage {stage.call}"
+    part = f"stage {stage.called}"
     try:
         loaded(stage)
     except RefdeskError as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from rag.answers import MAX_LIMIT, Detail, Mode
 
@@ -175,14 +176,27 @@ class CompressStage(Section):
     max_chars: Annotated[int, Field(ge=50)] | None = None
 
 
+def _function(value: object) -> object:
+    if callable(value) or (isinstance(value, str) and re.fullmatch(CALL_PATTERN, value)):
+        return value
+    raise ValueError("write module:function, like our_search.stages:by_popularity")
+
+
 class CustomStage(Section):
-    """Calls a function of the operator's own, given as module:function."""
+    """Calls a function of the operator's own, given as module:function; in a program, as the function."""
 
     stage: Literal["custom"]
-    call: Annotated[str, matching(CALL_PATTERN, "module:function, like our_search.stages:by_popularity")]
+    call: Annotated[str | Callable[..., Awaitable[object]], PlainValidator(_function)]
     takes: Literal["query", "hits"]
     options: dict[str, Any] = {}
     timeout_seconds: Seconds = 10.0
+
+    @property
+    def called(self) -> str:
+        """The function's name, as module:function."""
+        if isinstance(self.call, str):
+            return self.call
+        return ":".join(getattr(self.call, name, "?") for name in ("__module__", "__qualname__"))
 
 
 QueryStage: TypeAlias = MultiQueryStage | PlannerStage | CustomStage

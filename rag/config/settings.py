@@ -5,6 +5,7 @@ The two entry points read the settings (`rag.config.load`) and hand every other 
 
 from __future__ import annotations
 
+import os
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -36,7 +37,7 @@ from rag.errors import ConfigurationError
 from rag.web_addresses import is_template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 RulesCase = Literal["ignore", "exact", "file system"]
@@ -320,7 +321,7 @@ class LimitSettings(Section):
 
 
 class Settings(Section):
-    """All settings."""
+    """All settings. Programs that shall obey the operator's settings file call `Settings.load`."""
 
     data: AbsolutePath = DEFAULT_DATA
     principal: PrincipalSettings = PrincipalSettings()
@@ -361,6 +362,20 @@ class Settings(Section):
             return self.embedders_by_name[name]
         except KeyError:
             raise ConfigurationError(unknown_embedder(name, self.embedders_by_name)) from None
+
+    @classmethod
+    def load(cls, config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
+        """The settings that the commands go by: from the file, overridden by the environment.
+
+        The file is `config`, or else that of `REFDESK_CONFIG`, or else the default one, which may be missing.
+
+        Raises:
+            ConfigurationError: the file is missing or not TOML, or settings are unknown, invalid or
+                contradictory.
+        """
+        from rag.config.load import load_settings  # noqa: PLC0415 it imports this module
+
+        return load_settings(config, environment)
 
 
 def unknown_embedder(name: str, known: Iterable[str]) -> str:

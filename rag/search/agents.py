@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rag.answers import WHOLE, Part, SearchRequest
+from rag.answers import WHOLE, Detail, Mode, Part
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.folder import folder_reply
 from rag.search.reply.search import search_reply
@@ -21,7 +21,7 @@ from rag.search.tree import MAX_ENTRIES, Folder
 from rag.uris import NOT_FOUND, SCHEME, parse_id, resource_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from rag.answers import Extract
     from rag.corpus import Principal
@@ -53,11 +53,24 @@ see what there is. Pass a result's id to read around it, its source_id to read f
 (collection/folder/file). section, lines and outline show that part alone. If there is more, the reply has \
 next_start: call again with start=next_start; for a folder, next_after.\
 """
-QUERY = "The question, or words to find."
-LIMIT = "Maximum number of results."
+SEARCH = {
+    "query": "The question, or words to find.",
+    "limit": "Maximum number of results.",
+    "mode": "dense: by meaning; sparse: by keywords; hybrid: both.",
+    "profile": "Retrieval profile.",
+    "collections": "Search only these collections.",
+    "exclude_collections": "Leave out these collections.",
+    "sources": "Search only these source_ids.",
+    "exclude_sources": "Exclude these source_ids.",
+    "filter": 'Only sources whose fields match, for example {"year": {"$gte": 2020}}.',
+    "detail": "What to show of each: the sentence that answers, the passage, or its section.",
+    "context": "Return all passages as one text with citations.",
+}
+"""The arguments of `search` that are described to models."""
 SOURCE = {
     "id": "A result's id, a source_id, or a path. Omit to list the collections.",
     "start": "First character to show.",
+    "around": "With a passage's id: chunks before and after it.",
     "section": "Heading of a section.",
     "lines": "Range of lines, as 120-180.",
     "outline": "Only the headings.",
@@ -69,36 +82,64 @@ _LINES = re.compile(r"([0-9]{1,9})(?:\s*[-–]\s*([0-9]{1,9}))?")
 
 
 def tool_functions(
-    desk: Desk, principal: Principal, *, max_chars: int = MAX_CHARS
+    desk: Desk, principal: Principal, *, max_chars: int = MAX_CHARS, prefix: str = ""
 ) -> tuple[ToolFunction, ToolFunction]:
     """The functions `search` and `get_source`, which search and open as `principal` and return JSON.
 
-    A model reads their signatures and docstrings. Each reply has at most `max_chars` characters and says what
-    did not fit. Both functions raise what the methods of `Desk` raise.
+    A model reads their signatures and docstrings. Their names begin with `prefix`. Each reply has at most
+    `max_chars` characters and says what did not fit. Both functions raise what the methods of `Desk` raise.
     """
 
-    async def search(query: str, limit: int | None = None) -> str:
-        answer = await desk.search(principal, SearchRequest(query, limit=limit))
+    async def search(  # noqa: PLR0913, PLR0917 the tool's arguments
+        query: str,
+        limit: int | None = None,
+        mode: Mode | None = None,
+        profile: str | None = None,
+        collections: list[str] | None = None,
+        exclude_collections: list[str] | None = None,
+        sources: list[str] | None = None,
+        exclude_sources: list[str] | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 the tool's argument
+        detail: Detail | None = None,
+        context: bool = False,  # noqa: FBT001, FBT002 models name their arguments
+    ) -> str:
+        answer = await desk.search(
+            principal,
+            query,
+            limit=limit,
+            mode=mode,
+            profile=profile,
+            collections=collections,
+            exclude_collections=exclude_collections or (),
+            sources=sources,
+            exclude_sources=exclude_sources or (),
+            filter=filter,
+            detail=detail,
+            context=context,
+        )
         return search_reply(answer, max_chars).compact()
 
-    async def get_source(
+    async def get_source(  # noqa: PLR0913, PLR0917 the same
         id: str | None = None,  # noqa: A002 the tool's argument
         start: int | None = None,
+        around: int | None = None,
         section: str | None = None,
         lines: str | None = None,
-        outline: bool = False,  # noqa: FBT001, FBT002 frameworks give arguments by name
+        outline: bool = False,  # noqa: FBT001, FBT002 models name their arguments
         after: str | None = None,
     ) -> str:
-        part = Part(start, section=section, lines=line_range(lines) if lines else None, outline=outline)
+        part = Part(start, around, section, line_range(lines) if lines else None, outline=outline)
         found = await looked_up(desk, principal, id, max_chars, part=part, after=after)
         return found_reply(found, max_chars).compact()
 
-    search.__doc__ = _docstring(SEARCH_DESCRIPTION, query=QUERY, limit=LIMIT)
-    get_source.__doc__ = _docstring(SOURCE_DESCRIPTION, **SOURCE)
+    search.__doc__ = _docstring(SEARCH_DESCRIPTION, SEARCH)
+    get_source.__doc__ = _docstring(SOURCE_DESCRIPTION, SOURCE)
+    for function in (search, get_source):
+        function.__name__ = function.__qualname__ = prefix + function.__name__
     return search, get_source
 
 
-def _docstring(description: str, **arguments: str) -> str:
+def _docstring(description: str, arguments: Mapping[str, str]) -> str:
     """A docstring in Google style, which frameworks parse into a tool's description and its arguments."""
     lines = [f"    {name}: {text}" for name, text in arguments.items()]
     return "\n".join([description, "", "Args:", *lines])

@@ -10,10 +10,11 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from anyio import to_thread
 
+from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, SearchRequest
 from rag.concurrency import concurrently
 from rag.config.check import check_consistent, stages_of
@@ -29,9 +30,9 @@ from rag.search.browse import at, collections_page
 from rag.search.explain.why_not import trace_source
 from rag.search.gate import READS, is_fault
 from rag.search.overview import Overviews, counted
-from rag.search.plan import make_plan
+from rag.search.plan import make_plan, requested
 from rag.search.reply.context import assemble
-from rag.search.run import Models, Run, Steps
+from rag.search.run import Models, Run, Steps, notify
 from rag.search.search import search
 from rag.search.source import extract
 from rag.search.stages.custom import loaded
@@ -43,7 +44,7 @@ from rag.uris import NOT_FOUND, split_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from rag.answers import Context, Extract, Part
+    from rag.answers import Context, Extract, Part, RequestValues
     from rag.config.settings import SearchSettings, Settings
     from rag.corpus import Collection, Principal, Source
     from rag.models.chat import Chat
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from rag.search.explain.why_not import SourceTrace
     from rag.search.overview import Holding
     from rag.search.plan import Plan
+    from rag.search.run import OnSearch, OnStep
     from rag.search.tree import Folder
     from rag.store.reader import Listed, StoredSource
 
@@ -68,6 +70,9 @@ class Desk:
 
     `alarms` counts the sources that the gate withheld although the engine should have excluded them.
     `breakers` hold the state of the endpoints of remote models, by their kind, and the embedder's name.
+    A program may set `on_step`, which is called after each step of a search, and `on_search`, which is called
+    after each search that has an answer. Both run in the event loop, so they must be quick. What they raise
+    is logged, and the search goes on.
     """
 
     def __init__(
@@ -85,6 +90,8 @@ class Desk:
         self._models = Models(embedders, chat, reranker)
         self._settings = settings
         self.breakers = breakers
+        self.on_step: OnStep | None = None
+        self.on_search: OnSearch | None = None
         self._overviews = Overviews()
         self.alarms = 0
 
@@ -170,9 +177,16 @@ class Desk:
         return await self._reader.names_groups(tenant)
 
     async def search(
-        self, principal: Principal, request: SearchRequest | str, *, trace: bool = False
+        self,
+        principal: Principal,
+        query: SearchRequest | str,
+        *,
+        trace: bool = False,
+        **values: Unpack[RequestValues],
     ) -> Answer:
         """The best hits, and notes that their reader must know; with `trace`, how the search went.
+
+        `values` are the other fields of a `SearchRequest`: `desk.search(principal, "leave", limit=3)`.
 
         Raises:
             InvalidRequestError: a value of the request is out of range, or its filter is malformed.
@@ -183,9 +197,10 @@ class Desk:
             ProviderError: the embedder failed, and the search can't do without it.
             StoreError: the storage failed.
         """
-        if isinstance(request, str):
-            request = SearchRequest(request)
+        request = requested(query, values)
         answer, _ = await self._run(principal, request, trace=trace)
+        if self.on_search:
+            notify(self.on_search, principal, request, answer)
         return answer
 
     async def why_not(
@@ -213,7 +228,8 @@ class Desk:
 
     async def _run(self, principal: Principal, request: SearchRequest, *, trace: bool) -> tuple[Answer, Run]:
         """The answer to a request, and the run that made it."""
-        plan, steps = make_plan(request, self._settings, principal), Steps(detailed=trace)
+        plan = make_plan(request, self._settings, principal)
+        steps = Steps(detailed=trace, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
             views = narrowed(await self._chosen(principal, plan, broken), plan)
@@ -311,11 +327,13 @@ class Desk:
         Those in which its bindings admit nothing are left out, as if they didn't exist.
 
         Raises:
-            ConfigurationError: there are none, because the data folder is missing or not one of refdesk's.
+            ConfigurationError: there are none, because the tenant doesn't exist, or the data folder is
+                missing or not one of refdesk's.
         """
         collections = await self._reader.collections(principal.tenant)
         if not collections:
             await to_thread.run_sync(check_data_folder, self._reader.data)
+            await to_thread.run_sync(check_tenant, self._reader.data, principal.tenant)
         tables = [await self._reader.open(one) for one in collections]
         await self._reader.refresh(principal.tenant)
         case = self._reader.letter_case

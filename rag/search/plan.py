@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
-from rag.answers import MAX_QUERY_CHARS, Detail, Mode
+from rag.answers import MAX_QUERY_CHARS, Detail, Mode, SearchRequest
 from rag.config.profiles import DEFAULT_PROFILE, DISPLAY_STAGES, LOOSENING, makes_queries, takes_hits
 from rag.errors import ConfigurationError, InvalidRequestError
 from rag.search.overrides import allowed, check_allowed, overridden
@@ -15,7 +16,7 @@ from rag.search.overrides import allowed, check_allowed, overridden
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rag.answers import SearchRequest
+    from rag.answers import RequestValues
     from rag.config.profiles import (
         FusionSettings,
         HitStage,
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
 """What `rag.search.overrides` takes over from a request."""
+
+
+_LISTS = {field.name for field in fields(SearchRequest) if str(field.type).startswith("tuple[str, ...]")}
+"""The fields of a request that are lists of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,21 @@ class Plan:
     def has_thresholds(self) -> bool:
         """Whether a threshold applies to single hits or to the evidence as a whole."""
         return self.drops_distant or self.thresholds.min_evidence is not None
+
+
+def requested(query: SearchRequest | str, values: RequestValues) -> SearchRequest:
+    """The request for a query with these values; they replace those of a request.
+
+    Raises:
+        InvalidRequestError: one string stands where a list of names is expected.
+    """
+    request = SearchRequest(query) if isinstance(query, str) else query
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in _LISTS and isinstance(value, str):
+            raise InvalidRequestError(f"{name} must be a list, like [{value!r}].")
+        given[name] = tuple(value) if name in _LISTS and isinstance(value, Iterable) else value
+    return replace(request, **given)
 
 
 def make_plan(request: SearchRequest, settings: SearchSettings, principal: Principal) -> Plan:

@@ -1,15 +1,17 @@
 """The state of one search, and its trace: for each step the time, the model usage and the remaining hits.
 
-Each step is also an OpenTelemetry span. A span holds the step's name, nothing of queries or documents.
+Each step is also an OpenTelemetry span. A span holds the step's name, status and counts, nothing of queries
+or documents.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from opentelemetry.trace import get_tracer
 
@@ -18,9 +20,12 @@ from rag.report.tables import counted
 from rag.search.recall import shares_of_best
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rag.answers import Context, Hit, SubQuery
+    from opentelemetry.trace import Span
+
+    from rag.answers import Context, Hit, SearchRequest, SubQuery
+    from rag.corpus import Principal
     from rag.models.chat import Chat
     from rag.models.embed import Embedders
     from rag.models.rerank import Reranker
@@ -37,6 +42,21 @@ UNREAD = (
 )
 
 _tracer = get_tracer("refdesk")
+log = logging.getLogger(__name__)
+
+OnStep: TypeAlias = "Callable[[Step], None]"
+"""A program's own function that is called after each step of a search, in the event loop."""
+OnSearch: TypeAlias = "Callable[[Principal, SearchRequest, Answer], None]"
+"""A program's own function that is called after each search that has an answer, in the event loop."""
+Hooked = ParamSpec("Hooked")
+
+
+def notify(hook: Callable[Hooked, None], *arguments: Hooked.args, **named: Hooked.kwargs) -> None:
+    """Call a program's hook. What it raises is logged and doesn't end the search."""
+    try:
+        hook(*arguments, **named)
+    except Exception:
+        log.exception("The hook %s failed.", getattr(hook, "__qualname__", type(hook).__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +130,11 @@ class Run:
 
 @dataclass(slots=True)
 class OpenStep:
-    """A step while it runs. `record` is its entry in the trace."""
+    """A step while it runs. `record` is its entry in the trace, `span` the one in telemetry."""
 
     record: Step
     detailed: bool
+    span: Span
 
     def warns(self, *warnings: str, failed: bool = False) -> None:
         """Add warnings for the reader. A step that `failed` changed nothing."""
@@ -126,11 +147,13 @@ class OpenStep:
 
     def made(self, count: int, *, of: int | None = None) -> None:
         """Record how many queries or candidates there are after the step, and `of` how many before."""
+        self._counts(count, of)
         if self.detailed:
             self.record = replace(self.record, before=of, after=count)
 
     def left(self, hits: Sequence[Hit], *, of: int | None = None, beyond: Sequence[str] = ()) -> None:
         """Record the hits after the step, and `of` how many before. `beyond` are ids ranked below `hits`."""
+        self._counts(len(hits), of)
         if self.detailed:
             ids = (*(hit.chunk.id for hit in hits), *beyond)
             preview = tuple(
@@ -138,24 +161,38 @@ class OpenStep:
             )
             self.record = replace(self.record, before=of, after=len(ids), preview=preview, left=ids)
 
+    def _counts(self, after: int, before: int | None) -> None:
+        self.span.set_attribute("refdesk.after", after)
+        if before is not None:
+            self.span.set_attribute("refdesk.before", before)
+
 
 class Steps:
-    """The steps of one search, in the order in which they ended. `detailed` ones record hits, for a trace."""
+    """The steps of one search, in the order in which they ended. `detailed` ones record hits, for a trace.
 
-    def __init__(self, *, detailed: bool = False) -> None:
+    `on_step` is called with the record of each step that has ended.
+    """
+
+    def __init__(self, *, detailed: bool = False, on_step: OnStep | None = None) -> None:
         self.detailed = detailed
+        self._on_step = on_step
         self._steps: list[OpenStep] = []
 
     @contextmanager
     def step(self, name: str) -> Iterator[OpenStep]:
         """A step that lasts as long as the block."""
-        step, began = OpenStep(Step(name, 0.0), self.detailed), time.perf_counter()
+        began = time.perf_counter()
         with _tracer.start_as_current_span(
             f"refdesk.{name}", record_exception=False, set_status_on_exception=False
-        ):
+        ) as span:
+            step = OpenStep(Step(name, 0.0), self.detailed, span)
             yield step
+            span.set_attribute("refdesk.status", step.record.status)
+            span.set_attribute("refdesk.warnings", len(step.record.warnings))
         step.record = replace(step.record, seconds=time.perf_counter() - began)
         self._steps.append(step)
+        if self._on_step:
+            notify(self._on_step, step.record)
 
     @property
     def last_left(self) -> int:

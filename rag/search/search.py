@@ -125,6 +125,7 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
     wanted = len(candidates) if plan.drops_distant or plan.hit_stages else plan.limit
     with run.steps.step("gate") as gate:
         hits = await admit(candidates, queries[0], wanted, run.alarm)
+        gate.made(len(hits))
     if run.steps.detailed:
         await _record(candidates, lists, hits, (recalled, fused, gate), queries[0], run)
     if not plan.drops_distant:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MOST_MODULES = 20
+ME = Principal("default")  # made by whoever calls
 ROOT = Path(rag.__path__[0])
 
 
@@ -35,11 +36,11 @@ async def test_a_default_search_enters_few_modules(
                 entered.append(name)
 
     async with Desk.open(Settings(data=clock_room)) as desk:
-        await desk.search(Principal("default"), "What is a leap second?")  # the first loads models and tables
+        await desk.search(ME, "What is a leap second?")  # the first loads models and tables
         threading.setprofile(note)
         sys.setprofile(note)
         try:
-            answer = await desk.search(Principal("default"), "Who invented the pendulum clock?")
+            answer = await desk.search(ME, "Who invented the pendulum clock?")
         finally:
             sys.setprofile(None)
             threading.setprofile(None)

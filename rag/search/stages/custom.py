@@ -46,12 +46,15 @@ def loaded(stage: CustomStage) -> CustomFunction:
     Raises:
         ConfigurationError: there is no such function, or it isn't `async def`.
     """
-    module_name, _, name = stage.call.partition(":")
-    function: CustomFunction | None = getattr(_module(stage.call, module_name), name, None)
+    if isinstance(stage.call, str):
+        module_name, _, name = stage.call.partition(":")
+        function: CustomFunction | None = getattr(_module(stage.call, module_name), name, None)
+    else:
+        function, name = stage.call, ""
     if function is None:
-        raise ConfigurationError(f"The stage custom calls {stage.call}, but that module has no {name}.")
+        raise ConfigurationError(f"The stage custom calls {stage.called}, but that module has no {name}.")
     if not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"The stage custom calls {stage.call}, which isn't an async def function.")
+        raise ConfigurationError(f"The stage custom calls {stage.called}, which isn't an async def function.")
     return function
 
 
@@ -78,7 +81,7 @@ async def call(stage: CustomStage, *arguments: object) -> object:
         return await function(*arguments, stage.options)
     except Exception as error:
         where = "".join(traceback.format_tb(error.__traceback__))
-        log.debug("%s raised %s:\n%s", stage.call, type(error).__name__, where)
+        log.debug("%s raised %s:\n%s", stage.called, type(error).__name__, where)
         raise CustomError(f"it raised {type(error).__name__}") from error
 
 
@@ -138,7 +141,7 @@ async def custom_hits(hits: Sequence[Hit], stage: CustomStage, query: str, step:
             by_id = {hit.chunk.id: hit for hit in hits}
             return [replace(by_id[one.chunk.id], score=float(one.score)) for one in returned]
         cause = "it returned something other than hits that it was given"
-    step.warns(FAILED.format(stage.call, cause), failed=True)
+    step.warns(FAILED.format(stage.called, cause), failed=True)
     return list(hits)
 
 

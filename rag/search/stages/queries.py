@@ -107,7 +107,7 @@ def _required(chat: Chat | None, stage: QueryStage) -> Chat:
 
 def _label(stage: QueryStage) -> str:
     """The stage as warnings name it: with its function if it is custom."""
-    return f"{stage.stage} {stage.call}" if isinstance(stage, CustomStage) else stage.stage
+    return f"{stage.stage} {stage.called}" if isinstance(stage, CustomStage) else stage.stage
 
 
 async def _paraphrases(

@@ -499,7 +499,7 @@ async def test_a_function_that_returns_something_else_has_failed(written: Writte
     stage = written(f"return {returned}")
     assert await made(stage, None) == QueriesMade(
         (QUESTION,),
-        (failed(f"custom {stage.call}", "it returned something other than queries"),),
+        (failed(f"custom {stage.called}", "it returned something other than queries"),),
         failed=True,
     )
 
@@ -518,12 +518,12 @@ async def test_a_function_that_raises_is_told_by_its_path_and_the_exceptions_cla
         after = await made(stage, None)
     assert after == QueriesMade(
         (QUESTION,),
-        (failed(f"custom {stage.call}", "it raised ValueError"),),
+        (failed(f"custom {stage.called}", "it raised ValueError"),),
         failed=True,
     )
     (record,) = [one for one in caplog.records if one.name.startswith("rag.")]
     assert record.levelname == "DEBUG"
-    assert stage.call in caplog.text
+    assert stage.called in caplog.text
     assert QUESTION.text not in caplog.text
     assert "confidential: pendulum" not in caplog.text
 
@@ -534,7 +534,7 @@ async def test_only_a_function_that_takes_too_long_ran_out_of_time(written: Writ
     with anyio.fail_after(5):
         after = await made(stage, None)
     cause = "no answer within 0.01 seconds" if "sleep" in body else "it raised TimeoutError"
-    assert after.warnings == (failed(f"custom {stage.call}", cause),)
+    assert after.warnings == (failed(f"custom {stage.called}", cause),)
 
 
 async def test_the_first_query_is_what_a_function_is_asked_with(written: Written) -> None:
