@@ -102,9 +102,13 @@ class SearchRequest:
     [search.thresholds], `stages` may have the keys "of" (a profile) and "without" (names of stages), and
     `distance` is the metric of the thresholds, in place of that of each collection.
     A request with a `detail` is not shown what the stages of its profile add or leave out.
+
+    With a `vector`, no embedding model is called. It is compared with the collections whose vectors are as
+    long; it must come from the model that made theirs, and need not be of unit length. It needs no `query`;
+    the mode is then dense. A query beside it is searched for by its words.
     """
 
-    query: str
+    query: str = ""
     profile: str | None = None
     limit: int | None = None
     mode: Mode | None = None
@@ -121,6 +125,7 @@ class SearchRequest:
     stages: Mapping[str, object] | None = None
     distance: Distance | None = None
     detail: Detail | None = None
+    vector: Sequence[float] | None = field(default=None, compare=False, repr=False)
 
 
 class RequestValues(TypedDict, total=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -28,6 +29,28 @@ if TYPE_CHECKING:
     from rag.search.explain.why_not import SourceTrace
 
 
+MAX_VECTOR_CHARS = 1_000_000  # 8192 numbers have 200,000 or less
+
+
+def _vector(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    """The numbers in a file, or on standard input."""
+    if value is None:
+        return None
+    try:
+        with click.open_file(value, encoding="utf-8") as file:
+            read = json.loads(file.read(MAX_VECTOR_CHARS))
+    except OSError as error:
+        raise click.BadParameter(f"{value} can't be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"{value} is not a JSON array of numbers.") from error
+    if not isinstance(read, list) or not all(type(number) in {int, float} for number in read):
+        raise click.BadParameter(f"{value} is not a JSON array of numbers.")
+    try:
+        return tuple(map(float, read))
+    except OverflowError as error:
+        raise click.BadParameter(f"{value} has a number that is too large.") from error
+
+
 def _thresholds(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, float] | None:
@@ -47,7 +70,14 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
 
 
 @command("search", of_asker=True)
-@click.argument("query")
+@click.argument("query", default="")
+@click.option(
+    "--vector",
+    callback=_vector,
+    metavar="FILE",
+    help="Search by the vector in this file (a JSON array; - is standard input) instead of embedding QUERY. "
+    "Then QUERY may be left out.",
+)
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="Search mode.")
 @click.option("--profile", metavar="NAME", help="Retrieval profile.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
@@ -97,6 +127,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
     query: str,
+    vector: tuple[float, ...] | None,
     mode: Mode | None,
     profile: str | None,
     limit: int | None,
@@ -122,6 +153,9 @@ async def search_command(  # noqa: PLR0913 one parameter an option
 
     What an option sets goes before the profile, whatever search.overrides leaves to assistants. A filter uses
     fields that the collection declares: {"year": {"$gte": 2020}, "status": {"$in": ["final", "draft"]}}.
+
+    A vector is compared with the collections whose vectors are as long. It must come from the model that made
+    them. No embedding model is called.
     """
     request = SearchRequest(
         query,
@@ -139,7 +173,10 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         distance=distance,
         stages=_stages(stages_of, without_stage),
         detail=detail,
+        vector=vector,
     )
+    if not query and vector is None:
+        raise click.UsageError("Missing argument 'QUERY'. Only with --vector may it be left out.")
     if vectors and not as_json:
         raise InvalidRequestError("--vectors needs --json.")
     settings = settings.model_copy(update={"search": with_every_override(settings.search)})

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from rag.config.settings import SearchSettings
     from rag.corpus import Distance, Principal
+    from rag.search.given import Given
 
 
 OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
@@ -46,8 +47,9 @@ class Plan:
     principal may not read. If `relax`, conditions of a filter without results may be dropped.
     `detail` is how much of a hit is shown, on top of what the hit stages show.
     `context_tokens` is the token budget of a context, 0 for none. If `degrade`, mode hybrid may go by words
-    alone while the embedding model fails. `overrides` are what a request may set, and `names_collections` if
-    this one names its collections. `distance` is the metric of the thresholds, None for each collection's.
+    alone while the embedding model fails. `given` is a vector that the request brings. `overrides` are what a
+    request may set, and `names_collections` if this one names its collections. `distance` is the metric of
+    the thresholds, None for each collection's.
     """
 
     query: str
@@ -71,6 +73,7 @@ class Plan:
     overrides: tuple[Overridable, ...]
     names_collections: bool
     distance: Distance | None = None
+    given: Given | None = None
 
     @property
     def drops_distant(self) -> bool:
@@ -121,9 +124,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
     limit = settings.limit if request.limit is None else request.limit
     if not 0 <= limit <= bound.limit:
         raise InvalidRequestError(f"limit must be from 0 to {bound.limit}, not {limit}.")
-    mode = request.mode or settings.mode
-    if mode not in get_args(Mode):
-        raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
+    mode = _mode(request, settings.mode)
     if (limit, mode) != (settings.limit, settings.mode):
         check_allowed(settings, "limit", limit, settings.limit)
         check_allowed(settings, "mode", mode, settings.mode)
@@ -138,8 +139,8 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         )
     for id_ in (*(request.sources or ()), *request.exclude_sources):
         _check_encodable("A source's id", id_)
-    return Plan(
-        query=_checked_query(request.query),
+    plan = Plan(
+        query=_checked_query(request.query, may_be_empty=request.vector is not None),
         mode=mode,
         fusion=settings.fusion,
         thresholds=settings.thresholds,
@@ -161,6 +162,25 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         names_collections=request.collections is not None,
         distance=request.distance,
     )
+    if request.vector is None:
+        return plan
+    from rag.search.given import with_vector  # noqa: PLC0415 imports numpy, which a starting server does without
+
+    return with_vector(plan, request.vector)
+
+
+def _mode(request: SearchRequest, usual: Mode) -> Mode:
+    """The mode that a request names, or else the usual one, which a vector without a query may change."""
+    mode = request.mode or usual
+    if request.vector is not None and not request.query.strip():
+        if request.mode not in {None, "dense"}:
+            raise InvalidRequestError(
+                f"mode {mode} needs a query beside the vector. Add a query, or search in mode dense."
+            )
+        mode = "dense"
+    if mode not in get_args(Mode):
+        raise InvalidRequestError(f"mode must be one of {', '.join(get_args(Mode))}, not {mode!r}.")
+    return mode
 
 
 def _hit_stages(settings: SearchSettings, *, without_display: bool) -> tuple[HitStage, ...]:
@@ -223,9 +243,9 @@ def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
     return _overlaid(settings, settings.profiles[name])
 
 
-def _checked_query(query: str) -> str:
+def _checked_query(query: str, *, may_be_empty: bool) -> str:
     query = query.strip()
-    if not query:
+    if not query and not may_be_empty:
         raise InvalidRequestError("query must not be empty: ask a question or give some words.")
     if len(query) > MAX_QUERY_CHARS:
         raise InvalidRequestError(

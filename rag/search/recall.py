@@ -53,12 +53,14 @@ class Meaning:
     """A text as an embedding model has it: its vector, and the share of it that the model has words for.
 
     Models differ in the cosine that they give to unrelated texts: `baseline`. A similarity is a cosine on a
-    scale on which that is 0, and 1 stays 1. So similarities of different models compare.
+    scale on which that is 0, and 1 stays 1. So similarities of different models compare. If the vector was
+    `given` by the request, the model that made it is not here, and can't compare other texts with it.
     """
 
     vector: npt.NDArray[np.float32]
     known: float = 1.0
     baseline: float = 0.0
+    given: bool = False
 
     def similarities(self, vectors: Vectors) -> npt.NDArray[np.float32]:
         """The similarity of each vector to the text, at least -1."""

@@ -196,7 +196,9 @@ def _truncations(question: Query, run: Run) -> list[str]:
     if plan.mode != "dense" and terms > MAX_TERMS:
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
     if plan.mode != "sparse":
-        asked = [run.models.embedders.opened[name] for name in question.meanings]
+        asked = [
+            run.models.embedders.opened[name] for name, one in question.meanings.items() if not one.given
+        ]
         cut = [one.window for one in asked if len(one.token_spans(plan.query)) > one.window]
         notes += [f"Semantic search used only the first {min(cut)} tokens of the query."] if cut else []
     return notes
@@ -205,8 +207,9 @@ def _truncations(question: Query, run: Run) -> list[str]:
 def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
     """Whether no hit is evidence enough to base an answer on. Without hits, nothing is claimed.
 
-    The evidence of a hit is the mean of its similarity and of the share of the query's words in it. Nothing
-    was measured for models other than the built-in one, so any hit of theirs is enough by default.
+    The evidence of a hit is the mean of its similarity and of the share of the query's words in it; for a
+    vector without a query, its similarity. Nothing was measured for given vectors, and for models other than
+    the built-in one, so by default any hit is enough.
     """
     collections = {view.table.collection.name: view.table.collection for view in run.views}
     return bool(hits) and not any(
@@ -218,9 +221,11 @@ def _is_evidence(hit: Hit, plan: Plan, collection: Collection) -> bool:
     """Whether a hit has evidence enough, as far as it is known: it may have no similarity."""
     query, language, least = plan.query, collection.language, plan.thresholds.min_evidence
     if least is None:
-        least = MEASURED_EVIDENCE if collection.embedder.provider == "builtin" else 0.0
+        least = MEASURED_EVIDENCE if collection.embedder.provider == "builtin" and not plan.given else 0.0
     if not least or hit.similarity is None or hit.similarity >= 2 * least:
         return True  # comparing words takes longer
+    if not query:
+        return hit.similarity >= least
     described = "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
     return hit.similarity + share_of_words(query, described, language) >= 2 * least
 

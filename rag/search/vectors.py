@@ -22,6 +22,7 @@ from rag.concurrency import concurrently
 from rag.corpus import NO_VECTORS
 from rag.errors import ConfigurationError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
+from rag.search.given import meanings_of_vector
 from rag.search.recall import Meaning
 from rag.store.catalog import check_embedder
 
@@ -89,6 +90,10 @@ async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list
         NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """
     _check_words(run)
+    if run.plan.given:
+        meanings = meanings_of_vector(run.plan.given, run, step)
+        _note_wordless(run, step)
+        return [meanings]
     by_name: dict[str, list[Collection]] = {}
     for collection in _collections(run):
         by_name.setdefault(collection.embedder_name, []).append(collection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,3 +129,28 @@ def test_a_mistake_in_a_table_is_named_with_its_line(house: House) -> None:
     assert "line 5: there is no setting embedders.german.modell; did you mean embedders.german.model?" in (
         refused.stderr
     )
+
+
+def test_a_vector_in_a_file_or_on_a_pipe_is_searched_for(house: House, tmp_path: Path) -> None:
+    config = house.settings()
+    house.desk.run("collection", "create", "letters", "--embedder", "german", "--config", config)
+    house.desk.run("ingest", house.folder, "--collection", "letters", "--config", config)
+    (found,) = house.desk.json("search", "oil", "--vectors", "--config", config)["results"]
+    file = tmp_path / "vector.json"
+    file.write_text(json.dumps([5 * part for part in found["vector"]]))
+    asked = len(house.provider.requests)
+    answer = house.desk.json("search", "--vector", file, "--config", config)
+    assert [one["similarity"] for one in answer["results"]] == [pytest.approx(1, abs=1e-4)]
+    assert len(house.provider.requests) == asked
+    file.write_text("[1, 2]")
+    refused = house.desk.run("search", "--vector", file, code=2).stderr
+    assert (
+        "The vector has 2 dimensions; the vectors of these collections have others: letters: 16." in refused
+    )
+    for wrong in ("[1, true]", "{}", "[1, [2]]", "1", "", "[1,"):
+        file.write_text(wrong)
+        assert "is not a JSON array of numbers" in house.desk.run("search", "--vector", file, code=2).stderr
+    assert "can't be read: No such file" in house.desk.run("search", "--vector", "gone", code=2).stderr
+    assert "Missing argument 'QUERY'" in house.desk.run("search", code=2).stderr
+    file.write_text("[NaN, 1]")
+    assert "finite numbers only" in house.desk.run("search", "--vector", file, code=2).stderr

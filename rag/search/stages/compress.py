@@ -74,7 +74,8 @@ async def compressed(
 
 def comparing_model(query: Query, view: View) -> str | None:
     """The name of the embedder that compares sentences of a view with the query; None if none does."""
-    return view.table.collection.embedder_name if query.meaning_in(view) else None
+    meaning = query.meaning_in(view)
+    return view.table.collection.embedder_name if meaning and not meaning.given else None
 
 
 def shown_parts(hit: Hit) -> tuple[Excerpt, ...]:
