@@ -133,6 +133,7 @@ def _paper(chance: Random, id_: str, tenant: str, content: Json) -> Paper:
         collection=collection,
         passages={f"{id_}/{seq}": {*f"{title} {text}".split()} for seq, text in enumerate(paragraphs)},
         fields=some_fields(chance, COLLECTIONS[tenant][collection]),
+        path=_some_path(id_, content["canary"]),
         access=_some_access(chance, few=collection == VAULT),
         **content,
     )
@@ -170,7 +171,26 @@ def _some_access(chance: Random, *, few: bool) -> Json | None:
     return {"visibility": visibility, "allow": allow, "deny": deny}
 
 
-CALLS = {"search": 90, "get_source": 5, "resources/read": 4, "resources/list": 0.5, "tools/list": 0.5}
+FOLDERS = ["", "reise", "reise/berlin", "a b/..", "mfzq/3", "100% [x]", "Ä"]
+
+
+def _some_path(id_: str, canary: str) -> str:
+    """A path, or none; of two papers with the same text each has another one."""
+    chance = random.Random(f"path of {id_}")  # noqa: S311 the same in every run
+    if chance.random() < 0.25:
+        return ""
+    return f"{chance.choice(FOLDERS)}/{canary} {id_[:4]}.md".lstrip("/")
+
+
+CALLS = {
+    "search": 84,
+    "get_source": 7,
+    "listing": 4,
+    "resources/read": 4,
+    "resources/list": 0.5,
+    "tools/list": 0.5,
+}
+"""What is asked how often; a listing is a call of `get_source`, too."""
 
 
 def duel(number: int, library: Library, person: Person | None = None, *, picky: bool = True) -> Duel:
@@ -266,8 +286,40 @@ def _condition(chance: Random, fields: Mapping[str, str]) -> Json:
 
 def _get_source(chance: Random, library: Library, person: Person) -> Json:
     name, uri = _names(chance, library, person)
+    if chance.random() < 0.3:
+        paper = _any_paper(chance, library, person)
+        return {"id": f"{paper.collection}/{paper.path}" if paper else "handbook/none.md"} | _part(
+            chance, paper
+        )
+    if chance.random() < 0.3:
+        id_ = name.partition("/")[0]
+        return {"id": name} | _part(chance, library.papers.get(person.tenant, {}).get(id_))
     window = {"around": 0} if chance.random() < 0.5 and "/" in name else {}
     return {"id": chance.choice([name, uri])} | window
+
+
+def _any_paper(chance: Random, library: Library, person: Person) -> Paper | None:
+    """A paper with a path that the person sees or doesn't, or one of another tenant; or none."""
+    id_ = _any_id(chance, library, person)
+    papers = [*library.papers.get(person.tenant, {}).values()]
+    papers += [paper for of in library.papers.values() for paper in of.values()]
+    return next((paper for paper in papers if paper.id == id_ and paper.path), None)
+
+
+def _part(chance: Random, paper: Paper | None) -> Json:
+    """A part of a paper, or now and then one that it hasn't."""
+    heading = paper.paragraphs[0] if paper else ABSENT
+    parts: list[Json] = [{"outline": True}, {}, {"lines": chance.choice(["1", "3", "1-99", "2-2", "9-10"])}]
+    return chance.choice(
+        [*parts, {"section": chance.choice([heading, heading.upper(), heading[:12], ABSENT])}]
+    )
+
+
+def _listing(chance: Random, _library: Library, person: Person) -> Json:
+    known = [*COLLECTIONS.get(person.tenant, {}), VAULT, "ledgers", "none"]
+    folder = f"{chance.choice(known)}/{chance.choice([*FOLDERS, 'none'])}"
+    path = chance.choice([folder.rstrip("/"), f"{folder.rstrip('/')}/", chance.choice(known), None])
+    return ({"id": path} if path else {}) | {"max_chars": chance.choice([2_000, 100_000])}
 
 
 def _read(chance: Random, library: Library, person: Person) -> Json:
@@ -299,6 +351,7 @@ def _nothing(_chance: Random, _library: Library, _person: Person) -> Json:
 
 _ASKING = {
     "get_source": _get_source,
+    "listing": _listing,
     "resources/read": _read,
     "resources/list": _nothing,
     "tools/list": _nothing,

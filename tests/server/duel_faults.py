@@ -59,6 +59,8 @@ def faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool) -> Iter
             yield from _search_faults(library, duel, reply, relaxed=relaxed)
         case "get_source" | "resources/read":
             yield from _opening_faults(library, duel, reply)
+        case "listing":
+            yield from _listing_faults(library, duel, reply)
         case "resources/list":
             seen = library.seen[duel.person].values()
             if not reply.content or sorted(reply.content["uris"]) != sorted(paper.uri for paper in seen):
@@ -116,7 +118,7 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
         "collection": paper.collection,
         "page": int(seq) + 1,
         "text": paper.paragraphs[int(seq)],
-        "metadata": {"mark": paper.canary},
+        "metadata": paper.metadata,
         "citation": f"[{hit['id']}]",
     }
     yield from _differences(hit, known, VARYING["search"])
@@ -132,6 +134,8 @@ def _differences(shown: Json, known: Json, varying: set[str]) -> Iterator[str]:
 
 def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
     opened = library.opened(duel)
+    if opened and library.refuses(duel, opened[0]):
+        opened = None
     if opened is None or reply.content is None:
         if opened or reply.content:
             yield f"refused wrongly, or not: {reply.text[:200]}"
@@ -140,13 +144,39 @@ def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]
     whole = seq is None or (duel.call == "get_source" and "around" not in duel.arguments)
     shown = list(paper.paragraphs) if seq is None or whole else [paper.paragraphs[seq]]
     known: Json = {"text": "\n\n".join(shown)}
+    if "outline" in duel.arguments:
+        known = {"text": None}
+    if "lines" in duel.arguments:
+        first, _, last = duel.arguments["lines"].partition("-")
+        numbered = [f"{number}\t{line}" for number, line in enumerate(paper.lines, 1)]
+        known = {"text": "\n".join(numbered[int(first) - 1 : int(last or first)])}
     if duel.call == "get_source":
         known |= {
             "id": paper.id,
             "uri": paper.uri,
             "title": paper.title,
             "collection": paper.collection,
-            "metadata": {"mark": paper.canary},
+            "metadata": paper.metadata,
             "outline": [{"title": paper.paragraphs[0], "level": 1, "start": 0}],
         }
     yield from _differences(reply.content, known, VARYING[duel.call])
+
+
+def _listing_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
+    listed = library.listed(duel)
+    if listed is None or reply.content is None:
+        if listed is not None or reply.content:
+            yield f"refused wrongly, or not: {reply.text[:200]}"
+        return
+    shown = [
+        (one["name"], one["documents"])
+        if "documents" in one
+        else (one["name"], one["id"], one["length"], one.get("title"))
+        for one in reply.content["entries"]
+    ]
+    if {*shown} != listed or len(shown) != len(listed):
+        yield f"lists {shown}, not {listed}"
+    if reply.content["documents"] != sum(one[1] if len(one) == 2 else 1 for one in listed):
+        yield f"counts {reply.content['documents']} documents"
+    if [len(one) for one in shown] != sorted(len(one) for one in shown):
+        yield "lists papers before folders"

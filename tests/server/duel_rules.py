@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import re
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -63,7 +64,8 @@ class Person:
 class Paper:
     """A source with its declared fields and its access record; every paragraph holds the canary.
 
-    `passages` are the words by which each passage is found, by the passage's id.
+    `passages` are the words by which each passage is found, by the passage's id. `path` is empty if it has
+    none.
     """
 
     id: str
@@ -75,6 +77,17 @@ class Paper:
     passages: Mapping[str, set[str]]
     fields: Mapping[str, Any]
     access: Mapping[str, Any] | None
+    path: str = ""
+
+    @property
+    def metadata(self) -> Json:
+        """What is shown beside its text."""
+        return {"mark": self.canary} | ({"path": self.path} if self.path else {})
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of its text."""
+        return "\n\n".join(self.paragraphs).split("\n")
 
     @property
     def uri(self) -> str:
@@ -136,7 +149,7 @@ class Library:
         """What a name opens: a paper, or one of its passages."""
         if self.kind(duel) != "own":
             return None
-        collection, id_, seq = _name_parts(duel)
+        collection, id_, seq = self._name_parts(duel)
         paper = self.seen[duel.person][id_]
         if collection not in {None, paper.collection} or (seq and int(seq) >= len(paper.paragraphs)):
             return None
@@ -144,7 +157,7 @@ class Library:
 
     def kind(self, duel: Duel) -> str:
         """Whose is what a name names: one's own to read, denied, foreign, or nobody's."""
-        _, id_, _ = _name_parts(duel)
+        _, id_, _ = self._name_parts(duel)
         if not id_:
             return "misspelt"
         if id_ in self.seen[duel.person]:
@@ -153,13 +166,47 @@ class Library:
             return "denied"
         return "foreign" if any(id_ in papers for papers in self.papers.values()) else "unknown"
 
+    def _name_parts(self, duel: Duel) -> tuple[str | None, str, str | None]:
+        """The collection, id and number in a name: the method takes URIs, the tool ids and paths, too."""
+        name = duel.arguments["uri" if duel.call == "resources/read" else "id"]
+        optional = "" if duel.call == "resources/read" else "?"
+        match = re.fullmatch(rf"(?:refdesk://([a-z]+)/){optional}([a-z2-7]{{16}})(?:/(\d))?", name)
+        if match:
+            return match[1], match[2], match[3]
+        if optional:
+            of_tenant = self.papers.get(duel.person.tenant, {})
+            others = [paper for papers in self.papers.values() for paper in papers.values()]
+            for paper in [*of_tenant.values(), *others]:
+                if paper.path and name == f"{paper.collection}/{paper.path}":
+                    return paper.collection, paper.id, None
+        return None, "", None
 
-def _name_parts(duel: Duel) -> tuple[str | None, str, str | None]:
-    """The collection, id and number in a name: the tool takes ids and URIs, the method only URIs."""
-    name = duel.arguments["uri" if duel.call == "resources/read" else "id"]
-    optional = "" if duel.call == "resources/read" else "?"
-    match = re.fullmatch(rf"(?:refdesk://([a-z]+)/){optional}([a-z2-7]{{16}})(?:/(\d))?", name)
-    return (match[1], match[2], match[3]) if match else (None, "", None)
+    def refuses(self, duel: Duel, paper: Paper) -> bool:
+        """Whether a paper has no such part as is asked for."""
+        first = int(duel.arguments.get("lines", "1").partition("-")[0])
+        heading = paper.paragraphs[0]
+        return first > len(paper.lines) or not heading.startswith(duel.arguments.get("section", "").lower())
+
+    def listed(self, duel: Duel) -> set[tuple[Any, ...]] | None:
+        """What stands at a path: folders with their numbers of papers, papers with their ids."""
+        seen = self.seen[duel.person].values()
+        asked = duel.arguments.get("id", "").rstrip("/")
+        placed = [
+            (f"{paper.collection}/{paper.path or paper.title}".split("/"), paper)
+            for paper in seen
+            if not asked or f"{paper.collection}/{paper.path}/".startswith(f"{asked}/")
+        ]
+        depth = len(asked.split("/")) if asked else 0
+        inside = [(parts[depth:], paper) for parts, paper in placed if len(parts) > depth]
+        folders = Counter(parts[0] for parts, _ in inside if len(parts) > 1)
+        papers = {
+            (parts[0], paper.id, len("\n".join(paper.lines)), paper.title if paper.path else None)
+            for parts, paper in inside
+            if len(parts) == 1
+        }
+        return (
+            {(f"{name}/", count) for name, count in folders.items()} | papers if inside or not asked else None
+        )
 
 
 def sees(person: Person, paper: Paper) -> bool:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter
     from tests.conftest import Scripts
-    from tests.server.duel_rules import Duel, Library, Paper, Person
+    from tests.server.duel_rules import Duel, Json, Library, Paper, Person
 
 pytestmark = pytest.mark.anyio
 several = pytest.mark.skipif("DUEL" in os.environ, reason="one duel says nothing of all")
@@ -177,7 +177,7 @@ def _item(
         paper.title,
         *paragraphs,
         id_=paper.id,
-        metadata={"mark": paper.canary},
+        metadata=paper.metadata,
         fields=draw.some_fields(chance, writer.collection.fields) if former else paper.fields,
         access=access or _access(paper),
     )
@@ -262,17 +262,28 @@ async def _ask(client: Client, duel: Duel) -> Reply:
                 return Reply(f"{error.code} {error.message}")
             (contents,) = read.model_dump(exclude_none=True)["contents"]
             return Reply(contents["text"], contents)
-    result = await _called(client, duel, meta)
+    reply = await _called(client, duel, duel.arguments, meta)
+    pages = reply
+    while duel.call == "listing" and pages.content and "next_after" in pages.content:
+        after = {"after": pages.content["next_after"]}
+        pages = await _called(client, duel, duel.arguments | after, meta)
+        assert reply.content
+        assert pages.content
+        entries = reply.content["entries"] + pages.content["entries"]
+        reply = Reply(f"{reply.text} {pages.text}", reply.content | {"entries": entries})
+    return reply
+
+
+async def _called(client: Client, duel: Duel, arguments: Json, meta: Any) -> Reply:  # noqa: ANN401 as above
+    tool = "get_source" if duel.call == "listing" else duel.call
+    if duel.number % HELD_TO_SCHEMA == 0:
+        result = await client.call_tool(tool, arguments, meta=meta)
+    else:
+        params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
+        result = await client.session.send_request(CallToolRequest(params=params), CallToolResult)
     (block,) = result.content
     assert block.type == "text"
     return Reply(block.text, None if result.is_error else result.structured_content)
-
-
-async def _called(client: Client, duel: Duel, meta: Any) -> CallToolResult:  # noqa: ANN401 as the client has it
-    if duel.number % HELD_TO_SCHEMA == 0:
-        return await client.call_tool(duel.call, duel.arguments, meta=meta)
-    params = CallToolRequestParams(name=duel.call, arguments=duel.arguments, _meta=meta)
-    return await client.session.send_request(CallToolRequest(params=params), CallToolResult)
 
 
 async def _listed(client: Client, meta: Any) -> list[str]:  # noqa: ANN401 as the client has it
@@ -289,8 +300,12 @@ def _count(record: Record, library: Library, duel: Duel, reply: Reply) -> None:
     asked = duel.arguments
     if duel.call != "search":
         record.counts[duel.call] += reply.content is not None
-        if reply.content is None:
-            record.refusals[duel.call, library.kind(duel)].add(reply.text)
+        if reply.content is None and duel.call != "listing":
+            kind = library.kind(duel)
+            is_part = kind == "own" and {"lines", "section"} & asked.keys()
+            record.refusals["part" if is_part else duel.call, kind].add(reply.text)
+        elif reply.content is None:
+            record.refusals["get_source", "folder"].add(reply.text)
     elif reply.content and (hits := reply.content["results"]):
         is_all = len(hits) < asked.get("limit", DEFAULT_LIMIT)
         operators = re.findall(r'"(\$[a-z]+)": ', json.dumps(asked.get("filter")))
@@ -313,7 +328,8 @@ async def test_what_is_not_there_and_what_is_not_for_one_are_refused_in_the_same
 ) -> None:
     for call in ("get_source", "resources/read"):
         said = {kind: words for (of, kind), words in record.refusals.items() if of == call}
-        assert said.keys() == {"own", "denied", "foreign", "unknown", "misspelt"}
+        folder = {"folder"} if call == "get_source" else set()
+        assert said.keys() == {"own", "denied", "foreign", "unknown", "misspelt"} | folder
         assert len(set.union(*said.values())) == 1
 
 
@@ -321,10 +337,11 @@ async def test_what_is_not_there_and_what_is_not_for_one_are_refused_in_the_same
 async def test_the_duels_are_as_various_as_they_must_be(record: Record) -> None:
     arguments = {"collections", "sources", "exclude_sources", "filter", "limit", "mode"}
     operators = {"$and", "$or", "$not"}.union(*OPERATORS.values())
+    calls = {"get_source", "listing", "resources/read"}
     modes = {(mode, is_all) for mode in ("dense", "sparse", "hybrid", None) for is_all in (True, False)}
     people = {person for person in draw.PEOPLE if person != draw.STRANGER}
     shares: dict[object, float] = {"found": 0.5}
-    shares |= dict.fromkeys([*arguments, *operators, *modes, *people, "get_source", "resources/read"], 0.01)
+    shares |= dict.fromkeys([*arguments, *operators, *modes, *people, *calls], 0.01)
     shares |= dict.fromkeys(["resources/list", "tools/list"], 0.001)
     assert not {one for one, share in shares.items() if record.counts[one] < share * record.fought}
     assert record.counts[draw.STRANGER] == 0
