@@ -12,7 +12,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
-from rag.access.tenants import declares_fields
 from rag.answers import MAX_REPLY_CHARS, Part
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import found_reply, looked_up, opened
@@ -23,6 +22,7 @@ from rag.uris import NOT_FOUND, parse_id, resource_uri
 from server import resources, tools
 from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
+from server.introduction import Introduction
 from server.published import FETCH, callable_tools, fetches, through, through_any
 from server.schemas import argument_error
 from server.telemetry import audit
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rag.config.published import ToolSettings
     from rag.config.settings import Settings
-    from rag.corpus import Collection, Principal
+    from rag.corpus import Principal
     from rag.search.reply.fields import Reply
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
@@ -86,6 +86,8 @@ def create_server(
         audit.CallRecorder(principal_of, measure, settings.server),
         RequestLimits(admission, settings.limits, principal_of),
     ]
+    if remote:
+        server.middleware.append(Introduction(lazy_desk, settings.server, admission, principal_of))
     return server
 
 
@@ -106,30 +108,13 @@ class App:
         self._settings = settings
 
     async def list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
-        """tools/list: the tools that the principal may call, with the fields that it can filter by.
-
-        If the tenant declares none, without opening the desk.
-        """
+        """tools/list: the tools that the principal may call, with what it may read by each."""
         principal = self._principal_of(context)
         listed: list[types.Tool] = []
         for tool in callable_tools(self._settings.server, principal):
             asker = through(principal, tool)
-            listed += tools.listed(self._settings, tool, asker, await self._filterable(asker))
+            listed += tools.listed(self._settings, tool, asker, await self._lazy_desk.overview(asker))
         return types.ListToolsResult(tools=listed)
-
-    async def _filterable(self, principal: Principal) -> tuple[Collection, ...]:
-        """The readable collections; none if the tenant declares no field, so that nobody can filter."""
-        if not declares_fields(self._settings.data, principal.tenant):
-            return ()
-        return await self._readable(principal)
-
-    async def _readable(self, principal: Principal) -> tuple[Collection, ...]:
-        """The readable collections; none while the desk fails, because then calls must be able to say why."""
-        try:
-            return await (await self._lazy_desk.desk()).collections(principal)
-        except RefdeskError as error:
-            log.warning("The tools are listed without filter: %s", error)
-            return ()
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. Errors of a tool become tool errors, which the model reads."""
@@ -166,8 +151,8 @@ class App:
         try:
             arguments = tools.SearchArguments.model_validate(given)
         except ValidationError as error:
-            readable = await self._filterable(principal)
-            hidden = tools.not_offered(self._settings, tool, principal, readable)
+            overview = await self._lazy_desk.overview(principal)
+            hidden = tools.not_offered(self._settings, tool, principal, overview)
             raise argument_error(error, tools.SearchArguments, hidden) from None
         self._check_offered(arguments, tool, principal)
         desk = await self._lazy_desk.desk()

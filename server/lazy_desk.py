@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
+from rag.access.tenants import tenant_file
 from rag.config.data_folder import data_folder_problem
 from rag.errors import RefdeskError
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rag.config.settings import Settings
+    from rag.corpus import Principal
     from rag.models.breaker import Breaker
     from rag.search.desk import Desk
+    from rag.search.overview import Holding
 
 REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock
 
@@ -66,6 +69,19 @@ class LazyDesk:
     def breakers(self) -> Mapping[str, Breaker]:
         """The state of the endpoints of remote models, by their kind; none while the desk is closed."""
         return self._desk.breakers if self._desk else {}
+
+    async def overview(self, principal: Principal) -> tuple[Holding, ...]:
+        """What the principal may read; nothing while the desk fails, because then calls must say why.
+
+        A tenant that has no documents doesn't open the desk.
+        """
+        if not tenant_file(self._settings.data, principal.tenant).exists():
+            return ()
+        try:
+            return await (await self.desk()).overview(principal)
+        except RefdeskError as error:
+            log.warning("The tools are listed without what the desk holds: %s", error)
+            return ()
 
     async def close(self) -> None:
         """Close the desk. Only needed if the process outlives it."""

@@ -1,7 +1,7 @@
 """JSON Schemas of tools, as short as clients allow, and what is wrong with arguments that don't fit them.
 
 Every byte of them is part of each conversation. So a reply's schema says which fields there are, and of what
-type, and leaves to the descriptions what they mean.
+type unless they are strings, and leaves to the descriptions what they mean.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 LISTED_RECORDS = {"HitRecord"}
-"""The records within replies whose fields a schema lists. Others are objects, which descriptions explain."""
+"""The records within replies whose fields a schema lists. Descriptions explain the others."""
 _CHECKED_BY_US = {"minLength", "minItems", "maxLength", "maxItems"}
 """What the server checks and its errors say. No model counts characters, and few lists are that long."""
 
@@ -79,10 +79,17 @@ def _open(schema: Any, records: Mapping[str, Any]) -> Any:  # noqa: ANN401 any J
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return _open(records.get(name, {"type": "object"}), records)
-    dropped = {"additionalProperties", "required"} | ({"type"} if "const" in schema else set())
+        return _open(records.get(schema["$ref"].rpartition("/")[2], {"type": "object"}), records)
+    dropped = {"additionalProperties", "required"}
+    if schema.get("type") == "string":
+        dropped.add("type")
+    if "items" in schema and not _is_listed(schema["items"], records):
+        dropped.add("items")
     return {key: _open(value, records) for key, value in schema.items() if key not in dropped}
+
+
+def _is_listed(schema: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
+    return schema.get("$ref", "").rpartition("/")[2] in records
 
 
 def argument_error(

@@ -36,9 +36,11 @@ from rag.search.agents import (
 )
 from rag.search.overrides import LIMITS
 from rag.search.plan import make_plan
+from rag.search.reply.overview import overview_text
 from rag.search.reply.search import SearchReply
 from rag.search.reply.source import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
+from server.filter_schema import filter_schema
 from server.published import FETCH, fetches
 from server.schemas import argument_schema, reply_schema
 
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
 
     from rag.config.published import ServerSettings, ToolSettings
     from rag.config.settings import Settings
-    from rag.corpus import Collection, FieldType, Principal
+    from rag.corpus import Principal
+    from rag.search.overview import Holding
     from rag.search.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -82,10 +85,6 @@ Answer the question below using only the documents that {search} finds.
 Question: {question}\
 """
 
-FILTER_DESCRIPTION = """\
-Only sources whose fields match, for example {"year": {"$gte": 2020}, "status": {"$in": ["a", "b"]}}. \
-Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists; combine with $and $or $not. Fields: \
-"""
 THRESHOLDS_DESCRIPTION = "Leave out passages that are too far: " + ", ".join(LIMITS) + "."
 STAGES_DESCRIPTION = """\
 Other stages than the profile's, for example {"of": "fresh", "without": ["dedupe"]}: those of another \
@@ -93,7 +92,11 @@ profile, or all but some.\
 """
 MAX_PATH_CHARS = 4_096  # as long as file systems allow
 MAX_HEADING_CHARS = 500  # of a path of headings
-MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them
+MAX_TEXT_CHARS = 2_048  # hosts cut instructions and descriptions there without a word
+OVERVIEW_CHARS = 1_000  # of what the desk holds, in the description of a tool: part of every conversation
+MAX_TOOLS_BYTES = (
+    5_120  # of a search tool and its opener with the types of fields, besides what the desk holds
+)
 
 PROMPT = types.Prompt(
     name="answer",
@@ -222,9 +225,12 @@ class FetchArguments(_Arguments):
     id: Annotated[str, Field(min_length=1, max_length=200, description="id of a search result.")]
 
 
-def instructions(server: ServerSettings, tools: Sequence[ToolSettings]) -> str:
-    """What a host tells its model: the operator's words, or ours, and how to use the tools."""
-    return f"{server.instructions or INTRODUCTION}\n{RULES.format_map(_names(tools))}"
+def instructions(
+    server: ServerSettings, tools: Sequence[ToolSettings], overview: Sequence[Holding] = ()
+) -> str:
+    """What a host tells its model: the operator's words, or ours, how to use the tools, and what there is."""
+    text = f"{server.instructions or INTRODUCTION}\n{RULES.format_map(_names(tools))}"
+    return with_overview(text, overview, MAX_TEXT_CHARS, server)
 
 
 def answer_prompt(tools: Sequence[ToolSettings], question: str) -> str:
@@ -238,10 +244,19 @@ def _names(tools: Sequence[ToolSettings]) -> Mapping[str, str]:
     return {"search": tools[0].name, "opener": tools[0].opener.name}
 
 
+def with_overview(
+    text: str, overview: Sequence[Holding], max_chars: int, server: ServerSettings, *, fields: bool = True
+) -> str:
+    """A text, followed by as much of the overview as there is room for in both limits."""
+    room = min(max_chars, MAX_TEXT_CHARS - len(text) - 2)
+    held = overview_text(overview, room, fields=fields, values=server.field_values)
+    return f"{text}\n\n{held}" if held else text
+
+
 def listed(
-    settings: Settings, tool: ToolSettings, principal: Principal, collections: Sequence[Collection]
+    settings: Settings, tool: ToolSettings, principal: Principal, overview: Sequence[Holding]
 ) -> list[types.Tool]:
-    """A search tool and its opener in `tools/list`, for a principal who may read these collections by it.
+    """A search tool and its opener in `tools/list`, for a principal who may read this by it.
 
     Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it, and
     `filter` if no collection declares a field.
@@ -257,9 +272,7 @@ def listed(
     if server.profiles:
         profiles = {"type": "string", "enum": list(server.profiles)}
         search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
-    if fields := _fields(collections):
-        search["properties"]["filter"] = {"type": "object", "description": FILTER_DESCRIPTION + fields}
-    for name in not_offered(settings, tool, principal, collections):
+    for name in not_offered(settings, tool, principal, overview):
         del search["properties"][name]
     search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
     if not server.include_vectors and "vectors" not in defaults.overrides:
@@ -280,7 +293,17 @@ def listed(
     if fetches(server, tool):
         fetch, fetch_replies = argument_schema(FetchArguments), reply_schema(FetchReply)
         pair.append(_tool(FETCH, "Fetch a document", FETCH_DESCRIPTION, fetch, fetch_replies))
+    filterable = "filter" in search["properties"]
+    if filterable:
+        room = MAX_TOOLS_BYTES - sum(len(_compact(one)) for one in pair)
+        schema = filter_schema(overview, room, values=server.field_values)
+        pair[0].input_schema["properties"]["filter"] = schema
+    pair[0].description = with_overview(described, overview, OVERVIEW_CHARS, server, fields=filterable)
     return pair
+
+
+def _compact(tool: types.Tool) -> bytes:
+    return tool.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
 def narrowing(given: Mapping[str, str]) -> str:
@@ -301,13 +324,13 @@ def _defaults(settings: Settings, tool: ToolSettings, principal: Principal) -> P
 
 
 def not_offered(
-    settings: Settings, tool: ToolSettings, principal: Principal, collections: Sequence[Collection]
+    settings: Settings, tool: ToolSettings, principal: Principal, overview: Sequence[Holding]
 ) -> set[str]:
     """The arguments of a search tool that the operator fixed, withheld or has not enabled, and void ones."""
     bound = bounds(principal.bindings)
     offered = {
         "profile": bool(settings.server.profiles) and not bound.profiles,
-        "filter": any(one.fields for one in collections),
+        "filter": any(one.fields for one in overview),
         "explain": settings.server.explain,
         "collections": bound.collections is None or len(bound.collections) > 1,
     }
@@ -328,24 +351,6 @@ def withheld(tool: ToolSettings) -> set[str]:
     if tool.arguments is None:
         return set()
     return {*SearchArguments.model_fields} - {"query", *tool.arguments}
-
-
-def _fields(collections: Sequence[Collection]) -> str:
-    """The declared fields with their types: once if all collections share them, otherwise by collection."""
-    declared = {
-        collection.name: _listed(collection.fields) for collection in collections if collection.fields
-    }
-    if len(declared) == len(collections) and len(set(declared.values())) == 1:
-        return _shortened(declared.popitem()[1])
-    return _shortened("; ".join(f"in {name}: {fields}" for name, fields in declared.items()))
-
-
-def _listed(fields: Mapping[str, FieldType]) -> str:
-    return ", ".join(f"{name} ({kind})" for name, kind in fields.items())
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= MAX_FIELDS_CHARS else f"{text[:MAX_FIELDS_CHARS].rpartition(', ')[0]}, …"
 
 
 def _tool(

@@ -74,6 +74,7 @@ class ServerSettings(Section):
     include_vectors: bool = False
     profiles: tuple[Name, ...] = ()
     explain: bool = False
+    field_values: bool = True
     openai_compat: bool = False
     traces: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"

@@ -120,6 +120,7 @@ EVERY_SETTING = {
     "search.overrides": ("limit", ("limit",)),
     "server.explain": ("true", True),
     "server.profiles": ("fast, default", ("fast", "default")),
+    "server.field_values": ("false", False),
     "server.openai_compat": ("true", True),
     "server.traces": ("true", True),
     "server.log_level": ("debug", "debug"),

@@ -25,17 +25,21 @@ FULL, NO_VALUES, NO_FIELDS, NAMES = range(4)
 """How much is said of each collection: less where it would not fit."""
 
 
-def overview_text(overview: Sequence[Holding], max_chars: int, *, values: bool = True) -> str:
+def overview_text(
+    overview: Sequence[Holding], max_chars: int, *, fields: bool = True, values: bool = True
+) -> str:
     """The collections with what they hold, largest first, in at most `max_chars`; empty if there are none.
 
     If not all fits, the values of fields are left out first, then the fields, then the descriptions; at last
-    the smallest collections, and the text says how many. Without `values`, no value of a field is shown.
+    the smallest collections, and the text says how many. Without `values`, no value of a field is
+    shown; without `fields`, no field.
     """
     if not overview:
         return ""
     ranked = sorted(overview, key=lambda one: (-one.sources, one.collection.name))
     head = f"You can search {_documents(sum(one.sources for one in ranked))} here:"
-    for detail in range(FULL if values else NO_VALUES, NAMES + 1):
+    most = NO_FIELDS if not fields else NO_VALUES if not values else FULL
+    for detail in range(most, NAMES + 1):
         lines = [head, *(_line(one, detail) for one in ranked)]
         if len(text := "\n".join(lines)) <= max_chars:
             return text

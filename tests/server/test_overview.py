@@ -1,0 +1,144 @@
+"""What a server tells each caller that it holds: in the search tool's description, over HTTP at once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from rag.config.settings import LimitSettings, Settings
+from rag.corpus import Principal
+from server.admission import Admission
+from server.introduction import Introduction
+from server.lazy_desk import LazyDesk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+    from tests.server.conftest import Era, Remote, Start, Wire
+
+MAX_TEXT = 2_048  # characters, where hosts cut
+ANYBODYS = """\
+You can search 122 documents here:
+- many: 120 documents, English. Fields: status.
+- handbook: Rules for employees (https://intranet.example/handbook). 2 documents, 2024-05-01, English. \
+Fields: status: final (2); year: 2024 (2).\
+"""
+ANNS = """\
+You can search 124 documents here:
+- many: 120 documents, English. Fields: status.
+- handbook: Rules for employees (https://intranet.example/handbook). 3 documents, 1999-05-01 to 2024-05-01, \
+English. Fields: status: final (2), draft (1); year: 2024 (2), 1999 (1).
+- secret: 1 document, English.\
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A server over HTTP, and the keys of ann and bob."""
+
+    remote: Remote
+    keys: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def listening(lasting_listen: Callable[..., Remote], office: Path, admin: Callable[..., Any]) -> Listening:
+    keys = {user: admin("key", "create", "--user", user, "--data", office)["key"] for user in ("ann", "bob")}
+    return Listening(lasting_listen(office), keys)
+
+
+def described(wire: Wire) -> str:
+    search, _ = wire.result("tools/list")["tools"]
+    assert len(search["description"]) <= MAX_TEXT
+    return str(search["description"])
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_local_host_reads_in_the_tool_what_its_user_may_read(start: Start, office: Path, era: Era) -> None:
+    anybody, ann = start(office, era=era), start(office, era=era, flags=["--user", "ann"])
+    greetings = [wire.begin()["instructions"] for wire in (anybody, ann)]
+    assert greetings[0] == greetings[1]  # it doesn't wait for the engine
+    assert "documents here" not in greetings[0]
+    assert described(anybody).endswith(f"\n\n{ANYBODYS}")
+    assert described(ann).endswith(f"\n\n{ANNS}")
+    nothing = start(office.parent / "nothing", era=era)
+    nothing.begin()
+    assert "You can search" not in described(nothing)
+
+
+def test_the_list_of_tools_is_the_same_each_time_and_follows_what_is_ingested(
+    scripts: Scripts, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "a.md").write_text("# A\n\npendulum\n")
+    (tmp_path / "b.md").write_text("# B\n\nclock\n")
+    data = tmp_path / "data"
+    wire = start(data)
+    wire.begin()
+    empty = wire.result("tools/list")
+    assert "documents here" not in str(empty)
+    assert scripts.admin("ingest", tmp_path / "a.md", "--data", data).returncode == 0
+    assert "You can search 1 document here:\n- documents: 1 document" in described(wire)
+    assert wire.result("tools/list") == wire.result("tools/list")
+    assert scripts.admin("ingest", tmp_path / "b.md", "--data", data).returncode == 0
+    assert "- documents: 2 documents" in described(wire)
+
+
+def test_values_of_fields_are_named_unless_the_operator_says_no(start: Start, office: Path) -> None:
+    wire = start(office, env={"REFDESK_SERVER_FIELD_VALUES": "false"})
+    wire.begin()
+    assert "Fields: status; year." in described(wire)
+    (search, _) = wire.result("tools/list")["tools"]
+    assert "final" not in json.dumps(search)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_over_http_the_instructions_say_at_once_what_each_key_may_read(
+    listening: Listening, mode: Literal["legacy", "auto"]
+) -> None:
+    for user, overview in (("ann", ANNS), ("bob", ANYBODYS)):
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {listening.keys[user]}"}) as http,
+            Client(streamable_http_client(listening.remote.url, http_client=http), mode=mode) as client,
+        ):
+            assert client.instructions
+            assert client.instructions.startswith("refdesk searches")
+            assert client.instructions.endswith(f"\n\n{overview}")
+            assert len(client.instructions) <= MAX_TEXT
+            search, _ = (await client.list_tools()).tools
+            assert search.description
+            assert search.description.endswith(f"\n\n{overview}")
+
+
+@pytest.mark.anyio
+async def test_a_caller_who_may_not_ask_more_is_greeted_all_the_same_without_counting(office: Path) -> None:
+    settings, ann = Settings(data=office), Principal("default", "ann")
+    admission = Admission(LimitSettings(requests_per_minute=1))
+    greet = Introduction(LazyDesk(settings), settings.server, admission, lambda _context: ann)
+
+    async def plain(_context: object) -> dict[str, str]:
+        return {"instructions": "plain", "kept": "yes"}
+
+    context: Any = SimpleNamespace(method="initialize")
+    first, second = [await greet(context, plain) for _ in range(2)]
+    assert isinstance(first, dict)
+    assert first["instructions"].endswith(ANNS)
+    assert first["kept"] == "yes"
+    assert second == {"instructions": "plain", "kept": "yes"}
+    context.method = "tools/call"
+    assert await greet(context, plain) == {"instructions": "plain", "kept": "yes"}
+
+
+@pytest.mark.anyio
+async def test_a_real_client_is_told_what_there_is(client: Client) -> None:
+    search, _ = (await client.list_tools()).tools
+    assert search.description
+    assert "You can search" in search.description
