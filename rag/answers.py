@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.corpus import Chunk, Distance, Heading, Source, Value
+    from rag.file_state import Staleness
 
 Mode = Literal["dense", "sparse", "hybrid"]
 Detail = Literal["snippet", "passage", "section"]
@@ -261,6 +262,8 @@ class Answer:
     `context` is the hits as one text for a prompt, if the request asks for it. `degraded` names what is
     missing because something failed: the "dense" or "sparse" list, of all collections or of some, the
     "similarity" of hits, "tables" that are attached, or a stage. The notes say why.
+    `stale` is what became of files since they were ingested, by source id, as far as `Desk.checked` found it
+    out.
     """
 
     hits: tuple[Hit, ...]
@@ -269,6 +272,7 @@ class Answer:
     steps: tuple[Step, ...] = field(default=(), compare=False)
     trace: Trace | None = field(default=None, compare=False)
     degraded: tuple[str, ...] = ()
+    stale: Mapping[str, Staleness] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +311,7 @@ class Extract:
     chunks: tuple[Chunk, ...]
     until: int
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
+    stale: Staleness | None = None
     part: Part = WHOLE
     first_line: int = 1
     line_count: int = 1

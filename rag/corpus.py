@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from rag.file_state import FileState
+
 DEFAULT_EMBEDDER = "default"
 """The name of the embedder in [embedder]; those in [embedders.NAME] have names of their own."""
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
@@ -238,7 +240,8 @@ class Source:
 
     `uri` is where it was ingested from, for operators; `url` is where a reader can open it. `date` is the
     document's own date, `ingested_at` the time of ingestion. `without_vector` counts the chunks for which the
-    embedder had no valid vector: they are found by their words only.
+    embedder had no valid vector: they are found by their words only. `file` is the state that its file was
+    ingested in, None if that was not recorded.
     """
 
     id: str
@@ -254,6 +257,12 @@ class Source:
     date: datetime | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     without_vector: int = 0
+    file: FileState | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The path of its file below the folder that was ingested."""
+        return self.metadata.get("path", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,7 @@ class App:
         self._check_offered(arguments, tool, principal)
         desk = await self._lazy_desk.desk()
         answer = await desk.search(principal, arguments.request(), trace=bool(arguments.explain))
+        answer = await desk.checked(answer)
         audit.current_call().steps = answer.steps
         audit.current_call().degraded = answer.degraded
         server = self._settings.server

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from rag.search.reply.search import SearchReply
 
 WIDTH = 100  # of lines
+STALE = {
+    "changed": "The file has changed since it was ingested.",
+    "gone": "The file is gone since it was ingested.",
+}
 NUMBERS = frozenset({"MS"})  # columns that align right
 
 
@@ -42,6 +46,8 @@ def print_results(reply: SearchReply) -> None:
     for number, result in enumerate(reply.results, 1):
         echo(f"{number}. {result.cite_as}", bold=True)
         echo(f"   {result.citation}  score {result.score:.2f}  similarity {decimals(result.similarity)}")
+        if result.stale:
+            echo(f"   {STALE[result.stale]}")
         for line in (result.text or "").splitlines():
             wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
             echo(wrapped if line.strip() else "")

@@ -14,8 +14,8 @@ from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table
 from rag.config.data_folder import check_data_folder
 from rag.errors import NotFoundError
+from rag.file_state import local_path
 from rag.hidden import in_one_line
-from rag.ingest.paths import local_path
 from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, parse_id
 

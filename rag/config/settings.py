@@ -252,6 +252,7 @@ class SearchSettings(Section):
     relax: bool = False
     degrade: bool = True
     context_tokens: ContextTokens = 2000
+    check_files: bool = True
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
     overrides: tuple[Overridable, ...] = ("mode", "limit")
     fusion: FusionSettings = FusionSettings()

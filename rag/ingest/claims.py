@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words, is_narrowed, narrower, same
+from rag.file_state import local_path
 from rag.ingest.moves import renamed_folders
-from rag.ingest.paths import local_path, path_of
+from rag.ingest.paths import path_of
 from rag.store.settle import Claim
 from rag.store.source_ids import PURGED
 

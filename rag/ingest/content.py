@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from rag.file_state import state_of
 from rag.ingest.discover import read
 from rag.ingest.metadata import read_sidecar
 
 if TYPE_CHECKING:
+    from rag.file_state import FileState
     from rag.ingest.discover import Found
 
 RECIPE = 4
@@ -25,13 +28,14 @@ RECIPE = 4
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """A file that was read, with its sidecar."""
+    """A file that was read, with its sidecar, and its state right before; None if that couldn't be told."""
 
     found: Found
     data: bytes
     sidecar: bytes
     content: str
     digest: str
+    state: FileState | None = None
 
 
 async def read_content(found: Found, *, max_bytes: int, max_tokens: int) -> FileContent:
@@ -40,9 +44,16 @@ async def read_content(found: Found, *, max_bytes: int, max_tokens: int) -> File
     Raises:
         ParseError: one of them can't be read.
     """
+    state = await to_thread.run_sync(_state, found)
     data = await to_thread.run_sync(read, found, max_bytes)
     sidecar = await to_thread.run_sync(read_sidecar, found)
-    return FileContent(found, data, sidecar, content_digest(data), _digest(data + sidecar, max_tokens))
+    return FileContent(found, data, sidecar, content_digest(data), _digest(data + sidecar, max_tokens), state)
+
+
+def _state(found: Found) -> FileState | None:
+    with suppress(OSError):
+        return state_of(found.path)
+    return None
 
 
 def content_digest(data: bytes) -> str:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from rag.ingest.paths import is_gone, local_path, path_of, printable
+from rag.file_state import local_path
+from rag.ingest.paths import is_gone, path_of, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import unicodedata
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, unquote_to_bytes, urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
+from rag.file_state import local_path
 from rag.hidden import without_hidden
 from rag.store.source_ids import is_uri
 
@@ -19,12 +19,6 @@ def printable(path: Path | str) -> str:
     """A path as valid text on one line, whatever bytes its name holds."""
     text = os.fsencode(path).decode("utf-8", "replace")
     return without_hidden("".join(character if character.isprintable() else "�" for character in text))
-
-
-def local_path(uri: str) -> str:
-    """The path that a file's URI was made from, whatever bytes it holds."""
-    path = urlsplit(uri).path
-    return url2pathname(path) if os.name == "nt" else os.fsdecode(unquote_to_bytes(path))
 
 
 def path_of(uri: str) -> str:

@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rag.corpus import Document, Passage, Value, Vectors
+    from rag.file_state import FileState
     from rag.ingest.discover import Found
     from rag.store.settle import Claim
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A file read, parsed and chunked, to be stored under this id. `shown` is the metadata for readers."""
+    """A file read, parsed and chunked, to be stored under this id.
+
+    `shown` is the metadata for readers, and `state` that of the file when it was read.
+    """
 
     found: Found
     id: str
@@ -30,6 +34,7 @@ class Prepared:
     claim: Claim
     fields: Mapping[str, Value]
     shown: Mapping[str, str]
+    state: FileState | None = None
 
     def texts(self) -> list[str]:
         """What is embedded of each passage."""
@@ -53,6 +58,7 @@ class Prepared:
             date=document.date,
             metadata={**self.shown, "path": printable(self.found.name)},
             without_vector=int((~vectors.any(axis=1)).sum()),
+            file=self.state,
         )
         outline = tuple(
             Heading(block.title, block.level, block.start)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
-from rag.ingest.paths import is_gone, local_path, name_of, path_of, prefix_of, printable
+from rag.file_state import local_path
+from rag.ingest.paths import is_gone, name_of, path_of, prefix_of, printable
 from rag.ingest.report import Outcome
 
 if TYPE_CHECKING:

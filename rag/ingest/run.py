@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import IngestSettings
     from rag.corpus import Access, AccessRecord, Document, Source, Value
+    from rag.file_state import FileState
     from rag.ingest.content import FileContent
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.progress import Progress
@@ -94,6 +95,7 @@ async def ingest(
         ]
     )
     await run.set_rights()
+    await run.note_files()
     notes = await run.remove(discovery)
     await writer.finish()
     return Report(tuple(run.outcomes), (*notes, *run.notes(discovery)))
@@ -124,6 +126,7 @@ class _Run:
         self._first_with: dict[str, Found] = {}
         self._remarks: dict[str, list[str]] = defaultdict(list)
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
+        self._files: dict[str, FileState] = {}
         self._mended = 0
         self._work = Work({}, progress)
 
@@ -170,6 +173,7 @@ class _Run:
             self._moved[uri] = source
             self._recorded.note_moved(source.record, uri)
             if self._text_stays(source, read[uri]):
+                self._note_file(source, read[uri])
                 found = read[uri].found
                 metadata = {**source.metadata, "path": printable(found.name)}
                 unchanged[source.id] = Moved(uri, metadata, self._claims.of_moved(source, found.path))
@@ -247,7 +251,7 @@ class _Run:
         id_ = source.id if source else self._writer.source_id(found.uri)
         claim = self._claims.of_document(found.path, document.metadata, one.content, id_, source)
         fields, shown = self._fields(found, document), self._claims.rights.shown(document.metadata)
-        return Prepared(found, id_, one.digest, document, chunks, claim, fields, shown)
+        return Prepared(found, id_, one.digest, document, chunks, claim, fields, shown, one.state)
 
     async def _parsed(self, one: FileContent) -> Document:
         name = printable(one.found.path.name)
@@ -256,6 +260,7 @@ class _Run:
 
     async def _unchanged(self, known: KnownSource, one: FileContent) -> None:
         """A file whose text stays. Only its access may change, if the run sets it or first asks documents."""
+        self._note_file(known, one)
         rights = self._claims.rights
         if not rights.set_access:
             self._claims.note_kept(known, one.found.path)
@@ -302,6 +307,16 @@ class _Run:
         if new.source.uri in self._known:
             return "replaced"
         return "moved" if new.source.uri in self._moved else "added"
+
+    def _note_file(self, known: KnownSource, one: FileContent) -> None:
+        """Note the state of a file whose text stays, if it is new: somebody touched or copied it."""
+        if one.state and not (known.file and one.state.same_as(known.file)):
+            self._files[known.id] = one.state
+
+    async def note_files(self) -> None:
+        """Record the new states of files whose text stays."""
+        if self._files:
+            await self._writer.note_files(self._files)
 
     async def set_rights(self) -> None:
         """Settle the access of sources whose text stays."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack
@@ -28,6 +29,7 @@ from rag.models.embed import Embedders, open_embedders
 from rag.models.rerank import open_reranker
 from rag.search.browse import at, collections_page
 from rag.search.explain.why_not import trace_source
+from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
 from rag.search.overview import Overviews, counted
 from rag.search.plan import make_plan, requested
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from rag.answers import Context, Extract, Part, RequestValues
     from rag.config.settings import SearchSettings, Settings
     from rag.corpus import Collection, Principal, Source
+    from rag.file_state import Staleness
     from rag.models.chat import Chat
     from rag.models.embed import Embedder
     from rag.models.rerank import Reranker
@@ -93,6 +96,7 @@ class Desk:
         self.on_step: OnStep | None = None
         self.on_search: OnSearch | None = None
         self._overviews = Overviews()
+        self._files = FileWatch(settings.timeout_seconds)
         self.alarms = 0
 
     @classmethod
@@ -202,6 +206,18 @@ class Desk:
         if self.on_search:
             notify(self.on_search, principal, request, answer)
         return answer
+
+    async def stale(self, sources: Iterable[Source]) -> Mapping[str, Staleness]:
+        """Which files of these sources have changed or gone since they were ingested, by source id.
+
+        Nothing is read of them. It takes 0.3 seconds at most; files that can't be told of until then, or
+        whose folder isn't mounted here, are left out. `search.check_files` turns it off.
+        """
+        return await self._files.stale(sources) if self._settings.check_files else {}
+
+    async def checked(self, answer: Answer) -> Answer:
+        """The answer with what became of the files of its hits; see `stale`."""
+        return replace(answer, stale=await self.stale(hit.source for hit in answer.hits))
 
     async def why_not(
         self, principal: Principal, request: SearchRequest, id_: str

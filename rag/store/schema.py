@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from rag.access.rule import labels_of
 from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
+from rag.file_state import FileState
 from rag.filters.predicate import EPOCH, literal, microseconds
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class NewSource:
 
 FORMAT = 3
 """The version of the tables' columns. Raise it when they change: older data folders are then refused."""
+
+FILE = "@file"
+"""The state of a source's file, among its fields: every version of the program that reads this column leaves
+out what is not declared, and no field can be declared under this name."""
 
 COLLECTIONS = "collections"
 """The catalog: one row per collection. A collection exists if its row does."""
@@ -94,7 +99,7 @@ SOURCES_SCHEMA = _schema(
         "chunk_count": pa.int32(),
         "length": pa.int64(),
         "ingested_at": _MOMENT,
-        "fields": pa.string(),  # JSON: the declared fields of the source
+        "fields": pa.string(),  # JSON: the declared fields of the source, and the state of its file
         "outline": pa.string(),  # JSON: [title, level, start] per heading
         "text": pa.large_string(),
     },
@@ -189,7 +194,7 @@ def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
         "digest": digest_value(new.source.digest, new.source.without_vector),
         "generation": generation,
         "metadata": json.dumps(dict(new.source.metadata), ensure_ascii=False),
-        "fields": json.dumps(fields, ensure_ascii=False),
+        "fields": with_file(json.dumps(fields, ensure_ascii=False), new.source.file),
         "outline": json.dumps([[entry.title, entry.level, entry.start] for entry in new.outline]),
         "text": new.text,
     }
@@ -269,6 +274,19 @@ def _value(value: Any, kind: FieldType) -> Value:  # noqa: ANN401 what JSON hold
             return cast("Value", value)
 
 
+def with_file(fields: str, file: FileState | None) -> str:
+    """The column `fields` of a source whose file has this state; unchanged without one."""
+    if file is None:
+        return fields
+    return json.dumps(json.loads(fields) | {FILE: [file.modified, file.size]}, ensure_ascii=False)
+
+
+def file_record(fields: str) -> FileState | None:
+    """The state of a source's file in its column `fields`, if there is one."""
+    stored = json.loads(fields).get(FILE) if FILE in fields else None
+    return FileState(*stored) if stored else None
+
+
 def source_record(row: Mapping[str, Any], collection: str) -> Source:
     """The source of a row's summary columns."""
     values = {name: row[name] for name in SOURCE_COLUMNS}
@@ -278,6 +296,7 @@ def source_record(row: Mapping[str, Any], collection: str) -> Source:
         digest=digest,
         metadata=json.loads(row["metadata"]),
         without_vector=without_vector,
+        file=file_record(row["fields"]),
         **values,
     )
 

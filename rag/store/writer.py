@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import lancedb
 
     from rag.corpus import Access, AccessRecord, Collection, Vectors
+    from rag.file_state import FileState
     from rag.store.access_writer import Around
     from rag.store.schema import NewSource
     from rag.store.settle import Claim
@@ -53,6 +54,7 @@ class KnownSource:
     metadata: Mapping[str, str]
     record: AccessRecord
     without_vector: int
+    file: FileState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,13 @@ class CollectionWriter:
         records = await self.records() if records is None else records
         self.ids.learn(one for one in records.values() if one.collection == self.collection.name)
         with engine_errors("reading sources"):
-            columns = ["id", "uri", "digest", "chunk_count", "title", "metadata"]
+            columns = ["id", "uri", "digest", "chunk_count", "title", "metadata", "fields"]
             rows = (await self._sources.query().select(columns).to_arrow()).to_pylist()
         for row in rows:
             digest, row["without_vector"] = schema.split_digest(row["digest"])
             row["digest"] = "" if row["id"] in self._incomplete else digest
             row["metadata"] = json.loads(row["metadata"])
+            row["file"] = schema.file_record(row.pop("fields"))
         return {row["uri"]: KnownSource(record=records[row["id"]], **row) for row in rows}
 
     async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
@@ -149,13 +152,28 @@ class CollectionWriter:
             {"id": id_, "uri": one.uri, "metadata": json.dumps(dict(one.metadata), ensure_ascii=False)}
             for id_, one in moved.items()
         ]
-        fields = [schema.SOURCES_SCHEMA.field(name) for name in ("id", "uri", "metadata")]
         with engine_errors("moving sources"):
             self._changed = True
-            update = self._sources.merge_insert("id").when_matched_update_all()
-            await update.execute(pa.Table.from_pylist(rows, schema=pa.schema(fields)))
+            await self._update(rows, ("id", "uri", "metadata"))
         await self.copy_labels()
         return records
+
+    async def note_files(self, files: Mapping[str, FileState]) -> None:
+        """Record the states of the files of sources, by id, whose text stays."""
+        with engine_errors("recording the state of files"):
+            query = self._sources.query().where(schema.one_of("id", files)).select(["id", "fields"])
+            rows = (await query.to_arrow()).to_pylist()
+            for row in rows:
+                row["fields"] = schema.with_file(row["fields"], files[row["id"]])
+            if rows:
+                self._changed = True
+                await self._update(rows, ("id", "fields"))
+
+    async def _update(self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
+        """Give sources, by id, new values in these columns."""
+        kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in columns])
+        update = self._sources.merge_insert("id").when_matched_update_all()
+        await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
 
     async def without_vector(self, ids: Sequence[str]) -> pa.Table:
         """The rows of the chunks of these sources that have no vector."""
@@ -191,9 +209,7 @@ class CollectionWriter:
                 rows.append(row | {"digest": schema.digest_value(digest, counts[row["id"]])})
         if rows:
             self._changed = True
-            fields = [schema.SOURCES_SCHEMA.field(name) for name in ("id", "digest")]
-            update = self._sources.merge_insert("id").when_matched_update_all()
-            await update.execute(pa.Table.from_pylist(rows, schema=pa.schema(fields)))
+            await self._update(rows, ("id", "digest"))
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources; they are invisible from the first commit. Their access records stay."""

@@ -209,7 +209,7 @@ REPLY_KEYS = {
     },
     "get_source": {
         *("id", "uri", "title", "collection", "mime_type", "indexed_at", "metadata", "length", "start"),
-        *("end", "text", "outline", "chunks", "notes", "trust", "date"),
+        *("end", "text", "outline", "chunks", "notes", "trust", "date", "lines", "line_count"),
     },
     "outline": {"title", "level", "start"},
     "chunks": {"uri", "start", "end"},

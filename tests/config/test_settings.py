@@ -66,6 +66,7 @@ EVERY_SETTING = {
     "search.mode": ("dense", "dense"),
     "search.limit": ("3", 3),
     "search.detail": ("section", "section"),
+    "search.check_files": ("false", False),
     "search.candidates": ("77", 77),
     "search.statistics": ("strict", "strict"),
     "search.relax": ("true", True),

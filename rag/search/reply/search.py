@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
+from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
 from rag.search.reply.cited import cite_as
 from rag.search.reply.context import assemble
 from rag.search.reply.fields import SCORE_DIGITS, Reply, shown_date, shown_metadata, shown_url
@@ -28,7 +29,8 @@ class HitRecord(Reply):
 
     `citation` is for machines, `cite_as` for people: title, section and page. Nothing that these say is said
     again: every further mention would take room from passages. `start` and `end` are characters of the
-    source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them.
+    source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them. `stale`
+    says that the file has changed or gone since it was ingested.
     """
 
     id: str
@@ -39,6 +41,7 @@ class HitRecord(Reply):
     collection: str | None = None
     page: int | None = None
     date: str | None = None
+    stale: Staleness | None = None
     text: str | None = None
     start: int
     end: int
@@ -76,9 +79,15 @@ def search_reply(
     With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's.
     """
     collection = _only_collection(answer)
-    hits = [hit_record(hit, vectors=vectors, urls=urls) for hit in answer.hits]
-    if collection:
-        hits = [hit.model_copy(update={"collection": None}) for hit in hits]
+    hits = [
+        hit_record(hit, vectors=vectors, urls=urls).model_copy(
+            update={
+                "collection": None if collection else hit.source.collection,
+                "stale": answer.stale.get(hit.source.id),
+            }
+        )
+        for hit in answer.hits
+    ]
     if answer.context:
         return _context_reply(answer, answer.context, hits, max_chars)
     shown = len(hits)

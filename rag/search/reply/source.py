@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
+from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
 from rag.search.reply.fields import Reply, shown_date, shown_metadata, shown_url, timestamp
 from rag.search.reply.untrusted import ALTERED, disarmed, label, numbered, one_separator
 from rag.text import line_at
@@ -53,6 +54,7 @@ class SourceReply(Reply):
     mime_type: str
     date: str | None = None
     indexed_at: str
+    stale: Staleness | None = None
     metadata: dict[str, Any]
     length: int
     start: int
@@ -117,6 +119,7 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
         "date": shown_date(source),
         "indexed_at": timestamp(source.ingested_at),
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
+        "stale": extract.stale or "",
         "altered": "" if text == written else ALTERED,
         "trust": "untrusted",
     }
@@ -171,6 +174,7 @@ def _blank_reply(extract: Extract) -> SourceReply:
         mime_type=source.mime_type,
         date=shown_date(source),
         indexed_at=timestamp(source.ingested_at),
+        stale=extract.stale,
         metadata=shown_metadata(source, extract.fields),
         length=source.length,
         start=extract.start,
