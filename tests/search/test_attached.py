@@ -16,7 +16,7 @@ from rag.answers import Answer, Mode, SearchRequest
 from rag.corpus import NO_VECTORS, Access, Attachment, Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError, StoreError
 from rag.search.run import UNREAD
-from rag.store.attached.rows import access_of
+from rag.store.attached.rows import access_of, complete
 from rag.store.attached.table import AttachedTable
 from rag.store.attached.tables import open_table
 from rag.store.collections import drop_collection, ensure_collection, open_writer
@@ -480,6 +480,13 @@ async def test_rows_without_text_or_id_and_an_empty_table_are_no_trouble(others:
     await others.foreign.written(others.folder, "notes", empty)
     assert await found(desk, BOB) == set()
     assert desk.alarms == 0
+
+
+def test_rows_without_an_id_or_a_text_are_left_out_whatever_types_the_engine_has() -> None:
+    names = pa.array(["a", None, "c"], pa.string_view())
+    rows = pa.table({"our_their_id": names, "our_length": pa.array([1, 2, None]), "our_body": names})
+    assert complete(rows).to_pylist() == [{"our_their_id": "a", "our_length": 1, "our_body": "a"}]
+    assert complete(rows.slice(0, 1)) == rows.slice(0, 1)
 
 
 async def test_timestamps_numbers_and_dictionaries_are_read_as_what_they_are(others: Others) -> None:

@@ -12,7 +12,7 @@ import anyio.lowlevel
 from rag.corpus import Access
 from rag.errors import StoreError
 from rag.filters.predicate import literal
-from rag.store.attached.rows import OURS, access_of, revision_of
+from rag.store.attached.rows import access_of, revision_of
 from rag.store.connection import engine_errors
 from rag.store.reader import WALKED, CollectionReader, Statistics
 from rag.store.schema import SUMMARY_COLUMNS, begin_with, one_of
@@ -62,6 +62,12 @@ class AttachedAccess:
 
     async def has_any(self, _collection: str, where: str) -> bool:
         """Whether any row satisfies the predicate on labels and has rights that count."""
+        facts = self._sources.memory.facts(await self._sources.version())
+        if where not in facts:
+            facts[where] = await self._has_any(where)
+        return facts[where]
+
+    async def _has_any(self, where: str) -> bool:
         for limit in (FIRST_ROWS, None):
             rows = await self._entries(where, limit)
             if any((await self.records(id_ for id_, _ in rows)).values()):
@@ -83,13 +89,16 @@ class AttachedAccess:
     async def _entries(self, where: str, limit: int | None = None) -> list[tuple[str, Any]]:
         """The ids of rows, and their lists of entries; None where everybody may see all rows."""
         columns = self._sources.columns
-        wanted = {f"{OURS}id": columns.source_id} | ({f"{OURS}allow": columns.allow} if columns.allow else {})
-        condition = f"({columns.usable} AND {self._sources.translation(where)})"
-        query = self._sources.table.query().where(condition).select(wanted)
+        wanted = {"id": columns.source_id, "theirs": columns.id}
+        if columns.allow:
+            wanted["allow"] = columns.allow
         with engine_errors("reading an attached table"):
+            condition = f"({await self._sources.usable()} AND {self._sources.translation(where)})"
+            query = self._sources.table.query().where(condition).select(wanted)
             rows = await (query if limit is None else query.limit(limit)).to_arrow(timeout=self._timeout)
-        entries = rows[f"{OURS}allow"].to_pylist() if columns.allow else [None] * rows.num_rows
-        return list(zip(cast("list[str]", rows[f"{OURS}id"].to_pylist()), entries, strict=True))
+        ids = cast("list[str]", rows["id"].to_pylist())
+        self._sources.memory.learn(ids, cast("list[str]", rows["theirs"].to_pylist()))
+        return list(zip(ids, rows["allow"].to_pylist() if columns.allow else [None] * len(ids), strict=True))
 
     def _revision(self, entries: Sequence[str | None] | None) -> int:
         return 0 if self._sources.columns.allow is None else revision_of(entries)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rag.access.names import valid_entries
 from rag.corpus import Access
@@ -49,6 +50,17 @@ def revision_of(entries: Sequence[str | None] | None) -> int:
     return zlib.crc32(json.dumps(entries).encode()) >> 2 | 1
 
 
+def complete(rows: pa.Table) -> pa.Table:
+    """The rows that have an id and a text."""
+    needed = rows[f"{OURS}their_id"], rows[f"{OURS}length"]
+    if not any(column.null_count for column in needed):
+        return rows
+    for at, one in enumerate(rows.schema):
+        if one.type == pa.string_view():  # which can't be filtered
+            rows = rows.set_column(at, one.name, rows.column(at).cast(pa.string()))
+    return rows.filter(pc.and_(needed[0].is_valid(), needed[1].is_valid()))
+
+
 def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collection: Collection) -> pa.Table:
     """Rows of the chunk table with the columns `names`. Each source has one chunk, of number 0."""
     count = rows.num_rows
@@ -64,6 +76,8 @@ def chunk_rows(rows: pa.Table, names: Sequence[str], columns: Columns, collectio
                 made[name] = [[]] * count
             case "revision":
                 made[name] = _revisions(rows, columns)
+            case "end":
+                made[name] = rows[f"{OURS}length"].cast(pa.int64())
             case "tokens":
                 made[name] = _tokens(rows)
             case "vector":
@@ -143,7 +157,7 @@ def _date(value: int | str | None, unit: tuple[int, int] | None) -> datetime | N
 
 
 def _tokens(rows: pa.Table) -> list[int]:
-    lengths = cast("list[int]", rows[f"{OURS}end"].to_pylist())
+    lengths = cast("list[int]", rows[f"{OURS}length"].to_pylist())
     return [1 + length // CHARACTERS_PER_TOKEN for length in lengths]
 
 

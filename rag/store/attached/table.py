@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from anyio import to_thread
 
 from rag.errors import RefdeskError, StoreError
-from rag.store.attached.rows import OURS, chunk_rows, source_rows
+from rag.store.attached.rows import OURS, chunk_rows, complete, source_rows
 from rag.store.attached.translate import Translation
 
 if TYPE_CHECKING:
@@ -24,21 +24,23 @@ if TYPE_CHECKING:
     from rag.corpus import Attachment, Collection
     from rag.store.attached.columns import Columns
 
-KNOWN = 50_000  # ids of other tables, some 10 MB
+KNOWN = 50_000  # ids of another table, some 10 MB
 MANY = 2_000  # rows that are converted in a worker thread, because they take some 50 ms
 MAX_VERSION = 2**64 - 1  # the engine counts down from it in names of files
 ENGINES = frozenset({"_distance", "_score", "_rowid"})
 _calls = count()
 
 
-class KnownIds:
-    """The other table's ids by ours, of rows that were read. Which id is which never changes."""
+class Memory:
+    """What is remembered of an attached table: its ids by ours, and facts on its latest version."""
 
     def __init__(self) -> None:
         self._theirs: dict[str, str] = {}
+        self._facts: dict[str, bool] = {}
+        self._version: tuple[object, ...] = ()
 
-    def __call__(self, id_: str) -> str | None:
-        """The other table's id, None if no row with it was read."""
+    def known(self, id_: str) -> str | None:
+        """The other table's id, None if no row with it was read. Which id is which never changes."""
         return self._theirs.get(id_)
 
     def learn(self, ids: Sequence[str], theirs: Sequence[str]) -> None:
@@ -46,6 +48,12 @@ class KnownIds:
         if len(self._theirs) > KNOWN:
             self._theirs.clear()
         self._theirs |= zip(ids, theirs, strict=True)
+
+    def facts(self, version: tuple[object, ...]) -> dict[str, bool]:
+        """What was found out about this version, to be added to; those about others are forgotten."""
+        if version != self._version or len(self._facts) > KNOWN:
+            self._facts, self._version = {}, version
+        return self._facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class AttachedTable:
     table: lancedb.AsyncTable
     columns: Columns
     collection: Collection
-    known: KnownIds
+    memory: Memory
 
     @property
     def attachment(self) -> Attachment:
@@ -66,7 +74,7 @@ class AttachedTable:
     @property
     def translation(self) -> Translation:
         """How our SQL reads over the other table."""
-        return Translation(self.columns, self.known, of_chunks=self.kind == "chunks")
+        return Translation(self.columns, self.memory.known, of_chunks=self.kind == "chunks")
 
     def query(self) -> AttachedQuery:
         """A query of the rows that have an id and a text."""
@@ -89,6 +97,16 @@ class AttachedTable:
     async def count_rows(self, where: str = "(true)") -> int:
         """The number of rows that have an id and a text and satisfy the predicate."""
         return await self.table.count_rows(f"{self.columns.usable} AND {self.translation(where)}")
+
+    async def usable(self) -> str:
+        """The predicate for rows that have an id and a text; "(true)" if all of this version do.
+
+        Reading all texts to see whether one is missing takes half as long as a search by meaning.
+        """
+        facts = self.memory.facts(await self.version())
+        if "complete" not in facts:
+            facts["complete"] = not await self.table.count_rows(f"NOT ({self.columns.usable})")
+        return "(true)" if facts["complete"] else self.columns.usable
 
     async def checkout_latest(self) -> None:
         """Forget the version of the table that was read last."""
@@ -142,7 +160,11 @@ class AttachedQuery:
     def select(self, names: Sequence[str]) -> AttachedQuery:
         """The query with these of our columns."""
         table, columns = self._table, self._table.columns
-        wanted = {f"{OURS}their_id": columns.id, f"{OURS}source_id": columns.source_id}
+        wanted = {
+            f"{OURS}their_id": columns.id,
+            f"{OURS}source_id": columns.source_id,
+            f"{OURS}length": f"character_length({columns.text})",
+        }
         if table.kind == "sources":
             wanted |= _source_columns(columns, text="text" in names)
         else:
@@ -153,9 +175,11 @@ class AttachedQuery:
     async def to_arrow(self, *, timeout: timedelta | None = None) -> pa.Table:  # noqa: ASYNC109 the engine's
         """The rows."""
         table = self._table
-        condition = " AND ".join(f"({one})" for one in (table.columns.usable, *self._conditions))
+        condition = " AND ".join(f"({one})" for one in (await table.usable(), *self._conditions))
         rows = await self._query.where(condition).to_arrow(timeout=timeout)
-        table.known.learn(rows[f"{OURS}source_id"].to_pylist(), rows[f"{OURS}their_id"].to_pylist())
+        rows = complete(rows)  # others may have added a row without a text since `usable` looked
+        ids, theirs = (rows[f"{OURS}{name}"].to_pylist() for name in ("source_id", "their_id"))
+        table.memory.learn(cast("list[str]", ids), cast("list[str]", theirs))
         made = chunk_rows if table.kind == "chunks" else source_rows
         arguments = rows, self._names, table.columns, table.collection
         return made(*arguments) if rows.num_rows < MANY else await to_thread.run_sync(made, *arguments)
@@ -172,9 +196,7 @@ def _chunk_columns(table: AttachedTable, names: Sequence[str]) -> dict[str, str]
                 wanted[f"{OURS}vector"] = columns.vector
             case "revision" if columns.allow:
                 wanted[f"{OURS}allow"] = columns.allow
-            case "tokens":
-                wanted[f"{OURS}end"] = table.translation.name("end")
-            case "seq" | "start" | "page" | "section" | "vector" | "revision":
+            case "seq" | "start" | "end" | "tokens" | "page" | "section" | "vector" | "revision":
                 pass  # the same in all rows
             case _ if name not in ENGINES:
                 wanted[OURS + name] = table.translation.name(name)
@@ -186,7 +208,6 @@ def _source_columns(columns: Columns, *, text: bool) -> dict[str, str]:
     return {
         f"{OURS}id": columns.source_id,
         f"{OURS}generation": columns.generation,
-        f"{OURS}length": f"character_length({columns.text})",
         **({f"{OURS}text": columns.text} if text else {}),
         **{OURS + name: sql for name, sql in found.items() if sql},
         **{f"{OURS}field_{name}": sql for name, sql in columns.fields.items()},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.attached.columns import columns_of
 from rag.store.attached.reader import AttachedReader
-from rag.store.attached.table import AttachedTable, KnownIds, UnreadTable
+from rag.store.attached.table import AttachedTable, Memory, UnreadTable
 from rag.store.connection import connect_to, engine_errors
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Handle:
-    """An open table, and the other table's ids that were seen in it."""
+    """An open table, and what is remembered of it."""
 
     table: lancedb.AsyncTable
-    known: KnownIds
+    memory: Memory
 
 
 class AttachedTables:
@@ -60,7 +60,7 @@ class AttachedTables:
         key = collection.tenant, collection.name
         try:
             if key not in self._handles:
-                self._handles[key] = _Handle(await open_table(attachment.table), KnownIds())
+                self._handles[key] = _Handle(await open_table(attachment.table), Memory())
             handle = self._handles[key]
             with engine_errors(f"opening the attached table {attachment.table}"):
                 schema = await handle.table.schema()
@@ -75,7 +75,7 @@ class AttachedTables:
             embedder = replace(collection.embedder, dimension=columns.dimension)
             collection = replace(collection, embedder=embedder)
         sources, chunks = (
-            AttachedTable(kind, handle.table, columns, collection, handle.known)
+            AttachedTable(kind, handle.table, columns, collection, handle.memory)
             for kind in ("sources", "chunks")
         )
         return AttachedReader(collection, sources, chunks, indexes, timeout_seconds=self._timeout_seconds)
