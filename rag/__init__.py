@@ -21,7 +21,8 @@ The packages, each of which imports only from those below it:
 - `ingest`: from files to chunks. `search`: from a question to an answer.
 - `store`: tables, the only package that imports LanceDB. `rank`: pure functions on scores and texts.
 - `models`: embedding, reranking and chat models, built in or behind an endpoint.
-- `access`: who may see what. `filters`: conditions on metadata. `config`: the settings. `report`: HTML.
+- `access`: who may see what. `filters`: conditions on metadata. `needles`: on texts.
+- `config`: the settings. `report`: HTML.
 - `corpus` and `answers`: the values that all of them exchange.
 """
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rag.corpus import Chunk, Distance, Heading, Source, Value
     from rag.file_state import Staleness
 
-Mode = Literal["dense", "sparse", "hybrid"]
+Mode = Literal["dense", "sparse", "hybrid", "exact"]
+Match = Literal["text", "words", "regex"]
+"""What mode exact searches for: a part of the text, whole words, or a regular expression."""
 Detail = Literal["snippet", "passage", "section"]
 """What is shown of a hit: the sentence that answers, the passage itself, or the section around it."""
 MAX_LIMIT = 100  # hits of one search; 0 shows none
@@ -39,6 +41,15 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
+class Occurrence:
+    """What mode exact searched for, in a source: `source.text[start:end]`, beginning on a line from 1."""
+
+    line: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A chunk as an answer. Hits are ordered by `score`, which is at most 1; higher is better.
 
@@ -48,7 +59,8 @@ class Hit:
     `fields` are the declared fields of the source. `excerpts` are shown instead of the chunk, in the order of
     the source: more of the source around it, or only parts of it. If they exceed the chunk, `around` has all
     chunks that they may touch, in order. `tokens` counts the excerpts, in tokens of the embedder; None if
-    there are none.
+    there are none. In mode exact, `occurrences` are the first matches that begin in the chunk, and
+    `occurrence_count` is the number of all of them.
     """
 
     chunk: Chunk
@@ -60,6 +72,8 @@ class Hit:
     excerpts: tuple[Excerpt, ...] = ()
     around: tuple[Chunk, ...] = field(default=(), compare=False, repr=False)
     tokens: int | None = field(default=None, compare=False)
+    occurrences: tuple[Occurrence, ...] = ()
+    occurrence_count: int = 0
 
     @property
     def shown_tokens(self) -> int | None:
@@ -103,6 +117,8 @@ class SearchRequest:
     [search.thresholds], `stages` may have the keys "of" (a profile) and "without" (names of stages), and
     `distance` is the metric of the thresholds, in place of that of each collection.
     A request with a `detail` is not shown what the stages of its profile add or leave out.
+    `match` and `case` are for mode exact: what the query is, and whether letter case counts. Every hit
+    contains all texts of `must_contain`, in any letter case, besides those of the profile.
 
     With a `vector`, no embedding model is called. It is compared with the collections whose vectors are as
     long; it must come from the model that made theirs, and need not be of unit length. It needs no `query`;
@@ -127,6 +143,9 @@ class SearchRequest:
     distance: Distance | None = None
     detail: Detail | None = None
     vector: Sequence[float] | None = field(default=None, compare=False, repr=False)
+    match: Match | None = None
+    case: bool | None = None
+    must_contain: tuple[str, ...] = ()
 
 
 class RequestValues(TypedDict, total=False):
@@ -148,6 +167,9 @@ class RequestValues(TypedDict, total=False):
     stages: Mapping[str, object] | None
     distance: Distance | None
     detail: Detail | None
+    match: Match | None
+    case: bool | None
+    must_contain: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +243,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A chunk's rank in a list, from 1, and its score: a similarity (dense) or a share of the best (sparse).
+    """A chunk's rank in a list, from 1, and its score there.
+
+    The score is a similarity (dense), a share of the best (sparse), or what the matches are worth (exact).
 
     `query` is the index of the query in the trace.
     """
 
     query: int
-    list: Literal["dense", "sparse"]
+    list: Literal["dense", "sparse", "exact"]
     rank: int
     score: float
 

@@ -20,6 +20,7 @@ from rag.answers import (
     MAX_REPLY_CHARS,
     MIN_REPLY_CHARS,
     Detail,
+    Match,
     Mode,
     Part,
     SearchRequest,
@@ -98,6 +99,9 @@ MAX_TOOLS_BYTES = (
     5_120  # of a search tool and its opener with the types of fields, besides what the desk holds
 )
 
+OF_EXACT = frozenset({"match", "case"})
+"""Arguments of mode exact."""
+
 PROMPT = types.Prompt(
     name="answer",
     title="Answer from the documents",
@@ -144,6 +148,8 @@ class SearchArguments(_Arguments):
         Mode | None,
         Field(description=SEARCH["mode"]),
     ] = None
+    match: Annotated[Match | None, Field(description=SEARCH["match"])] = None
+    case: Annotated[bool | None, Field(description=SEARCH["case"])] = None
     profile: str | None = None
     collections: Annotated[
         list[str] | None, Field(min_length=1, max_length=50, description=SEARCH["collections"])
@@ -185,7 +191,7 @@ class SearchArguments(_Arguments):
         """The library's request. It has every argument that it knows by the same name."""
         given: dict[str, Any] = {}
         for field in fields(SearchRequest):
-            if (value := getattr(self, field.name)) is not None:
+            if (value := getattr(self, field.name, None)) is not None:  # some are for programs
                 given[field.name] = tuple(value) if isinstance(value, list) else value
         return SearchRequest(**given)
 
@@ -275,8 +281,11 @@ def listed(
     for name in not_offered(settings, tool, principal, overview):
         del search["properties"][name]
     search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
+    of_results = search_replies["properties"]["results"]["items"]["properties"]
+    for name in ("matches", "match_count"):  # of mode exact; they say themselves what they are
+        del of_results[name]
     if not server.include_vectors and "vectors" not in defaults.overrides:
-        del search_replies["properties"]["results"]["items"]["properties"]["vector"]
+        del of_results["vector"]
     if "explain" not in search["properties"]:
         del search_replies["properties"]["trace"]
     described = tool.description or SEARCH_DESCRIPTION.replace("get_source", opener.name)
@@ -343,7 +352,9 @@ def not_offered(
 
 def fixed(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
     """The arguments whose values no request may choose."""
-    return {*get_args(Overridable)} - {*_defaults(settings, tool, principal).overrides}
+    usual = _defaults(settings, tool, principal)
+    names = {*get_args(Overridable)} - {*usual.overrides}
+    return names | OF_EXACT if "mode" in names and usual.mode != "exact" else names
 
 
 def withheld(tool: ToolSettings) -> set[str]:

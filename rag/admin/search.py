@@ -13,7 +13,7 @@ from rag.access.tenants import local_principal
 from rag.admin.console import collection_option, command, echo, json_object, print_json, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
-from rag.answers import MAX_LIMIT, Detail, Mode, SearchRequest
+from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
 from rag.corpus import Distance
 from rag.errors import InvalidRequestError
@@ -79,6 +79,15 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
     "Then QUERY may be left out.",
 )
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="Search mode.")
+@click.option(
+    "--match",
+    type=click.Choice(get_args(Match)),
+    help="In mode exact: a part of the text, whole words, or a regular expression (RE2).",
+)
+@click.option("--case", is_flag=True, help="In mode exact: letter case counts.")
+@click.option(
+    "--must-contain", multiple=True, metavar="TEXT", help="Only passages with this text. May be repeated."
+)
 @click.option("--profile", metavar="NAME", help="Retrieval profile.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
 @click.option(
@@ -129,6 +138,9 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     query: str,
     vector: tuple[float, ...] | None,
     mode: Mode | None,
+    match: Match | None,
+    case: bool,
+    must_contain: tuple[str, ...],
     profile: str | None,
     limit: int | None,
     filter_: dict[str, object] | None,
@@ -162,6 +174,9 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         profile=profile,
         limit=limit,
         mode=mode,
+        match=match,
+        case=case or None,
+        must_contain=must_contain,
         collections=(collection,) if collection else None,
         filter=filter_,
         context=context,

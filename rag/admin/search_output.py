@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rag.admin.search_trace import RankStep
     from rag.answers import Answer, Hit, Step, SubQuery, Usage
     from rag.search.explain.why_not import SourceTrace
-    from rag.search.reply.search import SearchReply
+    from rag.search.reply.search import HitRecord, SearchReply
 
 WIDTH = 100  # of lines
 STALE = {
@@ -45,7 +45,7 @@ def print_results(reply: SearchReply) -> None:
         echo(f"{reply.context}\n")
     for number, result in enumerate(reply.results, 1):
         echo(f"{number}. {result.cite_as}", bold=True)
-        echo(f"   {result.citation}  score {result.score:.2f}  similarity {decimals(result.similarity)}")
+        echo(f"   {result.citation}  score {result.score:.2f}  {_evidence(result)}")
         if result.stale:
             echo(f"   {STALE[result.stale]}")
         for line in (result.text or "").splitlines():
@@ -54,6 +54,16 @@ def print_results(reply: SearchReply) -> None:
         echo()
     for note in reply.notes:
         echo(f"Note: {note}")
+
+
+def _evidence(result: HitRecord) -> str:
+    """The similarity or, in mode exact, the matches and their lines."""
+    if not result.matches:
+        return f"similarity {decimals(result.similarity)}"
+    lines = ", ".join(dict.fromkeys(str(one["line"]) for one in result.matches))
+    count = result.match_count or 0
+    more = ", …" if count > len(result.matches) else ""
+    return f"{count} {'match' if count == 1 else 'matches'} on line {lines}{more}"
 
 
 def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:

@@ -39,7 +39,7 @@ def rank_steps(answer: Answer) -> tuple[RankStep, ...]:
 
 
 def _lists(trace: Trace) -> Iterator[RankStep]:
-    for name in ("dense", "sparse"):
+    for name in ("dense", "sparse", "exact"):
         ranks = {
             id_: min(one.rank for one in listings if one.list == name)
             for id_, listings in trace.listings.items()

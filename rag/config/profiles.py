@@ -36,6 +36,7 @@ Limit = Annotated[int, Field(ge=0, le=MAX_LIMIT)]
 Weight = Annotated[float, Field(ge=0, le=100)]
 Candidates = Annotated[int, Field(ge=10, le=1000)]
 FusionMethod = Literal["calibrated", "rrf", "dbsf", "convex"]
+Texts = tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
@@ -227,6 +228,11 @@ def takes_hits(stage: QueryStage | HitStage) -> TypeGuard[HitStage]:
     return not makes_queries(stage)
 
 
+def applies(stage: HitStage, mode: Mode) -> bool:
+    """Whether a hit stage applies in a mode: in mode exact, the query is no question for a model."""
+    return mode != "exact" or not isinstance(stage, RerankStage | CompressStage)
+
+
 class StageChoice(Section):
     """The stages that a request runs: those `of` another profile, or of its own, `without` some of them."""
 
@@ -258,6 +264,7 @@ class ProfileSettings(Section):
     degrade: bool | None = None
     context_tokens: ContextTokens | None = None
     stages: Stages | None = None
+    must_contain: Texts | None = None
 
 
 NEARLY_THE_SAME = 0.5

@@ -28,6 +28,7 @@ from rag.config.profiles import (
     ProfileSettings,
     Section,
     Stages,
+    Texts,
     ThresholdSettings,
     matching,
 )
@@ -249,6 +250,7 @@ class SearchSettings(Section):
     candidates: Candidates = 50
     detail: Detail = "passage"
     statistics: Literal["collection", "strict"] = "collection"
+    must_contain: Texts = ()
     relax: bool = False
     degrade: bool = True
     context_tokens: ContextTokens = 2000

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rag.answers import WHOLE, Detail, Mode, Part
+from rag.answers import WHOLE, Detail, Match, Mode, Part
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.folder import folder_reply
 from rag.search.reply.search import search_reply
@@ -57,7 +57,9 @@ next_start: call again with start=next_start; for a folder, next_after.\
 SEARCH = {
     "query": "The question, or words to find.",
     "limit": "Maximum number of results.",
-    "mode": "dense: by meaning; sparse: by keywords; hybrid: both.",
+    "mode": "dense: by meaning; sparse: by words; hybrid: both; exact: as written (match, case).",
+    "match": "For exact; regex is RE2.",
+    "case": "For exact: letter case counts.",
     "profile": "Retrieval profile.",
     "collections": "Search only these collections.",
     "exclude_collections": "Leave out these collections.",
@@ -95,6 +97,8 @@ def tool_functions(
         query: str,
         limit: int | None = None,
         mode: Mode | None = None,
+        match: Match | None = None,
+        case: bool | None = None,  # noqa: FBT001 as below
         profile: str | None = None,
         collections: list[str] | None = None,
         exclude_collections: list[str] | None = None,
@@ -109,6 +113,8 @@ def tool_functions(
             query,
             limit=limit,
             mode=mode,
+            match=match,
+            case=case,
             profile=profile,
             collections=collections,
             exclude_collections=exclude_collections or (),

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
 from rag.answers import MAX_QUERY_CHARS, Detail, Mode, SearchRequest
-from rag.config.profiles import DEFAULT_PROFILE, DISPLAY_STAGES, LOOSENING, makes_queries, takes_hits
+from rag.config.profiles import (
+    DEFAULT_PROFILE,
+    DISPLAY_STAGES,
+    LOOSENING,
+    applies,
+    makes_queries,
+    takes_hits,
+)
 from rag.errors import ConfigurationError, InvalidRequestError
+from rag.needles.needle import needle
+from rag.needles.phrases import QUOTES, phrases
 from rag.search.overrides import allowed, check_allowed, overridden
 
 if TYPE_CHECKING:
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
     )
     from rag.config.settings import SearchSettings
     from rag.corpus import Distance, Principal
+    from rag.needles.needle import Needle
     from rag.search.given import Given
 
 
@@ -50,6 +60,8 @@ class Plan:
     alone while the embedding model fails. `given` is a vector that the request brings. `overrides` are what a
     request may set, and `names_collections` if this one names its collections. `distance` is the metric of
     the thresholds, None for each collection's.
+    In mode exact the plan has a `needle`, and none of what a model does. Each hit has all that `contains`
+    names: the query's phrases and the texts that the request or the operator demands.
     """
 
     query: str
@@ -74,17 +86,22 @@ class Plan:
     names_collections: bool
     distance: Distance | None = None
     given: Given | None = None
+    needle: Needle | None = None
+    contains: tuple[Needle, ...] = ()
 
     @property
     def drops_distant(self) -> bool:
         """Whether a threshold applies to single hits, not only to the evidence as a whole."""
-        limits = self.thresholds
-        return (limits.min_similarity, limits.max_distance, limits.percentage_distance) != (None, None, None)
+        return _drop_distant(self.thresholds)
 
     @property
     def has_thresholds(self) -> bool:
         """Whether a threshold applies to single hits or to the evidence as a whole."""
         return self.drops_distant or self.thresholds.min_evidence is not None
+
+
+def _drop_distant(limits: ThresholdSettings) -> bool:
+    return (limits.min_similarity, limits.max_distance, limits.percentage_distance) != (None, None, None)
 
 
 def requested(query: SearchRequest | str, values: RequestValues) -> SearchRequest:
@@ -153,14 +170,16 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         exclude_sources=request.exclude_sources,
         filter=request.filter,
         relax=settings.relax,
-        detail=detail,
+        detail="passage" if mode == "exact" and detail == "snippet" else detail,  # lines are snippets
         context_tokens=settings.context_tokens if request.context else 0,
-        query_stages=tuple(stage for stage in settings.stages if makes_queries(stage)),
-        hit_stages=_hit_stages(settings, without_display=request.detail is not None),
+        query_stages=() if mode == "exact" else tuple(filter(makes_queries, settings.stages)),
+        hit_stages=_hit_stages(settings, mode, without_display=request.detail is not None),
         degrade=settings.degrade,
         overrides=settings.overrides,
         names_collections=request.collections is not None,
         distance=request.distance,
+        needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
+        contains=_contains(request, settings, mode),
     )
     if request.vector is None:
         return plan
@@ -183,9 +202,37 @@ def _mode(request: SearchRequest, usual: Mode) -> Mode:
     return mode
 
 
-def _hit_stages(settings: SearchSettings, *, without_display: bool) -> tuple[HitStage, ...]:
-    stages = (stage for stage in settings.stages if takes_hits(stage))
+def _hit_stages(settings: SearchSettings, mode: Mode, *, without_display: bool) -> tuple[HitStage, ...]:
+    stages = (stage for stage in settings.stages if takes_hits(stage) and applies(stage, mode))
     return tuple(stage for stage in stages if not (without_display and isinstance(stage, DISPLAY_STAGES)))
+
+
+def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_bound: bool) -> Needle | None:
+    """What mode exact searches for."""
+    if mode != "exact":
+        if request.match is not None or request.case is not None:
+            raise InvalidRequestError(
+                "match and case are for mode exact; set mode to exact, or leave them out."
+            )
+        return None
+    if request.vector is not None:
+        raise InvalidRequestError("mode exact compares no vectors; leave vector out, or choose another mode.")
+    if is_bound and settings.mode != "exact" and _drop_distant(settings.thresholds):
+        raise InvalidRequestError(
+            "mode exact has no similarities, which the operator requires; use another mode."
+        )
+    return needle(
+        _checked_query(request.query, may_be_empty=False), request.match or "text", case=bool(request.case)
+    )
+
+
+def _contains(request: SearchRequest, settings: SearchSettings, mode: Mode) -> tuple[Needle, ...]:
+    """What each hit must contain. Quotation marks in a needle are a part of it."""
+    texts = (*settings.must_contain, *request.must_contain)
+    quoted = phrases(request.query) if mode != "exact" and not QUOTES.isdisjoint(request.query) else ()
+    for text in texts:
+        _check_encodable("must_contain", text)
+    return (*(needle(text) for text in texts), *(needle(phrase, "words") for phrase in quoted))
 
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:

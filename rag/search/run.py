@@ -75,7 +75,8 @@ class Run:
     Steps add to `notes`, which are for the reader of the answer. `left_out` counts the passages that were
     dropped although they were good enough for the limit, by the reason. `queries` and `listings` are for the
     trace; `listings` hold only chunks that the gate admitted. `degraded` is as in the answer, without failed
-    stages. It is `broken` if an attached table could not be opened.
+    stages. It is `broken` if an attached table could not be opened. At `scan_until`, by the monotonic clock,
+    scans of texts end; 0 before the first.
     """
 
     plan: Plan
@@ -89,6 +90,12 @@ class Run:
     listings: Mapping[str, tuple[Listing, ...]] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
     broken: bool = False
+    scan_until: float = 0.0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for scans is over, so that what was not found may still be there."""
+        return bool(self.scan_until) and time.monotonic() > self.scan_until
 
     def note(self, notes: Iterable[str]) -> None:
         """Add notes for the reader of the answer."""

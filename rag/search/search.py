@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
+from rag.search.exact import find_exact
 from rag.search.explain.why_nothing import explain_nothing
 from rag.search.gate import admit
 from rag.search.recall import Query, fuse, recall
@@ -50,8 +51,11 @@ async def search(run: Run) -> Answer:
     if not run.views or not plan.limit:
         run.note([NO_HITS_WANTED if run.views else NO_DOCUMENTS])
         return run.answer([], None)
-    await add_queries(run)
-    queries = await embed(run)
+    if plan.mode == "exact":
+        queries = [Query(plan.query, {}, tuple(run.views))]
+    else:
+        await add_queries(run)
+        queries = await embed(run)
     if not run.views:
         return run.answer([], None)
     run.note(_truncations(queries[0], run))
@@ -61,7 +65,7 @@ async def search(run: Run) -> Answer:
         run.note([PLAN_FINDS_NOTHING])
         run.left_out.clear()
         hits = await find(queries, run)
-    if not hits:
+    if not hits and not run.is_late:
         with run.steps.step("explain"):
             relaxed = await explain_nothing(queries[0], run, _finds_any)
         if relaxed is not None:
@@ -118,6 +122,8 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
     Up to the plan's limit, or all hits if thresholds or hit stages select among them.
     """
     plan = run.plan
+    if plan.mode == "exact":
+        return await find_exact(queries[0], run)
     with run.steps.step("recall") as recalled:
         lists = await recall(queries, plan)
     with run.steps.step("fuse") as fused:
@@ -147,7 +153,8 @@ async def _finds_any(query: Query, run: Run) -> bool:
     # the best chunk of a sparse list may fail them and a later one not.
     has_both = run.plan.mode == "hybrid" and all(view.comparable for view in query.views)
     plan = replace(run.plan, limit=1, mode="dense" if has_both else run.plan.mode)
-    plan = replace(plan, candidates=1 if plan.mode == "dense" or not plan.drops_distant else plan.candidates)
+    if plan.mode == "dense" or (plan.mode != "exact" and not plan.drops_distant):
+        plan = replace(plan, candidates=1)
     return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[], left_out=Counter())))
 
 
@@ -190,7 +197,9 @@ def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
 def _truncations(question: Query, run: Run) -> list[str]:
     """Notes on a question that is too long: only its beginning is searched for."""
     plan = run.plan
-    notes = []
+    notes: list[str] = []
+    if plan.mode == "exact":
+        return notes
     words = index_terms if plan.strict else query_terms
     terms = max(len(words(plan.query, view.table.collection.language)) for view in run.views)
     if plan.mode != "dense" and terms > MAX_TERMS:

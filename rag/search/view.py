@@ -11,7 +11,7 @@ from rag.errors import InvalidRequestError
 from rag.filters.matches import matches
 from rag.filters.parse import parse
 from rag.filters.predicate import predicate
-from rag.store.schema import field_column, one_of
+from rag.store.schema import contains, field_column, one_of
 from rag.store.strict import readable_only
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Access, AccessRecord, LetterCase, Principal
     from rag.filters.tree import Filter
+    from rag.needles.needle import Needle
     from rag.search.plan import Plan
     from rag.store.reader import CollectionReader, Listed, Place, StoredSource
     from rag.store.strict import StrictReader
@@ -37,7 +38,8 @@ class View:
     nothing of the collection; no request, stage or retry can drop them. `changed` are access records whose
     copies on the chunks are not updated yet; for these sources the record counts, not the copies. If its
     vectors are not `comparable` with those of the queries, because another model made them or theirs fails,
-    the view has no dense list and no similarities.
+    the view has no dense list and no similarities. Each chunk that is found has all texts of
+    `contains`.
     """
 
     table: CollectionReader
@@ -48,6 +50,7 @@ class View:
     letter_case: LetterCase = "allow"
     changed: tuple[AccessRecord, ...] = ()
     comparable: bool = True
+    contains: tuple[Needle, ...] = ()
     walls: tuple[Filter, ...] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +60,12 @@ class View:
 
     @property
     def where(self) -> str:
-        """All conditions in the engine's SQL: access AND bindings AND filter AND sources."""
+        """All conditions in the engine's SQL: access AND bindings AND filter AND sources AND texts."""
+        return " AND ".join([self.of_sources, *map(contains, self.contains)])
+
+    @property
+    def of_sources(self) -> str:
+        """The conditions that hold for a source as a whole: all but those on the text of a chunk."""
         if self.walls is None:
             return NOTHING
         filters = self.walls if self.filter is None else (*self.walls, self.filter)
@@ -94,7 +102,7 @@ class View:
     @property
     def _unnarrowed(self) -> View:
         """The view without the conditions of a request; those of the principal stay."""
-        return replace(self, filter=None, sources=None, exclude_sources=())
+        return replace(self, filter=None, sources=None, exclude_sources=(), contains=())
 
     async def has_any(self) -> bool:
         """Whether the principal may read anything of the collection, whatever the request."""
@@ -157,7 +165,10 @@ def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
     Raises:
         InvalidRequestError: the filter is malformed, or doesn't suit the fields of these collections.
     """
-    narrower = [replace(view, sources=plan.sources, exclude_sources=plan.exclude_sources) for view in views]
+    narrower = [
+        replace(view, sources=plan.sources, exclude_sources=plan.exclude_sources, contains=plan.contains)
+        for view in views
+    ]
     if plan.filter is None:
         return narrower
     declared = [view.table.collection.fields for view in views]

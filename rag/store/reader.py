@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import log
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from anyio import to_thread
 from lancedb.query import FullTextOperator, MatchQuery
 
+from rag.concurrency import cores
 from rag.corpus import Chunk
 from rag.errors import BusyError, NotReadyError
 from rag.filters.predicate import literal
@@ -27,7 +28,15 @@ from rag.store.terms import MAX_TERMS, query_terms
 from rag.web_addresses import page_address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from pathlib import Path
 
     import lancedb
@@ -45,6 +54,8 @@ if TYPE_CHECKING:
         Value,
     )
     from rag.store.attached.tables import AttachedTables
+
+T = TypeVar("T")
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})
 PROBES = 20  # minimum; there is no maximum, so that a filter can't starve a search
@@ -155,7 +166,7 @@ Ranking = list[Scored]
 
 
 class CollectionReader:
-    """The tables of one collection, opened for reading.
+    """The tables of one collection, opened for reading. `scans` limits the scans that run at once.
 
     Without a full-text index, an attached table is not searched `by_words`. If reading one fails, searches go
     on without it, and `failed` is true; our own tables raise instead.
@@ -164,7 +175,7 @@ class CollectionReader:
     by_words = True
     failed = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what the readers of a data folder share
         self,
         collection: Collection,
         chunks: lancedb.AsyncTable,
@@ -172,9 +183,12 @@ class CollectionReader:
         access: AccessReader,
         *,
         timeout_seconds: float,
+        scans: anyio.CapacityLimiter,
         url: str = "",
     ) -> None:
         self.collection = collection
+        self.scans = scans
+        self.timeout_seconds = timeout_seconds
         self._url = url
         self._chunks = chunks
         self._sources = sources
@@ -236,6 +250,40 @@ class CollectionReader:
         """The rows of a query of the chunk table, which `build` makes from a blank one."""
         with engine_errors("reading chunks"):
             return await self._table(build(self._chunks.query()))
+
+    async def attempt(self, reading: Awaitable[T], nothing: T) -> T:  # noqa: ARG002 of attached tables
+        """The result of a reading. Attached tables have `nothing` if it fails."""
+        return await reading
+
+    async def source_count(self) -> int:
+        """The number of sources, whoever may see them."""
+        with engine_errors("counting"):
+            return await self._sources.count_rows()
+
+    async def source_batches(
+        self, where: str, columns: list[str], rows: int
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Sources that satisfy the predicate, in batches of at most so many rows, as they are read.
+
+        If the table version was pruned meanwhile, it begins anew: a source can then come twice.
+        """
+        with engine_errors("reading sources"):
+            try:
+                async for batch in await self._stream(where, columns, rows):
+                    yield batch
+            except RuntimeError as error:
+                if "Not found" not in str(error):
+                    raise
+                await self._sources.checkout_latest()  # type: ignore[no-untyped-call]
+                async for batch in await self._stream(where, columns, rows):
+                    yield batch
+
+    async def _stream(self, where: str, columns: list[str], rows: int) -> AsyncIterator[pa.RecordBatch]:
+        query = self._sources.query().where(where).select(columns)
+        return cast(
+            "AsyncIterator[pa.RecordBatch]",
+            await query.to_batches(max_batch_length=rows, timeout=self._timeout),
+        )
 
     async def touching(self, source: StoredSource, start: int, end: int, where: str) -> tuple[Chunk, ...]:
         """The visible chunks of a source that touch its text[start:end], in order.
@@ -526,6 +574,7 @@ class Reader:
         self.data = data
         self._urls = urls
         self._timeout_seconds = timeout_seconds
+        self._scans = anyio.CapacityLimiter(cores())
         self.database: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
         self._collections: tuple[Collection, ...] = ()
@@ -572,6 +621,7 @@ class Reader:
                 sources,
                 access,
                 timeout_seconds=self._timeout_seconds,
+                scans=self._scans,
                 url=self._urls.get(collection.name, ""),
             )
             self._open[key] = reader
@@ -582,7 +632,7 @@ class Reader:
             # Imported here, because few desks have an attached table.
             from rag.store.attached.tables import AttachedTables  # noqa: PLC0415
 
-            self._attached = AttachedTables(self._timeout_seconds)
+            self._attached = AttachedTables(self._timeout_seconds, self._scans)
         return self._attached
 
     async def refresh(self, tenant: str) -> None:

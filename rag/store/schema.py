@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rag.corpus import Passage, Value, Vectors
+    from rag.needles.needle import Needle
     from rag.store.settle import Claim
 
 
@@ -179,6 +180,16 @@ def one_of(column: str, values: Iterable[str]) -> str:
     """A predicate for one of our columns. Without values it matches nothing."""
     literals = ", ".join(literal(value) for value in values)
     return f"({column} IN ({literals}))" if literals else "(false)"
+
+
+def contains(needle: Needle) -> str:
+    r"""A predicate for chunks whose text, without its context line, has a match of a needle.
+
+    The engine's regex takes linear time, like RE2. The core is looked for first, because it is faster.
+    """
+    text = 'right(body, "end" - start)'
+    patterns = dict.fromkeys([needle.core, needle.pattern])
+    return " AND ".join(f"regexp_like({text}, {literal(pattern)})" for pattern in patterns)
 
 
 def body(context: str, text: str) -> str:

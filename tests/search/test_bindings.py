@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
-MODES: tuple[Mode, ...] = get_args(Mode)
+MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 DRAFTS = 6
 FINAL = Binding(filter={"status": "final"})
 FREE = Principal("default", "ann")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 ANN, ME = Principal("default", "ann"), Principal("default")
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
-MODES: tuple[Mode, ...] = get_args(Mode)
+MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 STAGED = [
     {"stage": "dedupe"},
     {"stage": "diversify", "lambda": 1, "per_source": 4},  # by order alone: scores go by all documents

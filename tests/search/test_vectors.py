@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ME = Principal("default")
-MODES: tuple[Mode, ...] = get_args(Mode)
+MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 OPERATORS = ProviderError("The endpoint http://10.0.0.7 failed.", for_caller="The embedding model is away.")
 
 

@@ -45,7 +45,7 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK, "limit": "5"}, LIMIT),
         ({"query": MARK, "limit": 5.5}, LIMIT),
         ({"query": MARK, "limit": True}, LIMIT),
-        ({"query": MARK, "mode": "fuzzy"}, "mode must be one of dense, sparse, hybrid."),
+        ({"query": MARK, "mode": "fuzzy"}, "mode must be one of dense, sparse, hybrid, exact."),
         ({"query": MARK, "detail": "page"}, "detail must be one of snippet, passage, section."),
         ({"query": MARK, "collections": "documents"}, "collections must be a list of 1 to 50 strings."),
         ({"query": MARK, "collections": [5]}, "collections must be a list of 1 to 50 strings."),
@@ -61,10 +61,12 @@ def hit(wire: Wire) -> dict[str, Any]:
         (
             {"query": MARK, "top_k": MARK},
             (
-                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, collections, "
+                "Unknown argument 'top_k'. Valid arguments: query, limit, mode, match, case, collections, "
                 "exclude_collections, sources, exclude_sources, detail, context, max_chars."
             ),
         ),
+        ({"query": MARK, "match": "glob"}, "match must be one of text, words, regex."),
+        ({"query": MARK, "case": "yes"}, "case must be true or false."),
         ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),
     ],
     ids=lambda value: str(value)[:40],

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
-from rag.search.recall import recall
+from rag.search.exact import find_exact
+from rag.search.recall import Query, recall
 from rag.search.run import Steps
 from rag.search.search import embed
 from rag.search.stages.thresholds import UNGROUNDED
+from rag.store.texts import places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +76,11 @@ def _excluded(source: Source, plan: Plan) -> tuple[str, str]:
 async def _why_unlisted(source: Source, view: View, run: Run) -> str:
     """How near the source's best passages are to the query, found by a search of this source alone."""
     alone = replace(view, sources=(source.id,))
+    if run.plan.needle is not None:
+        hits = await find_exact(Query(run.plan.query, {}, (alone,)), replace(run, steps=Steps(), notes=[]))
+        return "Other documents come first." if hits else "It doesn't contain what is searched for."
+    if run.plan.contains and not await places(view.table, [source.id], alone.where):
+        return "None of its passages contains the phrases or texts that are required."
     question = [SubQuery(run.plan.query)]
     (query,) = await embed(replace(run, views=[alone], queries=question, steps=Steps(), notes=[]))
     one_hit = replace(run.plan, candidates=1)

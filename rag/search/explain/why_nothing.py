@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from rag.concurrency import concurrently
 from rag.filters.tree import called, conditions, is_on_date, without
+from rag.needles.phrases import phrases
 from rag.search.stages.thresholds import UNGROUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from rag.filters.tree import Filter
+    from rag.needles.needle import Needle
     from rag.search.recall import Query
     from rag.search.run import Run
     from rag.search.view import View
@@ -112,11 +114,28 @@ def _without_filter(run: Run) -> str:
             "Nothing was found in the sources that the request allows. "
             "Search without sources and exclude_sources."
         )
+    if plan.contains:
+        texts = ", ".join(f'"{one.written}"' for one in plan.contains)
+        return f"No passage contains {texts}. Search without quotation marks, or with fewer of these texts."
+    if plan.needle is not None:
+        return _without_match(plan.needle)
     if plan.mode == "sparse":
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
         by_meaning = "" if "dense" in run.degraded else ", or mode hybrid to search by meaning, too"
         return f"No {passage} contains a word of the query. Use other words{by_meaning}."
     return f"Nothing was found in {', '.join(view.table.collection.name for view in run.views)}."
+
+
+def _without_match(needle: Needle) -> str:
+    """A note on what else to search for in mode exact."""
+    advice = ["Mode hybrid also finds other words."]
+    if needle.match == "words":
+        advice.append("Match text finds parts of words.")
+    if needle.case:
+        advice.append("Without case, the letter case doesn't count.")
+    if needle.match != "regex" and phrases(needle.written):
+        advice.append("The quotation marks are part of what was searched for: leave them out.")
+    return " ".join(["No document contains this.", *advice])
 
 
 def _called(views: Sequence[View], positions: Collection[int]) -> str:

@@ -7,6 +7,7 @@ reply, measures it, and takes something away until it fits.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
@@ -31,6 +32,8 @@ class HitRecord(Reply):
     again: every further mention would take room from passages. `start` and `end` are characters of the
     source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them. `stale`
     says that the file has changed or gone since it was ingested.
+    In mode exact, `matches` are the line, the start and the end of the first matches in the passage,
+    `match_count` the number of all that begin there.
     """
 
     id: str
@@ -46,6 +49,8 @@ class HitRecord(Reply):
     start: int
     end: int
     excerpts: list[list[int]] | None = None
+    matches: list[dict[str, int]] | None = None
+    match_count: int | None = None
     tokens: int | None = None
     score: float
     similarity: float | None = None
@@ -197,6 +202,8 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
         start=hit.span.start,
         end=hit.span.end,
         excerpts=[[one.start, one.end] for one in hit.excerpts] if len(hit.excerpts) > 1 else None,
+        matches=[asdict(one) for one in hit.occurrences] or None,
+        match_count=hit.occurrence_count or None,
         tokens=hit.shown_tokens,
         score=round(hit.score, SCORE_DIGITS),
         similarity=None if hit.similarity is None else round(hit.similarity, 4),

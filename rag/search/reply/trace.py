@@ -61,7 +61,7 @@ class ListingRecord(Reply):
     """The rank and score of a hit in one list. `query` is the query's index, if there are several."""
 
     query: int | None = None
-    list: Literal["dense", "sparse"]
+    list: Literal["dense", "sparse", "exact"]
     rank: int
     score: float
 

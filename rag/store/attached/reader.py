@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import anyio
 import anyio.lowlevel
 
 from rag.corpus import Access
@@ -134,7 +135,7 @@ class AttachedReader(CollectionReader):
     opened.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 as of the class above
         self,
         collection: Collection,
         sources: AttachedTable,
@@ -142,6 +143,7 @@ class AttachedReader(CollectionReader):
         indexes: Sequence[IndexConfig],
         *,
         timeout_seconds: float,
+        scans: anyio.CapacityLimiter,
         failure: str = "",
     ) -> None:
         self._rights = AttachedAccess(sources, timedelta(seconds=timeout_seconds))
@@ -151,6 +153,7 @@ class AttachedReader(CollectionReader):
             cast("lancedb.AsyncTable", sources),
             cast("AccessReader", self._rights),
             timeout_seconds=timeout_seconds,
+            scans=scans,
         )
         self._attached = chunks
         self.failure = failure
@@ -161,7 +164,8 @@ class AttachedReader(CollectionReader):
         self.reads_all_vectors = bool(attachment.vector) and self.nearest is None
         self.by_words = self.full_text is not None
 
-    async def _else(self, reading: Awaitable[T], nothing: T) -> T:
+    async def attempt(self, reading: Awaitable[T], nothing: T) -> T:
+        """The result of a reading, or `nothing` if it fails."""
         try:
             return await reading
         except StoreError as error:
@@ -171,31 +175,31 @@ class AttachedReader(CollectionReader):
 
     async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
         """As `CollectionReader.dense`."""
-        return await self._else(super().dense(vector, limit, where), [])
+        return await self.attempt(super().dense(vector, limit, where), [])
 
     async def sparse(self, text: str, limit: int, where: str) -> Ranking:
         """As `CollectionReader.sparse`, by the words as the other table's index has them."""
-        return await self._else(super().sparse(text, limit, where), [])
+        return await self.attempt(super().sparse(text, limit, where), [])
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
         """As `CollectionReader.sources`."""
-        return await self._else(super().sources(ids), {})
+        return await self.attempt(super().sources(ids), {})
 
     async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
         """As `CollectionReader.chunks`."""
-        return await self._else(super().chunks(ids, where), [])
+        return await self.attempt(super().chunks(ids, where), [])
 
     async def page(self, after: str, limit: int, where: str) -> list[Listed]:
         """As `CollectionReader.page`."""
-        return await self._else(super().page(after, limit, where), [])
+        return await self.attempt(super().page(after, limit, where), [])
 
     async def holding(self, where: str, *, after: str = "", rows: int | None = None) -> list[Listed]:
         """As `CollectionReader.holding`."""
-        return await self._else(super().holding(where, after=after, rows=rows), [])
+        return await self.attempt(super().holding(where, after=after, rows=rows), [])
 
     async def has_any(self, where: str) -> bool:
         """As `CollectionReader.has_any`."""
-        return await self._else(super().has_any(where), nothing=False)
+        return await self.attempt(super().has_any(where), nothing=False)
 
     async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
         """As `CollectionReader.walk`, with two queries for everything."""

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import pyarrow as pa
 from anyio import to_thread
 
 from rag.errors import RefdeskError, StoreError
@@ -15,11 +16,10 @@ from rag.store.attached.rows import OURS, chunk_rows, complete, source_rows
 from rag.store.attached.translate import Translation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import timedelta
 
     import lancedb
-    import pyarrow as pa
 
     from rag.corpus import Attachment, Collection
     from rag.store.attached.columns import Columns
@@ -174,9 +174,31 @@ class AttachedQuery:
 
     async def to_arrow(self, *, timeout: timedelta | None = None) -> pa.Table:  # noqa: ASYNC109 the engine's
         """The rows."""
+        return await self._made(await (await self._selected()).to_arrow(timeout=timeout))
+
+    async def to_batches(
+        self,
+        *,
+        max_batch_length: int,
+        timeout: timedelta,  # noqa: ASYNC109 the engine's
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The rows, some at a time. Rows of the same id may come apart."""
+        batches = await (await self._selected()).to_batches(
+            max_batch_length=max_batch_length, timeout=timeout
+        )
+        return self._each(batches)
+
+    async def _each(self, batches: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        async for batch in batches:
+            for made in (await self._made(pa.Table.from_batches([batch]))).to_batches():
+                yield made
+
+    async def _selected(self) -> Any:  # noqa: ANN401 as in `__init__`
+        condition = " AND ".join(f"({one})" for one in (await self._table.usable(), *self._conditions))
+        return self._query.where(condition)
+
+    async def _made(self, rows: pa.Table) -> pa.Table:
         table = self._table
-        condition = " AND ".join(f"({one})" for one in (await table.usable(), *self._conditions))
-        rows = await self._query.where(condition).to_arrow(timeout=timeout)
         rows = complete(rows)  # others may have added a row without a text since `usable` looked
         ids, theirs = (rows[f"{OURS}{name}"].to_pylist() for name in ("source_id", "their_id"))
         table.memory.learn(cast("list[str]", ids), cast("list[str]", theirs))

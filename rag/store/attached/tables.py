@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import anyio
+
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.attached.columns import columns_of
 from rag.store.attached.reader import AttachedReader
@@ -35,8 +37,9 @@ class _Handle:
 class AttachedTables:
     """The attached tables of a data folder. Handles are kept, and checked for each request."""
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(self, timeout_seconds: float, scans: anyio.CapacityLimiter | None = None) -> None:
         self._timeout_seconds = timeout_seconds
+        self._scans = scans or anyio.CapacityLimiter(1)
         self._handles: dict[tuple[str, str], _Handle] = {}
 
     async def open(self, collection: Collection) -> AttachedReader:
@@ -47,7 +50,15 @@ class AttachedTables:
             log.warning("The collection %r can't be searched: %s", collection.name, error)
             unread = cast("AttachedTable", UnreadTable(error))
             seconds = self._timeout_seconds
-            return AttachedReader(collection, unread, unread, [], timeout_seconds=seconds, failure=str(error))
+            return AttachedReader(
+                collection,
+                unread,
+                unread,
+                [],
+                timeout_seconds=seconds,
+                scans=self._scans,
+                failure=str(error),
+            )
 
     async def opened(self, collection: Collection) -> AttachedReader:
         """The collection, for one request.
@@ -78,7 +89,9 @@ class AttachedTables:
             AttachedTable(kind, handle.table, columns, collection, handle.memory)
             for kind in ("sources", "chunks")
         )
-        return AttachedReader(collection, sources, chunks, indexes, timeout_seconds=self._timeout_seconds)
+        return AttachedReader(
+            collection, sources, chunks, indexes, timeout_seconds=self._timeout_seconds, scans=self._scans
+        )
 
 
 async def open_table(table: str) -> lancedb.AsyncTable:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _STRING = r"'(?:[^']|'')*'"
 _STRINGS = re.compile(_STRING)
 _PARTS = re.compile(
-    rf"array_has_any\(labels, \[(?P<labels>(?:{_STRING}(?:, )?)*)\]\)"
+    r'(?P<text>right\(body, "end" - start\))'
+    rf"|array_has_any\(labels, \[(?P<labels>(?:{_STRING}(?:, )?)*)\]\)"
     rf"|\b(?P<id>source_id|id) (?:IN \((?P<ids>{_STRING}(?:, {_STRING})*)\)|= (?P<one>{_STRING}))"
     r"|\bfield_(?P<list>\w+) IS (?P<present>NOT )?NULL"
     rf"|(?P<string>{_STRING})"
@@ -82,6 +83,8 @@ class Translation:
 
     def _translated(self, part: re.Match[str]) -> str:
         found = part.groupdict()
+        if found["text"]:  # there is no line of context above it
+            return self.columns.text
         if found["labels"] is not None:
             return self._labels(_values(found["labels"]))
         if found["id"]:

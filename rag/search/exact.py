@@ -1,0 +1,229 @@
+"""Mode exact: finds a text, whole words or a regular expression by scanning what the principal may read.
+
+    sources whose text has a match -> the best of them -> where in these -> chunks, best first -> the gate
+
+It needs neither a model nor an index. Everything is read through the views, like the lists of other modes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from anyio import to_thread
+
+from rag.answers import Listing
+from rag.concurrency import concurrently
+from rag.search.gate import READS, admit, is_fault
+from rag.search.occurrences import Found, found_in
+from rag.search.recall import Candidate
+from rag.store.scan import check_syntax, holders, match_any, spans
+from rag.store.texts import chunks, places, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rag.answers import Hit
+    from rag.needles.needle import Needle
+    from rag.search.recall import Query
+    from rag.search.run import Run
+    from rag.search.view import View
+    from rag.store.reader import StoredSource
+    from rag.store.scan import Holder
+
+MOST_OCCURRENCES = 1_000  # located in a source
+LOCATE_SECONDS = 1.0  # at least, also if the scan has used all the time
+CHECKED = 200  # sources that the gate checks at once
+OUT_OF_TIME = (
+    "The search was stopped after {:g} seconds, before it had read everything: there may be more matches. "
+    "Name sources or collections, use a filter, or simplify the regular expression."
+)
+MORE_SOURCES = (
+    "More than {} documents match. The results are from the first: those with a match in the title, then the "
+    "newest. Search for more of the text, or name sources or collections."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A source in which the needle is located."""
+
+    view: View
+    holder: Holder
+    stored: StoredSource
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A chunk with a match, and what it is worth."""
+
+    view: View
+    found: Found
+    score: float
+
+
+async def find_exact(query: Query, run: Run) -> list[Hit]:
+    """The hits of the plan's needle, best first; up to the limit, or all if hit stages select among them.
+
+    If a source is replaced meanwhile, the search is repeated, up to `READS` times in all.
+
+    Raises:
+        InvalidRequestError: the regular expression is not valid.
+    """
+    needle = cast("Needle", run.plan.needle)
+    check_syntax(needle)
+    if not run.scan_until:
+        run.scan_until = time.monotonic() + _seconds(query)
+    for _ in range(READS):
+        notes: list[str] = []
+        with run.steps.step("scan") as scan:
+            chosen = await _scanned(query, needle, run, notes)
+            scan.made(len(chosen))
+        with run.steps.step("locate") as locate:
+            matches = await _located(chosen, needle, run)
+            if run.is_late:
+                notes.append(OUT_OF_TIME.format(_seconds(query)))
+            candidates = await _candidates(matches, run.plan.candidates)
+            locate.warns(*notes)
+        hits = await _gated(candidates, query, run)
+        kept = [_shown(hit, matches[hit.chunk.id].found) for hit in hits if _is_same(hit, matches)]
+        if len(kept) == len(hits):
+            break
+    run.note(notes)
+    return kept
+
+
+def _seconds(query: Query) -> float:
+    """The time limit. All collections of a desk have the same."""
+    return query.views[0].table.timeout_seconds
+
+
+async def _scanned(query: Query, needle: Needle, run: Run, notes: list[str]) -> list[_Chosen]:
+    """The readable sources with a match, at most as many as the plan's candidates.
+
+    First those with one in the title, then the newest; those without a date last.
+    """
+    scans = [partial(_holders, view, needle, run.scan_until) for view in query.views]
+    scanned = await concurrently(scans)
+    pairs = [(view, one) for view, (some, _) in zip(query.views, scanned, strict=True) for one in some]
+    pairs.sort(key=lambda pair: _order(pair[1]))
+    most = run.plan.candidates
+    chosen: list[_Chosen] = []
+    for first in range(0, len(pairs), CHECKED):
+        chosen += await _readable(pairs[first : first + CHECKED], run)
+        if len(chosen) > most:
+            notes.append(MORE_SOURCES.format(most))
+            break
+    return chosen[:most]
+
+
+async def _holders(view: View, needle: Needle, until: float) -> tuple[list[Holder], bool]:
+    return await view.table.attempt(holders(view.table, view.of_sources, needle, until), ([], True))
+
+
+def _order(holder: Holder) -> tuple[bool, float, str]:
+    return not holder.titled, -holder.date.timestamp() if holder.date else float("inf"), holder.id
+
+
+async def _readable(pairs: Sequence[tuple[View, Holder]], run: Run) -> list[_Chosen]:
+    """Those that the gate admits. Only these may count: otherwise the notes would reveal others."""
+    stored: dict[int, Mapping[str, StoredSource]] = {}
+    for view in {id(view): view for view, _ in pairs}.values():
+        ids = [holder.id for other, holder in pairs if other is view]
+        stored[id(view)] = await view.table.sources(ids)
+    chosen, faults = [], 0
+    for view, holder in pairs:
+        source = stored[id(view)].get(holder.id)
+        if source and view.admits(source):
+            chosen.append(_Chosen(view, holder, source))
+        elif source:
+            faults += is_fault(source, holder.generation, holder.revision)
+    if faults:
+        run.alarm(faults)
+    return chosen
+
+
+async def _located(chosen: Sequence[_Chosen], needle: Needle, run: Run) -> dict[str, _Match]:
+    """The chunks with a match, by id."""
+    until = max(run.scan_until, time.monotonic() + LOCATE_SECONDS)
+    by_view: dict[int, list[_Chosen]] = {}
+    for one in chosen:
+        by_view.setdefault(id(one.view), []).append(one)
+    groups = await concurrently([partial(_in_view, some, needle, until) for some in by_view.values()])
+    return {match.found.chunk.id: match for group in groups for match in group}
+
+
+async def _in_view(chosen: Sequence[_Chosen], needle: Needle, until: float) -> list[_Match]:
+    return await chosen[0].view.table.attempt(_read(chosen, needle, until), [])
+
+
+async def _read(chosen: Sequence[_Chosen], needle: Needle, until: float) -> list[_Match]:
+    view = chosen[0].view
+    sources = {one.stored.source.id: one for one in chosen}
+    rows = await places(view.table, sources, view.of_sources)
+    matches: list[_Match] = []
+    async for id_, generation, text in texts(view.table, sources):
+        locate = partial(_in_text, sources[id_], rows.get((id_, generation), ()), text, needle, until)
+        matches += await to_thread.run_sync(locate, limiter=view.table.scans)
+    return matches
+
+
+def _in_text(
+    chosen: _Chosen, rows: Sequence[Mapping[str, Any]], text: str, needle: Needle, until: float
+) -> list[_Match]:
+    """The chunks of one source that have a match, with their scores."""
+    found = [*found_in(text, chunks(rows, text), spans(text, needle, MOST_OCCURRENCES, until), needle)]
+    path = chosen.stored.source.metadata.get("path", "")
+    in_path, *in_sections = match_any([path, *(" > ".join(one.chunk.section) for one in found)], needle)
+    titled = chosen.holder.titled or in_path
+    return [
+        _Match(chosen.view, one, one.score(titled=titled, section=section))
+        for one, section in zip(found, in_sections, strict=True)
+    ]
+
+
+async def _candidates(matches: Mapping[str, _Match], most: int) -> list[Candidate]:
+    """The best matches with their rows, as the gate checks them; equal ones in the order of their sources."""
+    best = sorted(
+        matches.values(), key=lambda one: (-one.score, one.found.chunk.source_id, one.found.chunk.seq)
+    )
+    by_view: dict[int, list[_Match]] = {}
+    for one in best[:most]:
+        by_view.setdefault(id(one.view), []).append(one)
+    candidates: dict[str, Candidate] = {}
+    for some in by_view.values():
+        view = some[0].view
+        for row in await view.table.chunks([one.found.chunk.id for one in some], view.where):
+            score = matches[row.id].score
+            versions = (*candidates[row.id].versions, row) if row.id in candidates else (row,)
+            candidates[row.id] = Candidate(row.id, score, view, versions)
+    return [candidates[one.found.chunk.id] for one in best if one.found.chunk.id in candidates]
+
+
+async def _gated(candidates: Sequence[Candidate], query: Query, run: Run) -> list[Hit]:
+    with run.steps.step("gate") as gate:
+        wanted = len(candidates) if run.plan.hit_stages else run.plan.limit
+        hits = await admit(candidates, query, wanted, run.alarm)
+        if run.steps.detailed:
+            admitted = await admit(candidates, query, len(candidates), lambda _sources: None)
+            gate.left(hits, of=len(admitted), beyond=[hit.chunk.id for hit in admitted[len(hits) :]])
+            ranked = enumerate(admitted, 1)
+            run.listings = {hit.chunk.id: (Listing(0, "exact", rank, hit.score),) for rank, hit in ranked}
+    return hits
+
+
+def _is_same(hit: Hit, matches: Mapping[str, _Match]) -> bool:
+    """Whether a hit is the chunk that was found: its source may have been replaced since."""
+    return hit.chunk == matches[hit.chunk.id].found.chunk
+
+
+def _shown(hit: Hit, found: Found) -> Hit:
+    return replace(
+        hit,
+        excerpts=found.excerpts,
+        around=found.around,
+        occurrences=found.occurrences,
+        occurrence_count=found.count,
+    )

@@ -1,0 +1,125 @@
+"""Where a needle occurs in one source: in which chunks, on which lines, and what is shown around it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rag.answers import Excerpt, Occurrence
+from rag.needles.needle import stands_alone
+from rag.search.source import between_words
+from rag.search.stages.surroundings import united
+from rag.text import Span, trimmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rag.corpus import Chunk
+    from rag.needles.needle import Needle
+
+SHOWN = 5  # occurrences in a chunk that are listed with their lines
+EXCERPTS = 3  # of these, shown with the lines around them
+CONTEXT_LINES = 2  # before and after
+AROUND_CHARS = 240  # at most, before and after: lines can be long
+MATCH_CHARS = 1_000  # shown of a match, at most
+OTHERS = 4  # occurrences in a chunk that are half as good as any number of them
+WEIGHTS = {"titled": 0.4, "section": 0.2, "alone": 0.2, "case": 0.1, "count": 0.1}
+"""What makes an occurrence a better answer: that the title or the path has it, the section's heading, that
+it is a whole word, in the same letter case, and that there are several in the chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A chunk in which a needle begins `count` times, with the first of them, and what is shown of it.
+
+    `alone` and `cased` say whether one of them is a whole word, and exactly as it was written. `around` are
+    the chunks that the excerpts touch, if these exceed the chunk.
+    """
+
+    chunk: Chunk
+    count: int
+    occurrences: tuple[Occurrence, ...]
+    excerpts: tuple[Excerpt, ...]
+    around: tuple[Chunk, ...]
+    alone: bool
+    cased: bool
+
+    def score(self, *, titled: bool, section: bool) -> float:
+        """From 0 to 1, by `WEIGHTS`."""
+        marks = {"titled": titled, "section": section, "alone": self.alone, "case": self.cased}
+        share = self.count / (self.count + OTHERS)
+        return sum(WEIGHTS[name] for name, has in marks.items() if has) + WEIGHTS["count"] * share
+
+
+def found_in(text: str, chunks: Sequence[Chunk], spans: Sequence[Span], needle: Needle) -> Iterator[Found]:
+    """The chunks of a source that have a match, in order. A match that spans two is in the first.
+
+    `chunks` are in order; there may be gaps between them, and a match that lies in one is in no chunk.
+    """
+    starts = [chunk.start for chunk in chunks]
+    by_chunk: dict[int, list[Span]] = {}
+    for span in spans:
+        at = bisect_right(starts, span.start) - 1
+        if at < 0 or chunks[at].end <= span.start:  # it begins with the white space before a chunk
+            at += 1
+        if at < len(chunks) and chunks[at].start < span.end:
+            by_chunk.setdefault(at, []).append(span)
+    counted, line = 0, 1
+    for at, inside in by_chunk.items():
+        lines = []
+        for span in inside[:SHOWN]:
+            line += text.count("\n", counted, span.start)
+            counted = span.start
+            lines.append(line)
+        yield _found(text, chunks, chunks[at], inside, lines, needle)
+
+
+def _found(
+    text: str,
+    chunks: Sequence[Chunk],
+    chunk: Chunk,
+    spans: Sequence[Span],
+    lines: Sequence[int],
+    needle: Needle,
+) -> Found:
+    shown = united(_surroundings(text, span) for span in spans[:EXCERPTS])
+    touched = tuple(one for one in chunks if one.start < shown[-1].end and shown[0].start < one.end)
+    return Found(
+        chunk,
+        len(spans),
+        tuple(Occurrence(line, *span) for line, span in zip(lines, spans, strict=False)),
+        tuple(Excerpt(*span, text[slice(*span)]) for span in shown),
+        touched if touched != (chunk,) else (),
+        any(stands_alone(text, *span) for span in spans),
+        any(text[slice(*span)] == needle.written for span in spans),
+    )
+
+
+def _surroundings(text: str, match: Span) -> Span:
+    """The lines of a match and some around them, cut between words if they are long."""
+    match = Span(match.start, min(match.end, match.start + MATCH_CHARS))
+    lines = Span(_up(text, match.start), _down(text, match.end))
+    near = Span(max(lines.start, match.start - AROUND_CHARS), min(lines.end, match.end + AROUND_CHARS))
+    inner = between_words(text, near, lines)
+    return trimmed(text, min(inner.start, match.start), max(inner.end, match.end)) or match
+
+
+def _up(text: str, at: int) -> int:
+    """The beginning of the first line that is shown above a position."""
+    for _ in range(CONTEXT_LINES + 1):
+        end = text.rfind("\n", 0, at)
+        if end < 0:
+            return 0
+        at = end
+    return at + 1
+
+
+def _down(text: str, at: int) -> int:
+    """The end of the last line that is shown below a position."""
+    end = at - 1
+    for _ in range(CONTEXT_LINES + 1):
+        end = text.find("\n", end + 1)
+        if end < 0:
+            return len(text)
+    return end

@@ -1,0 +1,44 @@
+"""What of a query is a phrase, and what is ordinary text."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag.needles.phrases import phrases
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ('"leave of absence" policy', ["leave of absence"]),
+        ("“leave of absence” and “form A”", ["leave of absence", "form A"]),
+        ("„Sonderurlaub“ Antrag »Formular A« «B»", ["Sonderurlaub", "Formular A", "B"]),
+        ("« la loi » de 1901", ["la loi"]),
+        ("「機械学習」とは", ["機械学習"]),
+        ("＂ａｂｃ＂ x", ["ａｂｃ"]),
+        ('is it ("a b"), or "c"?', ["a b", "c"]),
+        ('"a b" "a b"', ["a b"]),
+        ('"it\'s 5.5"', ["it's 5.5"]),
+        ('x="a b"', ["a b"]),
+    ],
+)
+def test_quoted_words_are_phrases(query: str, found: list[str]) -> None:
+    assert [*phrases(query)] == found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '5" pipe',
+        '5" or 6" pipe',
+        '"unbalanced',
+        'unbalanced"',
+        '""',
+        '" "',
+        '"""',
+        "don't 'quote' this",
+        "”x”y",
+    ],
+)
+def test_inches_and_lone_marks_are_ordinary_text(query: str) -> None:
+    assert phrases(query) == ()

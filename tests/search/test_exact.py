@@ -1,0 +1,276 @@
+"""Mode exact finds what is written, and says on which line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import SearchRequest
+from rag.corpus import Access, Principal
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.reply.search import search_reply
+from rag.store.scan import OVERLAP, WINDOW, holders
+
+if TYPE_CHECKING:
+    from rag.answers import Answer, Match
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+ME = Principal("default")
+ANN = Principal("default", user="ann")
+
+
+async def exact(shelf: Shelf, written: str, match: Match | None = None, **request: object) -> Answer:
+    return await shelf.search(written, mode="exact", match=match, **request)
+
+
+def shown(answer: Answer) -> list[str]:
+    return [hit.text for hit in answer.hits]
+
+
+async def test_a_hit_says_line_position_and_count_and_shows_the_lines_around(shelf: Shelf) -> None:
+    lines = "\n".join(f"line {number}" for number in range(3, 12)).replace(
+        "line 7", "--dry-run, then --Dry-Run"
+    )
+    source = await shelf.put("manual", "heading", lines, "another --dry-run", metadata={"path": "manual.md"})
+    answer = await exact(shelf, "--dry-run")
+    first, second = answer.hits
+    assert first.text == "line 5\nline 6\n--dry-run, then --Dry-Run\nline 8\nline 9"
+    assert [one.line for one in first.occurrences] == [7, 7]
+    assert (first.occurrence_count, second.occurrence_count) == (2, 1)
+    whole = f"heading\n\n{lines}\n\nanother --dry-run"
+    spans = [(one.start, one.end) for hit in answer.hits for one in hit.occurrences]
+    assert [whole[start:end].lower() for start, end in spans] == ["--dry-run"] * 3
+    assert [(hit.cited, hit.similarity) for hit in answer.hits] == [
+        (f"{source.id}/1", None),
+        (f"{source.id}/1-2", None),  # shows lines of the passage before
+    ]
+    record = search_reply(answer, 12_000).results[0]
+    shown_matches = [{"line": 7, "start": start, "end": end} for start, end in spans[:2]]
+    assert (record.matches, record.match_count) == (shown_matches, 2)
+
+
+async def test_a_match_that_spans_passages_is_found_and_cited_with_both(shelf: Shelf) -> None:
+    source = await shelf.put("policy", "title", "an employee on leave of", "absence keeps the badge")
+    for written, match in [
+        ("leave of absence", "words"),
+        ("LEAVE OF ABS", "text"),
+        (r"of\s+absence", "regex"),
+    ]:
+        (hit,) = (await exact(shelf, written, match)).hits  # type: ignore[arg-type]
+        assert hit.chunk.id == f"{source.id}/1"
+        assert hit.cited.endswith(("/1-2", "/0-2"))
+        assert "leave of\n\nabsence" in hit.text
+
+
+async def test_the_line_of_context_above_a_passage_is_not_its_text(shelf: Shelf) -> None:
+    await shelf.put("handbook", "first", "second")  # the context is the name
+    assert not (await exact(shelf, "handbook")).hits
+    assert not (await shelf.search('"handbook"', mode="sparse")).hits
+
+
+async def test_match_and_case_say_what_counts(shelf: Shelf) -> None:
+    await shelf.put_all({"a": "Leave", "b": "leaves", "c": "cleave", "d": "on (leave)"})
+    assert len((await exact(shelf, "leave")).hits) == 4
+    assert sorted(shown(await exact(shelf, "leave", "words"))) == ["Leave", "on (leave)"]
+    assert shown(await exact(shelf, "leave", "words", case=True)) == ["on (leave)"]
+    assert sorted(shown(await exact(shelf, "^(c|on .)?leave[^s]*$", "regex"))) == [
+        "Leave",
+        "cleave",
+        "on (leave)",
+    ]
+    assert shown(await exact(shelf, "^L", "regex", case=True)) == ["Leave"]
+
+
+async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:
+    old, new = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2025))
+    await shelf.put("part", "heading", "the timeouts of a part")
+    await shelf.put("old", "heading", "the timeout of old", date=old)
+    await shelf.put("new", "heading", "the timeout of new", date=new)
+    await shelf.put("often", "heading", "timeout, " * 9)
+    await shelf.put("timeout", "heading", "the timeout itself")
+    await shelf.put("section", "timeout", "the timeout again")
+    answer = await exact(shelf, "timeout")
+    titles = [hit.source.title for hit in answer.hits]
+    assert titles == ["timeout", "section", "section", "often", "new", "old", "part"]
+    assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
+    assert max(hit.score for hit in answer.hits) <= 1
+
+
+async def test_filters_sources_and_limit_hold(shelf: Shelf) -> None:
+    await shelf.declare("documents", year="integer")
+    sources = [await shelf.put(str(year), "needle", fields={"year": year}) for year in (2020, 2021, 2022)]
+    ids = tuple(one.id for one in sources)
+    for request, expected in [
+        ({"filter": {"year": {"$gte": 2021}}}, {ids[1], ids[2]}),
+        ({"sources": ids[:1]}, {ids[0]}),
+        ({"exclude_sources": ids[:1]}, {ids[1], ids[2]}),
+    ]:
+        assert {hit.source.id for hit in (await exact(shelf, "needle", **request)).hits} == expected  # type: ignore[arg-type]
+    assert len((await exact(shelf, "needle", limit=2)).hits) == 2
+    with pytest.raises(NotFoundError):
+        await exact(shelf, "needle", collections=("other",))
+    answer = await exact(shelf, "needle", filter={"year": 1999})
+    assert answer.notes == ("The filter excludes all results; without year $eq there are results.",)
+
+
+async def test_only_readable_documents_are_searched_and_counted(shelf: Shelf) -> None:
+    hidden = Access("restricted", frozenset({"user:ann"}))
+    await shelf.put("open", "the needle is here")
+    for number in range(3):
+        await shelf.put(f"needle {number}", "a hidden needle", access=hidden)
+    desk = shelf.desk(candidates=10)
+    request = SearchRequest("needle", mode="exact")
+    assert len((await desk.search(ANN, request)).hits) == 4
+    answer = await desk.search(ME, request)
+    assert shown(answer) == ["the needle is here"]
+    assert answer.notes == ()
+    absent, denied = [await desk.search(ME, replace(request, query=one)) for one in ("nowhere", "a hidden")]
+    assert (absent.hits, absent.notes) == (denied.hits, denied.notes)
+
+
+async def test_the_gate_withholds_what_the_engine_lets_through(shelf: Shelf, blind: object) -> None:
+    await shelf.put("open", "the needle is here")
+    await shelf.put("needle", "a hidden needle", access=Access("restricted"))
+    desk = shelf.desk()
+    blind()  # type: ignore[operator]
+    answer = await desk.search(ME, SearchRequest("needle", mode="exact"), trace=True)
+    assert shown(answer) == ["the needle is here"]
+    assert desk.alarms == 1
+    assert "hidden" not in repr(answer)
+
+
+async def test_many_documents_are_named_by_a_note(shelf: Shelf) -> None:
+    await shelf.put_all({f"d{number:02}": f"needle {number}" for number in range(12)})
+    desk = shelf.desk(candidates=10)
+    answer = await desk.search(ME, SearchRequest("needle", mode="exact", limit=3))
+    assert [hit.source.title for hit in answer.hits] == sorted(
+        hit.source.title for hit in answer.hits
+    ) or answer.hits
+    assert answer.notes[0].startswith("More than 10 documents match.")
+
+
+async def test_what_is_not_found_says_what_else_to_search_for(shelf: Shelf) -> None:
+    await shelf.put("a", "something else")
+    for written, request, advice in [
+        ('"some thing"', {}, "quotation marks are part"),
+        ("some", {"match": "words"}, "Match text finds parts"),
+        ("Some", {"case": True}, "Without case"),
+    ]:
+        (note,) = (await exact(shelf, written, **request)).notes  # type: ignore[arg-type]
+        assert note.startswith("No document contains this. Mode hybrid")
+        assert advice in note
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("(", "not valid"),
+        (r"(a)\1", "not valid"),
+        ("(?=a)", "not valid"),
+        ("(?<!a)b", "not valid"),
+        ("a)(b", "not valid"),
+        ("x*", "matches an empty text"),
+        ("", "query must not be empty"),
+    ],
+)
+async def test_an_expression_that_is_not_one_is_refused_in_our_words(
+    shelf: Shelf, written: str, says: str
+) -> None:
+    await shelf.put("a", "ab")
+    with pytest.raises(InvalidRequestError, match=says) as error:
+        await exact(shelf, written, "regex")
+    assert "Invalid regular expression" not in str(error.value)
+
+
+async def test_match_and_case_are_for_mode_exact_alone(shelf: Shelf) -> None:
+    await shelf.put("a", "ab")
+    for request in ({"match": "words"}, {"case": False}):
+        with pytest.raises(InvalidRequestError, match="match and case are for mode exact"):
+            await shelf.search("ab", **request)
+
+
+async def test_a_document_of_any_length_is_searched_to_its_end(shelf: Shelf) -> None:
+    """Windows overlap, so that a match across their border is found, once, and at its position."""
+    filler = "x" * 39 + "\n"
+    for at in (WINDOW - 3, WINDOW + OVERLAP - 3, 5 * WINDOW - 1):
+        text = (filler * (at // 40 + 1))[:at] + "Ünïque\nneedle\n" + filler * 2000
+        await shelf.put("long", text)
+        for written, match in [("ünïque needle", "text"), (r"ünïque\sne+dle$", "regex")]:
+            (hit,) = (await exact(shelf, written, match)).hits  # type: ignore[arg-type]
+            (one,) = hit.occurrences
+            assert (one.start, one.line) == (at, text[:at].count("\n") + 1)
+            assert text[one.start : one.end] == "Ünïque\nneedle"
+            assert len(hit.text) < 600
+
+
+async def test_positions_are_characters_whatever_their_bytes(shelf: Shelf) -> None:
+    text = "👩‍🔬 naïve ﷺ שלום 機械\nneedle 1, needle 22"
+    await shelf.put("mixed", text)
+    (hit,) = (await exact(shelf, r"needle \d+", "regex")).hits
+    assert [text[one.start : one.end] for one in hit.occurrences] == ["needle 1", "needle 22"]
+    for written in ("שלום", "機械", "👩‍🔬", "naïve"):
+        (hit,) = (await exact(shelf, written)).hits
+        assert [text[one.start : one.end] for one in hit.occurrences] == [written]
+
+
+async def test_it_needs_neither_a_model_nor_an_index(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        pytest.fail("mode exact embeds nothing")
+
+    await shelf.put("a", "a needle")
+    monkeypatch.setattr("rag.search.search.embed", fail)
+    monkeypatch.setattr("rag.store.reader.CollectionReader.check_full_text", fail)
+    stages = [{"stage": "rerank", "by": "chat"}, {"stage": "compress"}, {"stage": "multi_query"}]
+    desk = shelf.desk(stages=[*stages, {"stage": "recency"}, {"stage": "neighbors"}])
+    answer = await desk.search(ME, SearchRequest("needle", mode="exact", context=True), trace=True)
+    assert shown(answer) == ["a needle"]
+    assert [step.name for step in answer.steps] == [
+        "plan", "scan", "locate", "gate", "recency", "neighbors", "context",
+    ]  # fmt: skip
+    assert answer.trace
+    assert [one.list for one in answer.trace.listings[answer.hits[0].chunk.id]] == ["exact"]
+
+
+async def test_time_that_is_up_leaves_what_was_found_and_a_note(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put_all({f"d{number}": f"a needle {number}" for number in range(9)})
+    monkeypatch.setattr("rag.store.scan.ROWS", 2)
+    monkeypatch.setattr("rag.search.exact._seconds", lambda _query: 1e-9)
+    answer = await exact(shelf, "needle")
+    assert 0 < len(answer.hits) < 9
+    assert answer.notes[0].startswith("The search was stopped after 1e-09 seconds")
+    (note,) = (await exact(shelf, "nowhere")).notes
+    assert note.startswith("The search was stopped")
+
+
+async def test_a_source_that_is_replaced_meanwhile_is_searched_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.put("a", "former", "the needle")
+    times: list[int] = []
+
+    async def replaced(*arguments: Any) -> object:  # noqa: ANN401 passed on
+        found = await holders(*arguments)
+        if not times:
+            await shelf.put("a", "first", "second", "now the needle is here")
+        times.append(1)
+        return found
+
+    monkeypatch.setattr("rag.search.exact.holders", replaced)
+    (hit,) = (await exact(shelf, "needle")).hits
+    assert hit.text.endswith("now the needle is here")
+    assert hit.chunk.seq == 2
+
+
+async def test_why_not_says_why(shelf: Shelf) -> None:
+    await shelf.put("a", "a needle")
+    other = await shelf.put("b", "hay")
+    _, fate = await shelf.desk().why_not(ME, SearchRequest("needle", mode="exact"), other.id)
+    assert fate.reason == "It doesn't contain what is searched for."
+    _, fate = await shelf.desk().why_not(ME, SearchRequest('"needle"'), other.id)
+    assert fate.reason.startswith("None of its passages contains the phrases")
