@@ -34,8 +34,9 @@ async def check_command(settings: Settings, *, everything: bool, as_json: bool) 
     """Check the settings, and try what they name.
 
     It tries the data folder, the tenant, the models, the addresses and the issuer. Remote models get one
-    small request each. Prints the settings that differ from their defaults and a line for each part: ok,
-    wrong, or a note. Exits with 2 if a key is unknown or a value is invalid, with 1 if a part is wrong.
+    or two small requests each. Prints the settings that differ from their defaults and a line for each
+    part: ok, wrong, or a note. Exits with 2 if a key is unknown or a value is invalid, with 1 if a part is
+    wrong.
     """
     values, path = settings.model_dump(mode="json"), settings_file()
     if not as_json:

@@ -33,11 +33,22 @@ if TYPE_CHECKING:
 
     from rag.config.settings import HttpSettings, Settings
     from rag.corpus import Collection, EmbedderIdentity
+    from rag.models.embed import Embedder
 
 State = Literal["ok", "note", "wrong"]
 Attempt: TypeAlias = "Callable[[], Awaitable[str]]"
 """Tries something and says what works; raises a `RefdeskError` otherwise."""
 
+UNRELATED = (
+    "How long do I boil an egg?",
+    "The treaty was signed in Vienna in 1815.",
+    "Press and hold the reset button for ten seconds.",
+    "Whales breathe air through a blowhole.",
+    "Our bank charges a fee for each transfer abroad.",
+    "She scored twice in the second half of the match.",
+)
+TELLING = 0.15  # as far as this from the baseline, the cosine of so few texts is no chance
+MAX_BASELINE = 0.95  # of the settings; a model that gives more has the same vector for everything
 REMOTE_SECONDS = 30  # for each model, all its attempts together
 ISSUER_SECONDS = 5
 
@@ -58,7 +69,7 @@ class _Ready(Form):
 
 
 async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Finding]:
-    """A finding for each part that the settings use. Remote models get one small request each."""
+    """A finding for each part that the settings use. Remote models get one or two small requests each."""
     yield _data_folder(settings)
     yield _tenant(settings)
     for part, attempt in _models(settings, environment):
@@ -77,13 +88,18 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
 
 def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
     """An attempt at each model that the settings name."""
+    fused = settings.search.fusion.baseline
 
     async def embedder(name: str) -> str:
         async with open_embedder(settings.embedder_named(name), environment) as opened:
-            await opened.embed(["refdesk"], "query")
-            identity = opened.identity
+            identity, usual = opened.identity, await _cosine_of_unrelated(opened)
             await _check_collections(settings, name, identity)
-            return f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
+            found = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
+            baseline = max(settings.embedder_named(name).baseline, fused if name == DEFAULT_EMBEDDER else 0)
+            if abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:
+                return found
+            advice = f"so set baseline = {max(usual, 0):.2f}"
+            return f"{found}; unrelated texts have a cosine of {usual:.2f}, {advice}"
 
     async def chat() -> str:
         async with open_chat(settings.chat, environment) as opened:
@@ -104,6 +120,14 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
         yield "chat", chat
     if settings.reranker.provider != "none":
         yield "reranker", reranker
+
+
+async def _cosine_of_unrelated(embedder: Embedder) -> float:
+    """The mean cosine of questions and passages that have nothing to do with each other."""
+    queries = await embedder.embed(UNRELATED, "query")
+    cosines = queries @ (await embedder.embed(UNRELATED, "document")).T
+    others = len(UNRELATED) * (len(UNRELATED) - 1)
+    return float((cosines.sum() - cosines.trace()) / others)
 
 
 def _data_folder(settings: Settings) -> Finding:

@@ -24,7 +24,7 @@ from rag.search.reply.search import SearchReply
 from rag.store.collections import open_writer
 
 if TYPE_CHECKING:
-    from rag.config.settings import Settings
+    from rag.config.settings import ChatSettings, EmbedderSettings, RerankerSettings, Settings
     from rag.ingest.report import Report
 
 CORPUS = Path(__file__).parent / "demo_corpus"
@@ -116,7 +116,7 @@ def _server(settings: Settings) -> StdioServerParameters:
     return StdioServerParameters(
         command=command,
         args=[*config, "--data", str(settings.data)],
-        env=_environment() | _key(settings),
+        env=_environment() | {name: os.environ[name] for name in _secrets(settings) if name in os.environ},
     )
 
 
@@ -127,9 +127,12 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in given.items() if name not in as_arguments}
 
 
-def _key(settings: Settings) -> dict[str, str]:
-    name = settings.embedder.api_key_env
-    return {name: os.environ[name]} if name in os.environ else {}
+def _secrets(settings: Settings) -> list[str]:
+    """The environment variables with the keys and headers of the models."""
+    models: list[EmbedderSettings | ChatSettings | RerankerSettings]
+    models = [*settings.embedders_by_name.values(), settings.chat, settings.reranker]
+    names = [name for one in models for name in (one.api_key_env, *one.options.headers_env.values())]
+    return list(dict.fromkeys(names))
 
 
 def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
@@ -152,4 +155,5 @@ def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:
         entry = escape_hidden(json.dumps(content, indent=2, ensure_ascii=False))
         echo(f"\n{hosts[file]}: {file}\n{entry}")
     if settings.embedder.provider == "openai":
-        echo(f"\nThe host must also set {settings.embedder.api_key_env} for the server.")
+        names = [settings.embedder.api_key_env, *settings.embedder.options.headers_env.values()]
+        echo(f"\nThe host must also set {', '.join(names)} for the server.")

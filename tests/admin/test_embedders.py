@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -154,3 +155,22 @@ def test_a_vector_in_a_file_or_on_a_pipe_is_searched_for(house: House, tmp_path:
     assert "Missing argument 'QUERY'" in house.desk.run("search", code=2).stderr
     file.write_text("[NaN, 1]")
     assert "finite numbers only" in house.desk.run("search", "--vector", file, code=2).stderr
+
+
+def test_config_check_measures_what_the_baseline_should_be(house: House) -> None:
+    honest = house.provider.embedding
+
+    def lifted(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        status, headers, body = honest(request)
+        data = json.loads(body)["data"]
+        vectors = [{**one, "embedding": [*one["embedding"], 6.0]} for one in data]
+        return status, headers, json.dumps({"data": vectors}).encode()
+
+    house.desk.run("tenant", "create", "default")
+    house.provider.script = [lifted]
+    said = house.desk.run("config", "check", "--config", house.settings(), code=0).stdout
+    advice = re.search(r"unrelated texts have a cosine of 0\.\d\d, so set (baseline = 0\.\d\d)", said)
+    assert advice
+    config = house.settings()
+    config.write_text(f"{config.read_text()}\n{advice[1]}\n")
+    assert "unrelated" not in house.desk.run("config", "check", "--config", config, code=0).stdout

@@ -6,24 +6,30 @@ import shutil
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import pytest
 
 from rag.answers import SearchRequest
-from rag.config.settings import Settings
+from rag.concurrency import concurrently
+from rag.config.settings import EmbedderSettings, SearchSettings, Settings
 from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, ProviderError
+from rag.models.breaker import Breaker
+from rag.models.embed import Embedders, open_embedders
 from rag.search.desk import Desk
 from rag.store.collections import change_collection, ensure_collection, open_writer
+from rag.store.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
     from rag.answers import Answer
+    from rag.corpus import Vectors
+    from rag.models.embed import Embedder, TextKind
     from tests.endpoint import Endpoint, Reply
 
 pytestmark = pytest.mark.anyio
@@ -244,6 +250,58 @@ async def test_after_a_table_was_renamed_the_collection_follows_without_being_em
     assert by_meaning(await desks.search(tables=tables)) == {"english"}
     await change_collection(data, "default", "german", partial(replace, embedder_name="deutsch"))
     assert by_meaning(await desks.search(tables=tables)) == {"english", "german"}
+
+
+async def test_searches_that_come_together_load_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[object] = []
+
+    def load(settings: object) -> Embedder:
+        loads.append(settings)
+        return cast("Embedder", object())
+
+    monkeypatch.setattr("rag.models.embed._local", load)
+    async with open_embedders(
+        {"default": EmbedderSettings(), "german": EmbedderSettings()},
+        {},
+        {"default": Breaker(), "german": Breaker()},
+    ) as embedders:
+        assert len(loads) == 1
+        first, second = await concurrently([partial(embedders.named, "german")] * 2)
+        assert first is second is await embedders.named("german")
+    assert len(loads) == 2
+
+
+async def test_a_model_weighs_as_much_as_it_knows_of_the_query(desks: Desks, small_desk: ModuleType) -> None:
+    @dataclass(frozen=True)
+    class Knowing:
+        """The bag of words, which knows a share of each text."""
+
+        bag: Any
+        identity: EmbedderIdentity
+        share: float
+        window: int = 256
+
+        def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+            spans: Sequence[tuple[int, int]] = self.bag.token_spans(text)
+            return spans
+
+        def known(self, text: str) -> float:  # noqa: ARG002 the protocol's
+            return self.share
+
+        async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+            vectors: Vectors = await self.bag.embed(texts, kind)
+            return vectors
+
+    bag = small_desk.BagOfWords()
+    embedders = Embedders({"default": Knowing(bag, ALPHA, 1.0), "german": Knowing(bag, BETA, 0.25)})
+    desk = Desk(Reader(desks.data, timeout_seconds=15), embedders, SearchSettings())
+    hits = (await desk.search(ANN, "A pendulum")).hits
+    of = {hit.source.title: hit for hit in hits}
+    english, german = of["clock english"], of["clock german"]
+    assert english.similarity
+    assert german.similarity == pytest.approx(english.similarity)
+    sparse = 2 * english.score**2 - english.similarity**2  # what the words add to both
+    assert 2 * german.score**2 == pytest.approx((0.25 * english.similarity) ** 2 + sparse, abs=1e-5)
 
 
 async def test_a_model_that_cannot_be_loaded_is_not_tried_with_every_search(
