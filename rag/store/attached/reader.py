@@ -61,6 +61,11 @@ class AttachedAccess:
         """As `records`, of all rows."""
         return _agreed(await self._entries("(true)"), everybody=self._sources.columns.allow is None)
 
+    async def seen(self, _collection: str, where: str) -> dict[str, Access | None]:
+        """As `AccessReader.seen`."""
+        chosen, records = await self._entries(where), await self.all_records()
+        return {id_: records.get(id_) for id_, _ in chosen}
+
     async def has_any(self, _collection: str, where: str) -> bool:
         """Whether any row satisfies the predicate on labels and has rights that count."""
         facts = self._sources.memory.facts(await self._sources.version())

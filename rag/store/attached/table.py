@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -16,7 +17,7 @@ from rag.store.attached.rows import OURS, chunk_rows, complete, source_rows
 from rag.store.attached.translate import Translation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
     from datetime import timedelta
 
     import lancedb
@@ -157,9 +158,12 @@ class AttachedQuery:
         """The query, for the rows whose text has words of a full-text query."""
         return self._with(self._query.nearest_to_text(_over(query, self._table.attachment.text)))
 
-    def select(self, names: Sequence[str]) -> AttachedQuery:
-        """The query with these of our columns."""
+    def select(self, names: Sequence[str] | Mapping[str, str]) -> AttachedQuery:
+        """The query with these of our columns, or with expressions over them by name."""
         table, columns = self._table, self._table.columns
+        if isinstance(names, Mapping):
+            computed = {name: table.translation(sql) for name, sql in names.items()}
+            return AttachedQuery(table, self._query.select(computed), self._conditions)
         wanted = {
             f"{OURS}their_id": columns.id,
             f"{OURS}source_id": columns.source_id,
@@ -199,6 +203,8 @@ class AttachedQuery:
 
     async def _made(self, rows: pa.Table) -> pa.Table:
         table = self._table
+        if not self._names:  # expressions
+            return rows
         rows = complete(rows)  # others may have added a row without a text since `usable` looked
         ids, theirs = (rows[f"{OURS}{name}"].to_pylist() for name in ("source_id", "their_id"))
         table.memory.learn(cast("list[str]", ids), cast("list[str]", theirs))

@@ -29,8 +29,9 @@ _PARTS = re.compile(
     rf"|(?P<string>{_STRING})"
     r"|(?<![\w.])(?P<name>[A-Za-z_]\w*)"
 )
-_SQL = "and or not in is null true false as cast double bigint like array_has_any contains regexp_like lower"
-_WORDS = frozenset(_SQL.split())
+_SQL = "and or not in is null true false as cast double bigint like array_has_any"
+_FUNCTIONS = "contains regexp_like lower octet_length"
+_WORDS = frozenset([*_SQL.split(), *_FUNCTIONS.split()])
 NOTHING, EVERYTHING = "(false)", "(true)"
 
 

@@ -1,0 +1,103 @@
+"""A table that others write: attached by command, searched and opened by a client, changed meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import TextResourceContents
+
+from rag.config.settings import EmbedderSettings
+from rag.models.embed import open_embedder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+    from types import ModuleType
+
+    from tests.conftest import Scripts
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+TEXTS = {
+    "docs/leave.md#1": "Parents may take ten months of paid leave.",
+    "docs/pay.md#1": "Salaries are paid on the last working day of a month.",
+    "docs/board.md#1": "The board decides on the salary of a director.",
+}
+RIGHTS = [["group:staff"], ["user:ann", "user:bob"], ["user:bob"]]
+
+
+@asynccontextmanager
+async def served(scripts: Scripts, data: Path, user: str) -> AsyncIterator[Client]:
+    server = StdioServerParameters(
+        command=scripts.server,
+        args=["--data", str(data), "--user", user, "--group", "staff"],
+        env=scripts.environment,
+    )
+    async with Client(stdio_client(server), read_timeout_seconds=30) as client:
+        yield client
+
+
+async def searched(client: Client, query: str, **arguments: object) -> dict[str, Any]:
+    result = await client.call_tool("search", {"query": query, **arguments})
+    assert not result.is_error
+    reply: dict[str, Any] = result.structured_content
+    return reply
+
+
+async def test_a_table_of_others_is_searched_cited_and_opened_by_the_rights_in_its_rows(
+    scripts: Scripts, foreign: ModuleType, tmp_path: Path
+) -> None:
+    async with open_embedder(EmbedderSettings(), {}) as embedder:
+        vectors = await embedder.embed(list(TEXTS.values()), "document")
+    columns = {
+        "id": list(TEXTS),
+        "text": list(TEXTS.values()),
+        "vector": foreign.column_of(vectors),
+        "readers": pa.array(RIGHTS, pa.list_(pa.string())),
+        "title": ["Leave", "Pay", "Directors"],
+        "year": [2024, 2025, 2026],
+    }
+    table = await foreign.written(tmp_path / "others", "handbook", columns)
+    data = tmp_path / "data"
+    attach = ["collection", "attach", "handbook", "--table", table, "--field", "year=integer", "--data", data]
+    mapped = ["--id", "id", "--text", "text", "--vector", "vector", "--title", "title", "--allow", "readers"]
+    run = scripts.admin(*attach, *mapped)
+    assert run.returncode == 0, run.stderr
+    before = foreign.contents(table.parent)
+    async with served(scripts, data, "ann") as ann, served(scripts, data, "bob") as bob:
+        for client, titles in ((ann, {"Leave", "Pay"}), (bob, {"Leave", "Pay", "Directors"})):
+            for mode in ("hybrid", "dense", "sparse"):
+                reply = await searched(client, "when is the salary of parents paid", mode=mode)
+                assert {hit["title"] for hit in reply["results"]} <= titles
+            reply = await searched(client, "salary of a director on leave", mode="dense")
+            assert {hit["title"] for hit in reply["results"]} == titles
+            listed = (await client.list_resources()).resources
+            assert {resource.title for resource in listed} == titles
+            tree = await client.call_tool("get_source", {"id": "handbook"})
+            assert {title for title in ("Leave", "Pay", "Directors") if title in str(tree.content)} == titles
+            properties = {
+                tool.name: tool.input_schema["properties"] for tool in (await client.list_tools()).tools
+            }
+            assert "year" in str(properties["search"]["filter"])
+        (hit,) = (await searched(bob, "director", filter={"year": 2026}))["results"]
+        assert hit["text"] == TEXTS["docs/board.md#1"]
+        opened = await bob.call_tool("get_source", {"id": hit["id"]})
+        assert opened.structured_content
+        assert opened.structured_content["text"] == hit["text"]
+        assert (await ann.call_tool("get_source", {"id": hit["id"]})).is_error
+        (contents,) = (await bob.read_resource(f"refdesk://handbook/{hit['id']}")).contents
+        assert isinstance(contents, TextResourceContents)
+        assert hit["text"] in contents.text
+        assert foreign.contents(table.parent) == before
+        others = await foreign.opened(table)
+        await others.update({"readers": ["user:ann"]}, where="title = 'Directors'")
+        assert (await bob.call_tool("get_source", {"id": hit["id"]})).is_error
+        assert not (await searched(bob, "director", filter={"year": 2026}))["results"]
+        assert (await searched(ann, "director", filter={"year": 2026}))["results"][0]["id"] == hit["id"]
+        await others.delete("title = 'Directors'")
+        assert (await ann.call_tool("get_source", {"id": hit["id"]})).is_error
