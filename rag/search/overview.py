@@ -7,6 +7,7 @@ source that the principal can't read, by its rights or by its bindings.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Single: TypeAlias = "str | int | float | bool | datetime"
 Versions: TypeAlias = "tuple[object, ...]"
 
+MAX_COUNTED = 50_000  # sources of a collection, in 1.5 s of CPU
 MAX_VALUES = 1_000  # values of a field that are kept
 KEPT = 1_000  # overviews; one takes some KB
 
@@ -40,13 +42,18 @@ class FieldValues:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a principal may read of a collection. `first` and `last` are dates of its documents."""
+    """What a principal may read of a collection. `first` and `last` are dates of its documents.
+
+    If there are `more` than `MAX_COUNTED` sources, so many were counted, and nothing is said of their dates
+    and values.
+    """
 
     collection: Collection
     sources: int
     first: datetime | None
     last: datetime | None
     fields: Mapping[str, FieldValues]
+    more: bool = False
 
 
 async def counted(view: View) -> Holding:
@@ -54,13 +61,17 @@ async def counted(view: View) -> Holding:
     collection = view.table.collection
     sources, dates = 0, set[datetime]()
     values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}
-    async for some in view.walk():
-        for stored in some:
-            sources += 1
-            dates |= {stored.source.date} if stored.source.date else set()
-            for name, value in stored.fields.items():
-                values[name].update(set(value) if isinstance(value, tuple) else [value])
-        dates = {min(dates), max(dates)} if dates else dates
+    async with aclosing(view.walk()) as walk:
+        async for some in walk:
+            for stored in some:
+                sources += 1
+                dates |= {stored.source.date} if stored.source.date else set()
+                for name, value in stored.fields.items():
+                    values[name].update(set(value) if isinstance(value, tuple) else [value])
+            dates = {min(dates), max(dates)} if dates else dates
+            if sources > MAX_COUNTED:
+                nothing = dict.fromkeys(values, FieldValues())
+                return Holding(collection, MAX_COUNTED, None, None, nothing, more=True)
     fields = {name: _field_values(counter) for name, counter in values.items()}
     return Holding(collection, sources, min(dates, default=None), max(dates, default=None), fields)
 
@@ -75,7 +86,7 @@ def _field_values(counted: Counter[Single]) -> FieldValues:
 class Overviews:
     """The latest overviews, by all that decides what a principal may read.
 
-    Counting costs 25 us a source, and hosts list the tools in each session.
+    Counting costs 35 us a source, and hosts list the tools in each session.
     """
 
     def __init__(self) -> None:

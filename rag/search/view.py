@@ -15,7 +15,7 @@ from rag.store.schema import contains, field_column, one_of
 from rag.store.strict import readable_only
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from rag.corpus import Access, AccessRecord, LetterCase, Principal
     from rag.filters.tree import Filter
@@ -126,7 +126,7 @@ class View:
             return [] if self.walls is None else await self.table.page(after, limit, self.by_labels)
         return (await self.table.holding(self._unnarrowed.where, after=after))[:limit]
 
-    async def walk(self, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
+    async def walk(self, beginning: str | None = None) -> AsyncGenerator[list[StoredSource]]:
         """All sources that the principal may read, whatever the request, some at a time, in no order.
 
         With a `beginning`, in lower case, only those whose id, title or path has it, whatever its case.

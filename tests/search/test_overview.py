@@ -11,6 +11,7 @@ import pytest
 
 from rag.corpus import Access, Binding, Principal
 from rag.search.overview import MAX_VALUES, Overviews
+from rag.search.reply.overview import overview_text
 from rag.store.collections import change_collection
 
 if TYPE_CHECKING:
@@ -81,6 +82,18 @@ async def test_the_gate_alone_keeps_the_count_right(shelf: Shelf, blind: Callabl
     blind()
     (holding,) = await shelf.desk().overview(ANYBODY)
     assert (holding.sources, values(holding)["status"]) == (1, {"final": 1})
+
+
+async def test_of_more_sources_than_are_counted_nothing_is_said_that_may_be_wrong(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.search.overview.MAX_COUNTED", 1)
+    (holding,) = await shelf.desk().overview(ANYBODY)
+    assert (holding.sources, holding.more) == (1, False)
+    _, holding = await shelf.desk().overview(BOB)
+    assert (holding.sources, holding.more, holding.first) == (1, True, None)
+    assert values(holding) == {"status": {}, "year": {}, "tags": {}}
+    assert "over 1 document" in overview_text([holding], 500)
 
 
 async def test_another_tenant_holds_nothing_of_it(shelf: Shelf) -> None:

@@ -105,14 +105,31 @@ def test_what_needs_no_documents_is_answered_before_the_engine_is_imported(
     assert not gate.is_reached()
     wire.begin()
     gate.expect_reached()  # nobody asked for documents: it gets ready by itself
-    assert len(wire.result("tools/list")["tools"]) == 2
     assert wire.result("prompts/list")["prompts"]
     assert wire.result("resources/templates/list")["resourceTemplates"]
     assert wire.tool_error("search", {"query": ""}).startswith("query must be")
     ask(wire)
-    assert wire.result("tools/list")["tools"]
+    assert wire.result("prompts/list")["prompts"]
     gate.open()
     assert wire.read()["result"]["structuredContent"]["results"]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_the_list_of_tools_waits_for_the_engine_only_where_there_are_documents(
+    start: Start, clock_room: Path, tmp_path: Path, gate: Gate, era: Era
+) -> None:
+    empty = start(tmp_path / "empty", era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    empty.begin()
+    assert len(empty.result("tools/list")["tools"]) == 2
+    wire = start(clock_room, era=era, env=gate.env(*HEAVY), pass_fds=gate.fds)
+    wire.begin()
+    wire.send(50, "tools/list")
+    assert wire.result("prompts/list")["prompts"]
+    gate.open()
+    gate.open()
+    answer = wire.read()
+    assert answer["id"] == 50
+    assert "documents here" in answer["result"]["tools"][0]["description"]
 
 
 def test_input_that_ends_before_the_first_message_ends_the_server(start: Start, clock_room: Path) -> None:

@@ -37,7 +37,8 @@ def overview_text(
     if not overview:
         return ""
     ranked = sorted(overview, key=lambda one: (-one.sources, one.collection.name))
-    head = f"You can search {_documents(sum(one.sources for one in ranked))} here:"
+    total = sum(one.sources for one in ranked)
+    head = f"You can search {_documents(total, more=any(one.more for one in ranked))} here:"
     most = NO_FIELDS if not fields else NO_VALUES if not values else FULL
     for detail in range(most, NAMES + 1):
         lines = [head, *(_line(one, detail) for one in ranked)]
@@ -58,7 +59,7 @@ def _line(holding: Holding, detail: int) -> str:
     described = (
         f"{label(collection.description).rstrip('.')}{link}. " if collection.description or link else ""
     )
-    facts = [_documents(holding.sources)]
+    facts = [_documents(holding.sources, more=holding.more)]
     if holding.first and holding.last:
         facts.append(_range(holding.first, holding.last))
     if collection.language != "none":
@@ -106,5 +107,5 @@ def _range(least: Single, greatest: Single) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _documents(count: int) -> str:
-    return f"{count:,} document{'s' if count != 1 else ''}"
+def _documents(count: int, *, more: bool) -> str:
+    return f"{'over ' if more else ''}{count:,} document{'s' if count != 1 else ''}"
