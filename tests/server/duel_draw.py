@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.server.duel_rules import (
@@ -11,8 +12,10 @@ from tests.server.duel_rules import (
     BOREAL,
     COLLECTIONS,
     DATES,
+    MAX_LIMIT,
     OPERATORS,
     VAULT,
+    Bound,
     Duel,
     Library,
     Paper,
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 
     from tests.server.duel_rules import Json
 
-MAX_LIMIT = 100
 PAPERS = 140  # of each tenant
 IN_BOTH = 10  # of them stand word for word in both tenants
 TWICE = 10  # others stand twice in a tenant, each with an access record of its own
@@ -80,6 +82,7 @@ VALUES: dict[str, list[Any]] = {
 ODD_VALUES: list[Any] = [None, [], [], 2**53 + 1, "a\x00b", "x" * 513, {}, 1.5, "yes", True, ["1"], 7]
 
 
+EVERY_GROUP = frozenset({"hr", "it", "it's", "all", "*"})
 PEOPLE = (
     Person(AURORA, "ann", frozenset({"hr"})),
     Person(AURORA, "bob", frozenset({"it", "all"})),
@@ -87,12 +90,18 @@ PEOPLE = (
     Person(AURORA, "O'Neill", frozenset({"it's"})),
     Person(AURORA, "' OR 1=1 --", frozenset({"*"})),
     Person(AURORA, "eve", frozenset({"interns"})),
-    Person(AURORA, "cay", frozenset({"hr", "it", "it's", "all", "*"})),
+    Person(AURORA, "cay", EVERY_GROUP),
     Person(AURORA, None, frozenset({"ann"})),
     Person(AURORA),
     Person(BOREAL, "ann", frozenset({"hr"})),
     Person(BOREAL, "x') OR (true", frozenset({"it", "all"})),
     Person(BOREAL),
+    Person(AURORA, "cay", EVERY_GROUP, ((Bound(filter='{"phase": {"$nin": ["", "1", "e"]}}'),),)),
+    Person(
+        AURORA, "bob", frozenset({"it", "all"}), ((Bound(("handbook", VAULT), '{"grade": {"$gte": 0}}'),),)
+    ),
+    Person(AURORA, "cay", EVERY_GROUP, ((Bound((VAULT, "tickets"), limit=20),), (Bound(limit=90),))),
+    Person(BOREAL, "ann", frozenset({"hr"}), ((Bound(filter='{"$not": {"settled": true}}'),),)),
     Person("nowhere", "ann", frozenset({"hr"})),
 )
 STRANGER = PEOPLE[-1]
@@ -100,6 +109,11 @@ ENTRIES = sorted(
     {f"user:{person.user}" for person in PEOPLE if person.user}
     | {f"group:{group}" for person in PEOPLE for group in person.groups}
 )
+TOOLS = {
+    "old": Bound(filter='{"$or": [{"anno": {"$lte": 1}}, {"anno": {"$exists": false}}]}'),
+    "new": Bound(("tickets", "handbook", "ledgers"), '{"labels": {"$exists": true}}', 30),
+}
+"""What the pairs of tools are bound to of a server that has no others: search_old, open_old and so on."""
 KEYS_OF_VAULT = ["user:ann", "user:O'Neill", "group:it", "group:ann"]
 
 
@@ -115,8 +129,15 @@ def all_papers() -> Library:
             id_ = twins[number - IN_BOTH] if 0 <= number - IN_BOTH < TWINS else random_id(chance)
             papers[tenant][id_] = _paper(chance, id_, tenant, content)
     everything = [paper for own in papers.values() for paper in own.values()]
-    seen = {one: {paper.id: paper for paper in everything if sees(one, paper)} for one in PEOPLE}
+    walls: list[tuple[Bound, ...]] = [*((one,) for one in TOOLS.values()), tuple(TOOLS.values())]
+    all_people = [*PEOPLE, *(behind(person, wall) for person in PEOPLE for wall in walls)]
+    seen = {one: {paper.id: paper for paper in everything if sees(one, paper)} for one in all_people}
     return Library(papers, seen)
+
+
+def behind(person: Person, wall: tuple[Bound, ...]) -> Person:
+    """The person behind one more wall."""
+    return replace(person, walls=(*person.walls, wall))
 
 
 def _content(chance: Random, canary: str) -> Json:
@@ -191,24 +212,50 @@ CALLS = {
     "tools/list": 0.5,
 }
 """What is asked how often; a listing is a call of `get_source`, too."""
+CALLS_OF_TOOLS = {
+    "search": 60,
+    "get_source": 15,
+    "listing": 8,
+    "resources/read": 15,
+    "resources/list": 9,
+    "tools/list": 1,
+}
+TOOL = {"search": "search", "get_source": "get_source", "listing": "get_source"}
+PAIR = {"search": "search", "get_source": "open", "listing": "open"}
 
 
-def duel(number: int, library: Library, person: Person | None = None, *, picky: bool = True) -> Duel:
+def duel(
+    number: int,
+    library: Library,
+    person: Person | None = None,
+    *,
+    picky: bool = True,
+    through_tools: bool = False,
+) -> Duel:
     """The duel of this number, always the same one; of this person, if one is given.
 
-    With `picky`, most searches that find nothing are drawn again: to explain one takes several searches.
+    With `picky`, most searches that find nothing are drawn again: to explain one takes several searches. If
+    it goes `through_tools`, they are those of `TOOLS`.
     """
     chance = random.Random(f"duel {number}")  # noqa: S311 the same in every run
     someone = chance.choice(PEOPLE)
-    (call,) = chance.choices(list(CALLS), list(CALLS.values()))
+    shares = CALLS_OF_TOOLS if through_tools else CALLS
+    (call,) = chance.choices(list(shares), list(shares.values()))
+    asker, tool = person or someone, TOOL.get(call, call)
+    asks = asker
+    if through_tools and call in PAIR:
+        name = chance.choice(list(TOOLS))
+        asks, tool = behind(asker, (TOOLS[name],)), f"{PAIR[call]}_{name}"
+    elif through_tools:
+        asks = behind(asker, tuple(TOOLS.values()))
     asking = (_search if picky else _any_search) if call == "search" else _ASKING[call]
-    return Duel(number, person or someone, call, asking(chance, library, person or someone))
+    return Duel(number, asks, call, asking(chance, library, asks), tool, asker)
 
 
 def _search(chance: Random, library: Library, person: Person) -> Json:
     while True:
         asked = _any_search(chance, library, person)
-        if library.passages(person, asked) != set() or person == STRANGER or chance.random() < 0.1:
+        if library.passages(person, asked) != set() or not library.seen[person] or chance.random() < 0.1:
             return asked
 
 
@@ -221,6 +268,8 @@ def _any_search(chance: Random, library: Library, person: Person) -> Json:
         asked["mode"] = chance.choice(["dense", "dense", "dense", "sparse", "sparse", "sparse", "hybrid"])
     if chance.random() < 0.9:
         asked["limit"] = chance.choice([MAX_LIMIT, MAX_LIMIT, MAX_LIMIT, 1, 5, 20])
+        if chance.random() < 0.95:
+            asked["limit"] = min(asked["limit"], person.limit)
     if chance.random() < 0.75:
         asked["collections"] = [chance.choice(readable)]
     if chance.random() < 0.03:

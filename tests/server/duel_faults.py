@@ -54,6 +54,10 @@ class Reply:
 def faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool) -> Iterator[str]:
     """What is wrong with a reply."""
     yield from _leaks(library, duel, reply)
+    if duel.person.tenant not in COLLECTIONS:
+        if reply.content:
+            yield "answers somebody of no tenant"
+        return
     match duel.call:
         case "search":
             yield from _search_faults(library, duel, reply, relaxed=relaxed)
@@ -100,7 +104,7 @@ def _search_faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool)
         if not found <= (library.passages(duel.person, unfiltered) or set()):
             yield f"relaxed more than the filter: {found}"
         return
-    right = min(len(expected), duel.arguments.get("limit", DEFAULT_LIMIT))
+    right = min(len(expected), duel.arguments.get("limit", min(DEFAULT_LIMIT, duel.person.limit)))
     if len(hits) != right or len(found) != right or not found <= expected:
         yield f"{len(hits)} hits, not {right}; too much {found - expected}, not found {expected - found}"
 

@@ -6,6 +6,7 @@ documentation says.
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 import unicodedata
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = "dict[str, Any]"
 """An object as a client sends it, or as it comes back."""
 
+MAX_LIMIT = 100
 AURORA, BOREAL = "aurora", "boreal"
 VAULT = "vault"  # for a few of its tenant
 COLLECTIONS: dict[str, dict[str, dict[str, str]]] = {
@@ -52,12 +54,27 @@ DATES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """What somebody is bound to: some collections, a filter as JSON, a highest limit."""
+
+    collections: tuple[str, ...] | None = None
+    filter: str = ""
+    limit: int = MAX_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
 class Person:
-    """Who asks."""
+    """Who asks. Of each of the walls one alternative, mostly the only one, must let a paper through."""
 
     tenant: str
     user: str | None = None
     groups: frozenset[str] = frozenset()
+    walls: tuple[tuple[Bound, ...], ...] = ()
+
+    @property
+    def limit(self) -> int:
+        """The highest limit of the person's searches."""
+        return min([MAX_LIMIT, *(wall[0].limit for wall in self.walls if len(wall) == 1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +114,18 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """One question. `call` is a tool or a method; `arguments` are just what is sent."""
+    """One question. `call` is a tool or a method; `arguments` are just what is sent.
+
+    `tool` is the tool's name on the server that is asked, and `asker` who sends it: the person without what
+    the server's tools are bound to.
+    """
 
     number: int
     person: Person
     call: str
     arguments: Json
+    tool: str
+    asker: Person
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +144,8 @@ class Library:
         readable = self.readable(person)
         chosen = set(asked.get("collections", readable))
         declared = [COLLECTIONS[person.tenant][name] for name in chosen & readable]
+        if asked.get("limit", 0) > person.limit:
+            return None
         if not chosen <= readable or (chosen and "filter" in asked and not valid(asked["filter"], declared)):
             return None
         return [
@@ -218,7 +243,18 @@ def sees(person: Person, paper: Paper) -> bool:
         mine.append(f"user:{person.user}")
     if any(one in paper.access["deny"] for one in mine):
         return False
+    if not all(any(_lets_through(one, paper) for one in wall) for wall in person.walls):
+        return False
     return paper.access["visibility"] == "tenant" or any(one in paper.access["allow"] for one in mine)
+
+
+def _lets_through(bound: Bound, paper: Paper) -> bool:
+    """Whether a paper is in one of the collections, and fits the filter, which must suit its fields."""
+    if bound.collections is not None and paper.collection not in bound.collections:
+        return False
+    filter_ = json.loads(bound.filter or "null")
+    declared = COLLECTIONS[paper.tenant][paper.collection]
+    return filter_ is None or (valid(filter_, [declared]) and fits(filter_, paper.fields))
 
 
 def fits(filter_: Json, fields: Mapping[str, Any]) -> bool:

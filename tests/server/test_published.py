@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.config.published import ARGUMENTS
+from server.tools import SearchArguments
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -116,7 +119,11 @@ def test_each_tool_has_its_words_and_offers_what_it_is_meant_to(wire: Wire) -> N
         "Search the rules",
         "Open a rule",
     )
-    assert listed["search_rules"]["description"] == "Rules that are in force."
+    described = listed["search_rules"]["description"]
+    assert described.startswith(
+        "Rules that are in force.\n\nYou can search 2 documents here:\n- handbook: 2 "
+    )
+    assert "\n- notes: 1 document, " in listed["search_notes"]["description"]
     assert listed["open_rules"]["description"] == "Open one of them."
     assert "open_notes" in listed["search_notes"]["description"]
     assert "get_source" not in json.dumps(listed)
@@ -182,6 +189,10 @@ def test_resources_and_completions_show_what_some_tool_may_show(wire: Wire, ids:
         "argument": {"name": "collection", "value": ""},
     }
     assert wire.result("completion/complete", asked)["completion"]["values"] == ["handbook", "notes"]
+
+
+def test_every_argument_can_be_offered_or_withheld() -> None:
+    assert set(SearchArguments.model_fields) - {"query"} == ARGUMENTS
 
 
 @pytest.mark.usefixtures("greeting")
