@@ -215,6 +215,12 @@ class GetSourceArguments(_Arguments):
     ] = None
     max_chars: MaxChars = None
 
+    @field_validator("lines", mode="before")
+    @classmethod
+    def _one_line(cls, value: object) -> object:
+        """137 as "137": a single line is a number for some."""
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
     def part(self) -> Part:
         """What is asked for of the source.
 

@@ -40,6 +40,7 @@ async def at(
 ) -> str | Folder:
     """The id of the document at a path, or a page of the folder; see `Desk.at`."""
     first, _, rest = path.lstrip("/").partition("/")
+    first = first.lower()  # as all names of collections are
     found = [one for view in views if _name(view) == first for one in await _found(view, rest, after, limit)]
     if not found and not _is_id(path):  # a path as search results show it, without its collection
         groups = await concurrently([partial(_found, view, path, after, limit) for view in views])
@@ -68,7 +69,7 @@ async def _found(view: View, path: str, after: str | None, limit: int) -> list[s
     """What is at a path of a collection; nothing or one thing."""
     places = await view.places()
     all_ = await to_thread.run_sync(documents, places)
-    match found_at(all_, path):
+    match await to_thread.run_sync(found_at, all_, path):
         case None:
             return []
         case str() as folder:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from rag.access import rule as access
 from rag.access.bindings import walls
 from rag.errors import InvalidRequestError
@@ -140,8 +142,8 @@ class View:
         """Where all sources stand that the principal may read, whatever the request, in no order."""
         if self.walls is None:
             return []
-        readable = self._unnarrowed
-        return [place for place in await self.table.places(self.by_labels) if readable.admits(place)]
+        readable, places = self._unnarrowed, await self.table.places(self.by_labels)
+        return await to_thread.run_sync(lambda: [place for place in places if readable.admits(place)])
 
     def admits(self, source: StoredSource | Place) -> bool:
         """Whether chunks of this source may leave: the same conditions as `where`, checked in Python."""

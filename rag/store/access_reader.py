@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from anyio import to_thread
+
 from rag.filters.predicate import literal
 from rag.store import schema
 from rag.store.connection import engine_errors
@@ -64,8 +66,8 @@ class AccessReader:
     async def seen(self, collection: str, where: str) -> dict[str, Access | None]:
         """The records of a collection's sources that satisfy the predicate on labels, by id."""
         condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
-        rows = await self._rows(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
-        return {row["id"]: schema.access_record(row) for row in rows}
+        rows = await self._table_of(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
+        return await to_thread.run_sync(_records, rows)
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.
@@ -97,11 +99,14 @@ class AccessReader:
         return bool(await self._rows(NAMES_GROUP, ["id"], limit=1))
 
     async def _rows(self, where: str, columns: list[str], limit: int | None = None) -> list[dict[str, Any]]:
+        return (await self._table_of(where, columns, limit)).to_pylist()
+
+    async def _table_of(self, where: str, columns: list[str], limit: int | None = None) -> pa.Table:
         with engine_errors("reading access records"):
             query = self._table.query().where(where).select(columns)
             if limit is not None:
                 query = query.limit(limit)
-            return cast("pa.Table", await self._once_more(query)).to_pylist()
+            return cast("pa.Table", await self._once_more(query))
 
     async def _once_more(self, query: Any) -> Any:  # noqa: ANN401 the engine's query classes share no base
         """Run a query; repeat it once if its table version was pruned meanwhile."""
@@ -112,3 +117,7 @@ class AccessReader:
                 raise
             await self._table.checkout_latest()  # type: ignore[no-untyped-call]
             return await query.to_arrow(timeout=self._timeout)
+
+
+def _records(rows: pa.Table) -> dict[str, Access | None]:
+    return {row["id"]: schema.access_record(row) for row in rows.to_pylist()}

@@ -427,7 +427,7 @@ class CollectionReader:
             rows = await self._table(self._sources.query().select(PLACE_COLUMNS))
         await self._access.refresh()
         access = await self._access.seen(self.collection.name, where)
-        return await to_thread.run_sync(_places, rows, access, self.collection.fields)
+        return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
 
     async def has_any(self, where: str) -> bool:
         """Whether any source's labels satisfy the predicate. Cached until the next change of rights."""
@@ -511,7 +511,7 @@ class CollectionReader:
             )
 
 
-def _places(
+def places_of(
     rows: pa.Table, access: Mapping[str, Access | None], declared: Mapping[str, FieldType]
 ) -> list[Place]:
     """The places of those rows of the source table that have a record here."""

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,12 @@ CALLS: dict[str, Callable[[Paper], tuple[str, Message]]] = {
     "B1-get-start-beyond": lambda paper: ("get_source", {"id": paper.id, "start": 10**9}),
     "B1-get-uri": lambda paper: ("get_source", {"id": paper.uri}),
     "B1-get-chunk-uri": lambda paper: ("get_source", {"id": f"{paper.uri}/0", "max_chars": 2_000}),
+    "B1-get-path": lambda paper: ("get_source", {"id": f"{paper.collection}/{paper.path}"}),
+    "B1-get-path-alone": lambda paper: ("get_source", {"id": paper.path, "outline": True}),
+    "B1-get-path-uri": lambda paper: ("get_source", {"id": f"refdesk://{paper.collection}/{paper.path}"}),
+    "B1-get-lines": lambda paper: ("get_source", {"id": paper.id, "lines": "1-9"}),
+    "B1-get-lines-beyond": lambda paper: ("get_source", {"id": paper.id, "lines": "99999"}),
+    "B1-get-section": lambda paper: ("get_source", {"id": paper.id, "section": "no such heading"}),
     "B1-read": lambda paper: ("", {"uri": paper.uri}),
     "B1-read-chunk": lambda paper: ("", {"uri": f"{paper.uri}/0"}),
     "B1-search-dense": lambda paper: ("search", {"query": "x", "sources": [paper.id], "mode": "dense"}),
@@ -59,7 +66,10 @@ def test_b1_what_is_foreign_denied_removed_or_not_there_is_answered_in_the_same_
 ) -> None:
     (readable,) = [one for one in world.readable(name) if one.path == "one.md"]
     hidden = world.kinds(name)
-    absent = [replace(paper, id=letter * 16) for paper, letter in zip(hidden, "abc", strict=False)]
+    absent = [
+        replace(paper, id=letter * 16, path=f"{letter}{paper.path}")
+        for paper, letter in zip(hidden, "abc", strict=False)
+    ]
     answers = {masked(askers[name], call, paper) for paper in [*hidden, *absent]}
     assert len(answers) == 1
     assert masked(askers[name], call, readable) not in answers
@@ -213,7 +223,7 @@ REPLY_KEYS = {
     },
     "outline": {"title", "level", "start"},
     "chunks": {"uri", "start", "end"},
-    "resources": {"name", "title", "uri", "mimeType"},
+    "resources": {"name", "title", "uri", "mimeType", "description", "size", "annotations"},
     "contents": {"uri", "mimeType", "text"},
 }
 METADATA = {"path", "status", "year", "price", "final", "due", "tags", "clearance", "codename"}
@@ -244,6 +254,28 @@ def test_b5_b8_a_reply_has_the_fields_that_it_must_have_and_no_others(
     listed = asker.result("resources/list")
     assert all(one.keys() == REPLY_KEYS["resources"] for one in listed["resources"])
     assert listed.keys() - {"nextCursor", "ttlMs", "cacheScope", "resultType", "_meta"} == {"resources"}
+
+
+@pytest.mark.parametrize("name", PRINCIPALS)
+def test_b5_a_listing_shows_and_counts_what_is_readable_and_no_more(
+    world: World, askers: Askers, name: str
+) -> None:
+    asker, mine = askers[name], world.readable(name)
+    top = asker.tool("get_source", {})["structuredContent"]
+    counts = Counter(paper.collection for paper in mine)
+    assert {one["name"].rstrip("/"): one["documents"] for one in top["entries"]} == counts
+    folders, seen = list(counts), set()
+    while folders:
+        folder = folders.pop()
+        held = [paper for paper in mine if f"{paper.collection}/{paper.path}".startswith(f"{folder}/")]
+        reply = asker.tool("get_source", {"id": folder, "max_chars": 100_000})["structuredContent"]
+        assert reply["documents"] == len(held)
+        folders += [f"{folder}/{one['name'].rstrip('/')}" for one in reply["entries"] if "id" not in one]
+        seen |= {one["id"] for one in reply["entries"] if "id" in one}
+    assert seen == {paper.id for paper in mine}
+    for paper in world.kinds(name):
+        words = asker.tool_error("get_source", {"id": f"{paper.collection}/{paper.path}"})
+        assert words.startswith("Nothing readable")
 
 
 @pytest.mark.parametrize("name", ["a0-legacy", "a0-modern"])

@@ -169,6 +169,7 @@ async def test_a_column_decides_who_finds_opens_and_lists_a_row(
     assert await found(desk, who, "pendulum bread", mode="sparse") == theirs
     listed = {one.metadata["id"] for one in await desk.sources(who, after=("", ""), limit=50)}
     assert listed == theirs
+    assert await _in_folder(desk, who) == theirs
     assert [one.name for one in await desk.collections(who)] == (["notes"] if theirs else [])
     assert [one.sources for one in await desk.overview(who)] == ([len(theirs)] if theirs else [])
     for id_, source_id in everything.items():
@@ -178,6 +179,15 @@ async def test_a_column_decides_who_finds_opens_and_lists_a_row(
             with pytest.raises(NotFoundError):
                 await desk.extract(who, f"{source_id}/0", max_chars=1000)
     assert desk.alarms == 0
+
+
+async def _in_folder(desk: Desk, who: Principal) -> set[str]:
+    """The ids of the rows that stand in the collection notes."""
+    if not (await desk.listing(who)).entries:
+        return set()
+    folder = await desk.listing(who, "notes")
+    assert folder.documents == len(folder.entries)
+    return {one.source.metadata["id"] for one in folder.entries if one.source}
 
 
 async def _all_sources(others: Others) -> list[Any]:
@@ -288,6 +298,7 @@ async def test_filters_and_bindings_hold_by_the_mapped_columns(others: Others) -
         bound = replace(BOB, bindings=(Binding(filter=filter_),))
         assert await found(desk, bound, "pendulum bread") == theirs, filter_
         assert {one.metadata["id"] for one in await desk.sources(bound, after=("", ""), limit=9)} == theirs
+        assert await _in_folder(desk, bound) == theirs
     with pytest.raises(InvalidRequestError):
         await found(desk, BOB, filter={"Id": "c"})
     (first,) = (await desk.search(BOB, SearchRequest("Huygens", limit=1))).hits

@@ -83,6 +83,8 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
     (first, _) = wire.tool("search", given)["structuredContent"]["results"]
     near = wire.tool("get_source", {"id": first["id"], "around": 0.0})["structuredContent"]
     assert near == wire.tool("get_source", {"id": first["id"], "around": 0})["structuredContent"]
+    (one, same) = (wire.tool("get_source", {"id": first["id"], "lines": line}) for line in (3, "3"))
+    assert one == same
     source = {"id": first["id"].partition("/")[0], "start": 10.0}
     assert wire.tool("get_source", source)["structuredContent"]["start"] == 10
 
@@ -101,7 +103,7 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
         ({"id": MARK, "max_chars": 0}, BUDGET),
         ({"id": MARK, "section": ""}, "section must be a string of 1 to 500 characters."),
         ({"id": MARK, "section": MARK, "start": 1}, NOT_FOUND),
-        ({"id": MARK, "lines": 5}, "lines must be a string of 1 to 30 characters."),
+        ({"id": MARK, "lines": 5.5}, "lines must be a string of 1 to 30 characters."),
         ({"id": MARK, "lines": MARK}, LINES),
         ({"id": MARK, "lines": "-5"}, LINES),
         ({"id": MARK, "lines": "1-2-3"}, LINES),

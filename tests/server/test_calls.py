@@ -122,6 +122,13 @@ def test_every_outcome_is_told(remote: Remote, world: World) -> None:
     listed = remote.post(world.bob, asked("resources/list")).json()["result"]["resources"]
     assert audited(remote)[-1]["ids"] == [one["uri"] for one in listed]
     assert len(listed) == 1
+    for arguments, ids in ({}, []), ({"id": "documents/"}, [listed[0]["uri"].rpartition("/")[2]]):
+        remote.post(world.bob, call("get_source", **arguments))
+        line = audited(remote)[-1]
+        assert (line["call"], line["outcome"], line["ids"]) == ("get_source", "answered", ids)
+    remote.post(world.bob, call("get_source", id=f"documents/{CANARY}"))
+    line = audited(remote)[-1]
+    assert (line["outcome"], line["asked"], line["ids"]) == ("not found", None, [])
 
 
 def test_what_was_asked_for_and_not_found_is_told_by_its_id(remote: Remote, world: World) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
+from anyio import to_thread
 
 from rag.corpus import Access
 from rag.errors import StoreError
 from rag.filters.predicate import literal
 from rag.store.attached.rows import access_of, revision_of
 from rag.store.connection import engine_errors
-from rag.store.reader import WALKED, CollectionReader, Statistics
+from rag.store.reader import PLACE_COLUMNS, WALKED, CollectionReader, Statistics, places_of
 from rag.store.schema import SUMMARY_COLUMNS, begin_with, one_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from rag.corpus import AccessRecord, Attachment, Collection
     from rag.store.access_reader import AccessReader
     from rag.store.attached.table import AttachedTable
-    from rag.store.reader import Listed, Ranking, StoredChunk, StoredSource
+    from rag.store.reader import Listed, Place, Ranking, StoredChunk, StoredSource
 
 FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
 ALL_MAY = Access("tenant")
@@ -215,6 +216,16 @@ class AttachedReader(CollectionReader):
         for start in range(0, rows.num_rows, WALKED):
             yield [self._stored(row, access.get(row["id"])) for row in rows.slice(start, WALKED).to_pylist()]
             await anyio.lowlevel.checkpoint()
+
+    async def places(self, where: str) -> list[Place]:
+        """As `CollectionReader.places`. Rows have no paths."""
+        return await self.attempt(self._places(where), [])
+
+    async def _places(self, where: str) -> list[Place]:
+        with engine_errors("listing the rows of an attached table"):
+            rows = await self._table(self._sources.query().where(where).select(PLACE_COLUMNS))
+        access = await self._rights.all_records()
+        return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
 
     async def statistics(self) -> Statistics:
         """Numbers for operators."""
