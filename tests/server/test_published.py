@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.config.published import ARGUMENTS
-from server.tools import SearchArguments
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -189,10 +186,6 @@ def test_resources_and_completions_show_what_some_tool_may_show(wire: Wire, ids:
         "argument": {"name": "collection", "value": ""},
     }
     assert wire.result("completion/complete", asked)["completion"]["values"] == ["handbook", "notes"]
-
-
-def test_every_argument_can_be_offered_or_withheld() -> None:
-    assert set(SearchArguments.model_fields) - {"query"} == ARGUMENTS
 
 
 @pytest.mark.usefixtures("greeting")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
 
+from rag.config.published import ARGUMENTS
 from rag.store.folder import prepare
+from server.tools import SearchArguments
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +52,10 @@ async def test_exactly_the_capabilities_that_it_has_are_announced(client: Client
         "prompts": {"listChanged": False},
         "completions": {},
     }
+
+
+def test_a_tool_can_offer_or_withhold_every_argument() -> None:
+    assert set(SearchArguments.model_fields) - {"query"} == ARGUMENTS
 
 
 def test_an_older_host_gets_the_protocol_version_it_asks_for(start: Start, tmp_path: Path) -> None:
