@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Chunk, Distance, Heading, Source, Value
     from rag.file_state import Staleness
+    from rag.flags import Flag
 
 Mode = Literal["dense", "sparse", "hybrid", "exact"]
 Match = Literal["text", "words", "regex"]
@@ -286,8 +287,8 @@ class Answer:
     `context` is the hits as one text for a prompt, if the request asks for it. `degraded` names what is
     missing because something failed: the "dense" or "sparse" list, of all collections or of some, the
     "similarity" of hits, "tables" that are attached, or a stage. The notes say why.
-    `stale` is what became of files since they were ingested, by source id, as far as `Desk.checked` found it
-    out.
+    `stale` is what became of files since they were ingested, by source id, and `flags` what the hits contain,
+    by chunk id, as far as `Desk.checked` found it out.
     """
 
     hits: tuple[Hit, ...]
@@ -297,6 +298,7 @@ class Answer:
     trace: Trace | None = field(default=None, compare=False)
     degraded: tuple[str, ...] = ()
     stale: Mapping[str, Staleness] = field(default_factory=dict)
+    flags: Mapping[str, tuple[Flag, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +338,7 @@ class Extract:
     until: int
     fields: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
     stale: Staleness | None = None
+    flags: tuple[Flag, ...] = ()
     part: Part = WHOLE
     first_line: int = 1
     line_count: int = 1

@@ -20,6 +20,7 @@ from rag.admin.search_trace import (
     ranks_text,
     tokens,
 )
+from rag.flags import IN_WORDS
 from rag.report.tables import decimals, one_line, table
 from rag.search.reply.untrusted import label
 
@@ -46,6 +47,8 @@ def print_results(reply: SearchReply) -> None:
     for number, result in enumerate(reply.results, 1):
         echo(f"{number}. {result.cite_as}", bold=True)
         echo(f"   {result.citation}  score {result.score:.2f}  {_evidence(result)}")
+        if result.flags:
+            echo(f"   Contains {', '.join(IN_WORDS[flag] for flag in result.flags)}.")
         if result.stale:
             echo(f"   {STALE[result.stale]}")
         for line in (result.text or "").splitlines():

@@ -15,6 +15,7 @@ from rag.admin.console import collection_option, command, echo, print_json, prin
 from rag.config.data_folder import check_data_folder
 from rag.errors import NotFoundError
 from rag.file_state import local_path
+from rag.flags import flags_in
 from rag.hidden import in_one_line
 from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, parse_id
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import Settings
     from rag.corpus import Source
+    from rag.flags import Flag
     from rag.store.reader import CollectionReader
 
 PREVIEW_CHARS = 500
@@ -31,15 +33,21 @@ PREVIEW_CHARS = 500
 
 @command("sources")
 @collection_option(None)
-async def sources_command(settings: Settings, *, collection: str | None, as_json: bool) -> None:
+@click.option(
+    "--flags", is_flag=True, help="Say which texts contain orders to a model, personal data or secrets."
+)
+async def sources_command(settings: Settings, *, collection: str | None, flags: bool, as_json: bool) -> None:
     """List the sources of all collections, or of one."""
     tables = readable(await open_collections(settings, collection))
     sources = [source for table in tables for source in await table.listing()]
     sources.sort(key=lambda source: (source.collection, source.metadata.get("path", ""), source.id))
+    flagged = await _flagged(tables) if flags else {}
     if as_json:
-        print_json({"sources": [source_json(source) for source in sources]})
+        found = ({"flags": flagged[source.id]} if flags else {} for source in sources)
+        print_json({"sources": [source_json(one) | more for one, more in zip(sources, found, strict=True)]})
     elif sources:
-        print_table([("ID", "COLLECTION", "CHUNKS", "PATH", "TITLE"), *map(_row, sources)])
+        titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
+        print_table([titles, *(_row(source, flagged.get(source.id)) for source in sources)])
     else:
         echo("There are no sources yet. Add some with refdesk-admin ingest PATH.")
 
@@ -140,9 +148,20 @@ def source_json(source: Source) -> dict[str, Any]:
     }
 
 
-def _row(source: Source) -> tuple[object, ...]:
+async def _flagged(tables: Sequence[CollectionReader]) -> dict[str, tuple[Flag, ...]]:
+    """What the texts of all sources contain, by source id. They are read one at a time."""
+    found: dict[str, tuple[Flag, ...]] = {}
+    for table in tables:
+        for source in await table.listing():
+            opened = await table.text(source.id)
+            found[source.id] = flags_in(f"{source.title}\n{opened[2]}") if opened else ()
+    return found
+
+
+def _row(source: Source, flags: tuple[Flag, ...] | None) -> tuple[object, ...]:
     path = source.metadata.get("path", "")
-    return source.id, source.collection, source.chunk_count, path, source.title
+    shown = () if flags is None else (", ".join(flags) or "-",)
+    return source.id, source.collection, source.chunk_count, *shown, path, source.title
 
 
 def _print_source(details: dict[str, Any], shown: str) -> None:

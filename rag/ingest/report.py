@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from rag.access.rule import in_words, visible_to_nobody
+from rag.flags import FLAGS, IN_WORDS, Flag
+from rag.report.tables import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from rag.corpus import Access
 
 LeftOut = Literal["", "unsupported", "empty"]
+NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
+"""Those whose documents somebody should look at. Of personal data, the number is enough."""
+NAMED = 5  # documents in a note
 OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "missing", "skipped", "ignored"]
 
 
@@ -22,7 +29,7 @@ class Outcome:
     `skipped` means that it failed, for `reason`; `ignored`, that it holds no document for refdesk, of which
     `kind` tells more; `missing`, that it is gone, but so are so many others that nothing was removed.
     `access` is who may see the source, if the run decided that. `without_vector` counts the chunks for which
-    the embedder has no valid vector.
+    the embedder has no valid vector. `flags` say what the text contains, if the run has read it anew.
     """
 
     path: str
@@ -32,6 +39,7 @@ class Outcome:
     chunks: int = 0
     access: Access | None = None
     without_vector: int = 0
+    flags: tuple[Flag, ...] = ()
     kind: LeftOut = ""
 
 
@@ -71,3 +79,24 @@ class Report:
         """Whether files failed and no other file had a result."""
         done = ("added", "replaced", "moved", "unchanged", "removed", "missing")
         return not self.complete and not any(one.outcome in done for one in self.outcomes)
+
+
+def flag_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """What the report must say of texts that were read anew.
+
+    Orders to a model and secrets come with their documents, personal data with their number.
+    Example: "2 documents contain text that looks like instructions to a model: a.md, b.md."
+    """
+    flagged: dict[Flag, list[str]] = {flag: [] for flag in FLAGS}
+    for one in outcomes:
+        for flag in one.flags:
+            flagged[flag].append(one.path)
+    for flag in NAMED_FLAGS:
+        if paths := flagged.pop(flag):
+            verb = "contains" if len(paths) == 1 else "contain"
+            named = ", ".join(paths[:NAMED]) + (
+                f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+            )
+            yield f"{counted(len(paths), 'document')} {verb} {IN_WORDS[flag]}: {named}."
+    if personal := [f"{IN_WORDS[flag]} in {len(paths)}" for flag, paths in flagged.items() if paths]:
+        yield f"Personal data, by documents: {', '.join(personal)}."

@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from rag.concurrency import concurrently
 from rag.errors import EmptyFileError, ParseError
+from rag.flags import flags_in
 from rag.ingest.chunk import passages
 from rag.ingest.claims import Claims
 from rag.ingest.content import read_content
@@ -27,7 +28,7 @@ from rag.ingest.prepared import Prepared
 from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
-from rag.ingest.report import Outcome, Report
+from rag.ingest.report import Outcome, Report, flag_notes
 from rag.ingest.sandbox.pool import parse_safely
 from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
 from rag.store.schema import NewSource
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
     from rag.corpus import Access, AccessRecord, Document, Source, Value
     from rag.file_state import FileState
+    from rag.flags import Flag
     from rag.ingest.content import FileContent
     from rag.ingest.discover import Discovery, Found
     from rag.ingest.progress import Progress
@@ -127,6 +129,7 @@ class _Run:
         self._remarks: dict[str, list[str]] = defaultdict(list)
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
         self._files: dict[str, FileState] = {}
+        self._flags: dict[str, tuple[Flag, ...]] = {}
         self._mended = 0
         self._work = Work({}, progress)
 
@@ -247,6 +250,7 @@ class _Run:
         document = await self._parsed(one)
         make = partial(passages, document, token_spans=self._embedder.token_spans, limit=self._limit)
         chunks = await to_thread.run_sync(make)
+        self._flags[found.uri] = await to_thread.run_sync(flags_in, _all_text(document))
         source = known or self._moved.get(found.uri)
         id_ = source.id if source else self._writer.source_id(found.uri)
         claim = self._claims.of_document(found.path, document.metadata, one.content, id_, source)
@@ -340,7 +344,8 @@ class _Run:
         lacking, chunks = source.without_vector, source.chunk_count
         about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
         reason = "; ".join([*self._remarks[source.uri], *remarks, *about_vectors])
-        self.finish([Outcome(path_of(source.uri), kind, reason, source.id, chunks, access, lacking)])
+        flags = self._flags.get(source.uri, ())
+        self.finish([Outcome(path_of(source.uri), kind, reason, source.id, chunks, access, lacking, flags)])
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
@@ -353,4 +358,13 @@ class _Run:
     def notes(self, discovery: Discovery) -> list[str]:
         """What the report must say about the run as a whole."""
         about_vectors = vector_notes(self.outcomes, mended=self._mended)
-        return [*about_vectors, *self._claims.notes([found.path for found in discovery.found.values()])]
+        return [
+            *about_vectors,
+            *flag_notes(self.outcomes),
+            *self._claims.notes([found.path for found in discovery.found.values()]),
+        ]
+
+
+def _all_text(document: Document) -> str:
+    """All that a search may show of a document."""
+    return "\n".join((document.title, *document.metadata.values(), document.text))

@@ -12,8 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from anyio import to_thread
+
 from rag.answers import WHOLE, Detail, Match, Mode, Part
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.flags import flags_in
 from rag.search.reply.folder import folder_reply
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import TEXT_SHARE, source_reply
@@ -164,7 +167,8 @@ async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, pa
     if name not in {id_, resource_uri(extract.source.collection, id_)}:
         raise NotFoundError(NOT_FOUND)
     stale = await desk.stale([extract.source])
-    return replace(extract, stale=stale.get(extract.source.id))
+    flags = await to_thread.run_sync(flags_in, f"{extract.source.title}\n{extract.text}")
+    return replace(extract, stale=stale.get(extract.source.id), flags=flags)
 
 
 async def looked_up(

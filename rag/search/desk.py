@@ -23,6 +23,7 @@ from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
+from rag.flags import flags_in
 from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import Embedders, open_embedders
@@ -46,10 +47,11 @@ from rag.uris import NOT_FOUND, split_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from rag.answers import Context, Extract, Part, RequestValues
+    from rag.answers import Context, Extract, Hit, Part, RequestValues
     from rag.config.settings import SearchSettings, Settings
     from rag.corpus import Collection, Principal, Source
     from rag.file_state import Staleness
+    from rag.flags import Flag
     from rag.models.chat import Chat
     from rag.models.embed import Embedder
     from rag.models.rerank import Reranker
@@ -216,8 +218,9 @@ class Desk:
         return await self._files.stale(sources) if self._settings.check_files else {}
 
     async def checked(self, answer: Answer) -> Answer:
-        """The answer with what became of the files of its hits; see `stale`."""
-        return replace(answer, stale=await self.stale(hit.source for hit in answer.hits))
+        """The answer with what became of the files of its hits (see `stale`), and with their flags."""
+        stale = await self.stale(hit.source for hit in answer.hits)
+        return replace(answer, stale=stale, flags=await to_thread.run_sync(_flags, answer.hits))
 
     async def why_not(
         self, principal: Principal, request: SearchRequest, id_: str
@@ -396,3 +399,9 @@ class Desk:
         if any(view.table.failed for view in views):
             raise StoreError(BROKEN, for_caller=BROKEN)
         raise NotFoundError(NOT_FOUND)
+
+
+def _flags(hits: Iterable[Hit]) -> Mapping[str, tuple[Flag, ...]]:
+    """The flags of what is shown of each hit, its title and headings included, by chunk id."""
+    texts = {hit.chunk.id: "\n".join((hit.source.title, *hit.chunk.section, hit.text)) for hit in hits}
+    return {id_: flags for id_, text in texts.items() if (flags := flags_in(text))}

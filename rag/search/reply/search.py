@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
 from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
+from rag.flags import Flag  # noqa: TC001 the same
 from rag.search.reply.cited import cite_as
 from rag.search.reply.context import assemble
-from rag.search.reply.fields import SCORE_DIGITS, Reply, shown_date, shown_metadata, shown_url
+from rag.search.reply.fields import ORDERS, SCORE_DIGITS, Reply, shown_date, shown_metadata, shown_url
 from rag.search.reply.untrusted import ALTERED, disarmed, label
 from rag.uris import resource_uri
 
@@ -31,7 +32,7 @@ class HitRecord(Reply):
     `citation` is for machines, `cite_as` for people: title, section and page. Nothing that these say is said
     again: every further mention would take room from passages. `start` and `end` are characters of the
     source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them. `stale`
-    says that the file has changed or gone since it was ingested.
+    says that the file has changed or gone since it was ingested, `flags` what the hit contains.
     In mode exact, `matches` are the line, the start and the end of the first matches in the passage,
     `match_count` the number of all that begin there.
     """
@@ -45,6 +46,7 @@ class HitRecord(Reply):
     page: int | None = None
     date: str | None = None
     stale: Staleness | None = None
+    flags: list[Flag] | None = None
     text: str | None = None
     start: int
     end: int
@@ -89,6 +91,7 @@ def search_reply(
             update={
                 "collection": None if collection else hit.source.collection,
                 "stale": answer.stale.get(hit.source.id),
+                "flags": list(answer.flags.get(hit.chunk.id, ())) or None,
             }
         )
         for hit in answer.hits
@@ -115,7 +118,7 @@ def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> Search
     more = len(hits) - count
     left_out = [f"{more} more hits were left out; raise max_chars or narrow the query."] if more else []
     results = list(hits[:count])
-    notes = [*answer.notes, *_altered_note(answer, results), *left_out]
+    notes = [*answer.notes, *_text_notes(answer, results), *left_out]
     return _reply(answer, results, notes)
 
 
@@ -131,10 +134,11 @@ def _reply(
     )
 
 
-def _altered_note(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
-    """A note if the text of a hit that is shown is not verbatim."""
+def _text_notes(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
+    """Notes if the text of a hit that is shown is not verbatim, or if one reads like orders to a model."""
     texts = {hit.chunk.id: hit.text for hit in answer.hits}
-    return [ALTERED] if any(one.text != texts[one.id] for one in shown) else []
+    altered = [ALTERED] if any(one.text != texts[one.id] for one in shown) else []
+    return altered + ([ORDERS] if any("instructions" in (one.flags or ()) for one in shown) else [])
 
 
 def _context_reply(
@@ -143,7 +147,7 @@ def _context_reply(
     """A context, and the hits that are in it. A context that is too long is assembled again, shorter."""
     while True:
         shown = [hit for hit in hits if hit.id in context.chunk_ids]
-        notes = [*answer.notes, *_altered_note(answer, shown), *_context_notes(context)]
+        notes = [*answer.notes, *_text_notes(answer, shown), *_context_notes(context)]
         results = [hit.model_copy(update={"text": None}) for hit in shown]
         reply = _reply(answer, results, notes, context.text)
         size = len(reply.compact())

@@ -6,7 +6,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
-from rag.search.reply.fields import Reply, shown_date, shown_metadata, shown_url, timestamp
+from rag.flags import Flag  # noqa: TC001 the same
+from rag.search.reply.fields import ORDERS, Reply, shown_date, shown_metadata, shown_url, timestamp
 from rag.search.reply.untrusted import ALTERED, disarmed, label, numbered, one_separator
 from rag.text import line_at
 from rag.uris import resource_uri
@@ -55,6 +56,7 @@ class SourceReply(Reply):
     date: str | None = None
     indexed_at: str
     stale: Staleness | None = None
+    flags: list[Flag] | None = None
     metadata: dict[str, Any]
     length: int
     start: int
@@ -120,6 +122,7 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
         "indexed_at": timestamp(source.ingested_at),
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
         "stale": extract.stale or "",
+        "flags": ", ".join(extract.flags),
         "altered": "" if text == written else ALTERED,
         "trust": "untrusted",
     }
@@ -142,6 +145,8 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
         notes.append(f"The outline shows {headings} of {len(extract.outline)} headings.")
     if text != written:
         notes.append(ALTERED)
+    if "instructions" in extract.flags:
+        notes.append(ORDERS)
     return _blank_reply(extract).model_copy(
         update={
             "end": end,
@@ -175,6 +180,7 @@ def _blank_reply(extract: Extract) -> SourceReply:
         date=shown_date(source),
         indexed_at=timestamp(source.ingested_at),
         stale=extract.stale,
+        flags=list(extract.flags) or None,
         metadata=shown_metadata(source, extract.fields),
         length=source.length,
         start=extract.start,

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rag.answers import MIN_REPLY_CHARS, Answer, Excerpt, Extract, Hit, Part
 from rag.corpus import Chunk, Heading, Source
 from rag.search.reply.context import assemble
+from rag.search.reply.fields import ORDERS
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import MAX_OUTLINE, fetch_reply, source_reply
 from rag.search.reply.untrusted import ALTERED, disarmed
@@ -124,6 +125,25 @@ def test_nothing_is_said_twice_of_hits() -> None:
     assert (reply.collection, [record.collection for record in reply.results]) == (None, ["documents", "b"])
     (bare,) = search_reply(Answer((_hit(),)), None).results
     assert "metadata" not in bare.model_dump(exclude_none=True)
+
+
+def test_what_a_hit_contains_and_what_became_of_its_file_is_said_of_it_alone() -> None:
+    hits = _hit(), _hit("two", 4)
+    other = replace(hits[1], source=replace(SOURCE, id="other"))
+    answer = Answer((hits[0], other), stale={"other": "gone"}, flags={"mfzq/3": ("instructions", "email")})
+    reply = search_reply(answer, None)
+    assert [record.stale for record in reply.results] == [None, "gone"]
+    assert [record.flags for record in reply.results] == [["instructions", "email"], None]
+    assert reply.notes == [ORDERS]
+    assert search_reply(replace(answer, flags={"mfzq/3": ("email",)}), None).notes == []
+    context = assemble(answer.hits, budget=1000, token_spans=_characters)
+    assert search_reply(replace(answer, context=context), None).notes == [ORDERS]
+    extract = replace(_extract("the text"), stale="changed", flags=("instructions", "iban"))
+    opened = source_reply(extract, 9000)
+    assert (opened.stale, opened.flags, opened.notes) == ("changed", ["instructions", "iban"], [ORDERS])
+    fetched = fetch_reply(extract, "mfzq", 9000)
+    assert (fetched.metadata["stale"], fetched.metadata["flags"]) == ("changed", "instructions, iban")
+    assert not {"stale", "flags"} & fetch_reply(_extract("the text"), "mfzq", 9000).metadata.keys()
 
 
 def test_offsets_are_those_of_what_is_shown() -> None:
