@@ -221,9 +221,8 @@ def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_
         raise InvalidRequestError(
             "mode exact has no similarities, which the operator requires; use another mode."
         )
-    return needle(
-        _checked_query(request.query, may_be_empty=False), request.match or "text", case=bool(request.case)
-    )
+    _checked_query(request.query, may_be_empty=False)
+    return needle(request.query, request.match or "text", case=bool(request.case))
 
 
 def _contains(request: SearchRequest, settings: SearchSettings, mode: Mode) -> tuple[Needle, ...]:

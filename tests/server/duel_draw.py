@@ -265,7 +265,7 @@ def _any_search(chance: Random, library: Library, person: Person) -> Json:
     readable = sorted(library.readable(person)) or [VAULT]
     asked: Json = {"query": _query(chance, library), "max_chars": 100_000}
     if chance.random() < 0.9:
-        asked["mode"] = chance.choice(["dense", "dense", "dense", "sparse", "sparse", "sparse", "hybrid"])
+        asked["mode"] = chance.choice([*["dense"] * 3, *["sparse"] * 3, "hybrid", "exact", "exact"])
     if chance.random() < 0.9:
         asked["limit"] = chance.choice([MAX_LIMIT, MAX_LIMIT, MAX_LIMIT, 1, 5, 20])
         if chance.random() < 0.95:
@@ -280,7 +280,36 @@ def _any_search(chance: Random, library: Library, person: Person) -> Json:
         asked["exclude_sources"] = chance.sample(ids, chance.choice([0, 1, 30]))
     if chance.random() < 0.6:
         asked["filter"] = _filter(chance, _fields_to_ask(chance, tenant, asked.get("collections", readable)))
+    if asked.get("mode") == "exact":
+        asked |= _exactly(chance, library, asked["query"])
     return asked
+
+
+PATTERNS = [
+    r"fal\w+",
+    r"^zq0\w+ [a-m]\w*",
+    r"(anchor|ember)$",
+    r"m[ae]\w{2,5}t\b",
+    r"\w+\s+zq0\w+ ",
+    r"[^\W_]{9,}",
+    r"(?-i:[A-Z])\w+",
+    r"(?s)zq0both\d .+",
+]
+
+
+def _exactly(chance: Random, library: Library, query: str) -> Json:
+    """What mode exact is asked for: a pattern, a part of a text, or what is asked for in other modes."""
+    asked: Json = {"match": chance.choice(["text", "words", "regex"])} if chance.random() < 0.8 else {}
+    if chance.random() < 0.3:
+        asked["case"] = chance.random() < 0.5
+    if asked.get("match") == "regex":
+        return asked | {"query": chance.choice(PATTERNS)}
+    paper = chance.choice([*library.papers[chance.choice(list(COLLECTIONS))].values()])
+    words = " ".join(paper.paragraphs).split()
+    first = chance.randrange(len(words))
+    part = " ".join(words[first : first + chance.randint(1, 3)])
+    part = chance.choice([part, part[1:-1], part.upper(), chance.choice(WORDS), query])
+    return asked | {"query": part}
 
 
 def _query(chance: Random, library: Library) -> str:

@@ -7,14 +7,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.server.duel_rules import COLLECTIONS
+from tests.server.duel_rules import COLLECTIONS, occurrences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.server.duel_rules import Duel, Json, Library
+    from tests.server.duel_rules import Duel, Json, Library, Paper
 
 DEFAULT_LIMIT = 8
+SHOWN = 5  # matches of a passage
+OF_EXACT = {"matches", "match_count", "text", "cite_as", "citation"}
 CANARY = re.compile(r"zq0\w+")  # ids hold no 0
 NEVER_SAID = (*COLLECTIONS, "nowhere", "user:", "group:")
 NAMES = {
@@ -115,7 +117,7 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     if paper is None:
         yield f"shows {hit['id']}"
         return
-    known = {
+    known: Json = {
         "id": hit["id"],
         "title": paper.title,
         "cite_as": f"{paper.title} › {paper.paragraphs[0]}, p. {int(seq) + 1}",
@@ -125,7 +127,22 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
         "metadata": paper.metadata,
         "citation": f"[{hit['id']}]",
     }
+    if duel.arguments.get("mode") == "exact":
+        yield from _match_faults(paper, duel, hit)
+        known = {name: known[name] for name in ("id", "title", "collection", "page", "metadata")}
+        hit = {name: value for name, value in hit.items() if name not in OF_EXACT}
     yield from _differences(hit, known, VARYING["search"])
+
+
+def _match_faults(paper: Paper, duel: Duel, hit: Json) -> Iterator[str]:
+    """What is wrong with a hit of mode exact."""
+    expected = occurrences(paper, duel.arguments).get(int(hit["id"].partition("/")[2]), [])
+    shown = [(one["line"], one["start"], one["end"]) for one in hit["matches"]]
+    if shown != expected[:SHOWN] or hit["match_count"] != len(expected):
+        yield f"matches {shown} of {hit['match_count']}, not {expected}"
+    text = "\n\n".join(paper.paragraphs)
+    if text[hit["start"] : hit["end"]] != hit["text"]:
+        yield f"shows other text {hit['text']}"
 
 
 def _differences(shown: Json, known: Json, varying: set[str]) -> Iterator[str]:

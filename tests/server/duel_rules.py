@@ -158,10 +158,16 @@ class Library:
         ]
 
     def passages(self, person: Person, asked: Json) -> set[str] | None:
-        """The passages that a search without a limit must show; in mode sparse, those with a word of it."""
+        """The passages that a search without a limit must show; in mode sparse, those with a word of it.
+
+        In mode exact, those in which it begins.
+        """
         papers = self.matches(person, asked)
-        if papers is None:
+        is_exact = asked.get("mode") == "exact"
+        if papers is None or (is_exact and asked["query"] == INVISIBLE):
             return None
+        if is_exact:
+            return {f"{paper.id}/{seq}" for paper in papers for seq in occurrences(paper, asked)}
         wanted = set(asked["query"].split())
         return {
             id_
@@ -232,6 +238,26 @@ class Library:
         return (
             {(f"{name}/", count) for name, count in folders.items()} | papers if inside or not asked else None
         )
+
+
+INVISIBLE = "\u202e"
+
+
+def occurrences(paper: Paper, asked: Json) -> dict[int, list[tuple[int, int, int]]]:
+    """Where a paper has what mode exact asks for: the line, start and end of each match, by passage."""
+    query = asked["query"]
+    pattern = query if asked.get("match") == "regex" else r"\s+".join(map(re.escape, query.split()))
+    if asked.get("match") == "words":
+        pattern = rf"(?<!\w){pattern}(?!\w)"
+    text = "\n\n".join(paper.paragraphs)
+    ends = [len("\n\n".join(paper.paragraphs[: seq + 1])) for seq in range(len(paper.paragraphs))]
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    flags = re.MULTILINE if asked.get("case") else re.MULTILINE | re.IGNORECASE
+    for match in re.finditer(pattern, text, flags):
+        seq = next(seq for seq, end in enumerate(ends) if match.start() < end)
+        line = text.count("\n", 0, match.start()) + 1
+        found.setdefault(seq, []).append((line, *match.span()))
+    return found
 
 
 def sees(person: Person, paper: Paper) -> bool:

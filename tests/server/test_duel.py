@@ -365,10 +365,12 @@ async def test_what_is_not_there_and_what_is_not_for_one_are_refused_in_the_same
 
 @several
 async def test_the_duels_are_as_various_as_they_must_be(record: Record) -> None:
-    arguments = {"collections", "sources", "exclude_sources", "filter", "limit", "mode"}
+    arguments = {"collections", "sources", "exclude_sources", "filter", "limit", "mode", "match", "case"}
     operators = {"$and", "$or", "$not"}.union(*OPERATORS.values())
     calls = {"get_source", "listing", "resources/read"}
-    modes = {(mode, is_all) for mode in ("dense", "sparse", "hybrid", None) for is_all in (True, False)}
+    modes = {
+        (mode, is_all) for mode in ("dense", "sparse", "hybrid", "exact", None) for is_all in (True, False)
+    }
     people = {person for person in draw.PEOPLE if person != draw.STRANGER}
     shares: dict[object, float] = {"found": 0.5}
     shares |= dict.fromkeys([*arguments, *operators, *modes, *people, *calls], 0.01)
