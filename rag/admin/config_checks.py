@@ -14,6 +14,7 @@ import anyio
 from anyio import to_thread
 
 from rag.access.tenants import tenant_of, tenants
+from rag.admin.binding_checks import binding_problems
 from rag.config.check import stages_of
 from rag.config.data_folder import data_folder_problem
 from rag.config.exposure import check_exposure
@@ -79,6 +80,8 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
     for stage in chain.from_iterable(stages_of(settings.search).values()):
         if isinstance(stage, CustomStage):
             yield _loaded(stage)
+    for part, problem in await binding_problems(settings):
+        yield Finding(part, "wrong", problem)
     yield _exposure(settings)
     for part, host, port in _addresses(settings.http):
         yield _address(part, host, port)

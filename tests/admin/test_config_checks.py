@@ -181,3 +181,46 @@ def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None
     assert run.returncode == 1
     checks = {one["part"]: one["state"] for one in json.loads(run.stdout)["checks"]}
     assert (checks["data folder"], checks["embedder"]) == ("wrong", "ok")
+
+
+def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, dict[str, str]]]) -> None:
+    code, said = check(
+        """
+        [[server.tools]]
+        collections = ["documents"]
+        [[server.tools]]
+        name = "search_b"
+        opener = { name = "open_b" }
+        collections = ["documents", "handbook"]
+        [oauth.scopes.final]
+        filter = { status = "final" }
+        [oauth.scopes.all]
+        """
+    )
+    assert code
+    assert said["tool search_b"] == "wrong There is no collection handbook."
+    assert said["scope final"] == "wrong The filter suits the declared fields of no collection (documents)."
+    assert not said.keys() & {"tool search", "scope all"}
+
+
+def test_a_key_that_names_what_is_no_longer_there_is_wrong(
+    check: Callable[..., tuple[int, dict[str, str]]], scripts: Scripts, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    scripts.admin("collection", "create", "handbook", "--data", data)
+    (tmp_path / "config.toml").write_text("[search.profiles.own]\nlimit = 3\n")
+    create = ("key", "create", "--data", data, "--config", tmp_path / "config.toml", "--json")
+    ids = []
+    for option in (["--profile", "own"], ["--collection", "handbook"], ["--tool", "search"]):
+        run = scripts.admin(*create, *option)
+        ids.append(json.loads(run.stdout)["id"])
+    scripts.admin("collection", "create", "other", "--data", data)
+    assert scripts.admin("collection", "remove", "handbook", "--yes", "--data", data).returncode == 0
+    code, said = check('server.tools = [{ name = "find" }]', "--data", data)
+    assert code
+    assert said[f"key {ids[0]}"] == "wrong There is no profile 'own', so it can't search."
+    assert said[f"key {ids[1]}"] == "wrong There is no collection handbook."
+    assert said[f"key {ids[2]}"] == "wrong There is no search tool search."
+    (data / "keys.json").write_text("{")
+    (data / "keys.json").chmod(0o600)
+    assert "can't be read" in check("", "--data", data)[1]["keys"]
