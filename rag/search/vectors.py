@@ -51,6 +51,7 @@ NOT_BY_MEANING = {
 }
 """The note on collections for which there are no vectors of the queries, by mode."""
 OTHER_MODEL = "another embedding model made their vectors"
+NOT_SET_UP = "their embedding model is not set up"
 AWAY = "their embedding model is not available just now"
 NO_VECTORS_THERE = "they have no vectors"
 NOT_BY_WORDS = {
@@ -111,7 +112,7 @@ async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list
         _go_without(run, step)
     _note_wordless(run, step)
     if not failed or usable:
-        _note_others(run, step, failed)
+        _note_others(run, step, made)
     baseline = run.models.embedders.baseline
     return [
         {name: Meaning(vectors[at], known[at], baseline(name)) for name, (vectors, known) in usable.items()}
@@ -142,8 +143,7 @@ async def _embedded(name: str, collections: Sequence[Collection], texts: Sequenc
     """What the embedder of this name makes of the texts, for the collections that name it."""
     try:
         embedder = await run.models.embedders.named(name)
-    except ConfigurationError as error:
-        log.warning("%s", error)
+    except ConfigurationError:  # the note on its collections, below, says where to look
         return Embedded()
     identity = embedder.identity
     theirs = [one for one in collections if _is_of(one, identity)]
@@ -154,7 +154,7 @@ async def _embedded(name: str, collections: Sequence[Collection], texts: Sequenc
         identity = replace(identity, dimension=vectors.shape[1])
         _check_dimension(identity, theirs)
     except ProviderError as error:
-        return Embedded(identity, trouble=error)
+        return Embedded(embedder.identity, trouble=error)
     return Embedded(identity, vectors, tuple(embedder.known(text) for text in texts))
 
 
@@ -208,24 +208,31 @@ def _go_without(run: Run, step: OpenStep) -> None:
         step.warns(NO_THRESHOLDS)
 
 
-def _note_others(run: Run, step: OpenStep, failed: Mapping[str, ProviderError]) -> None:
+def _note_others(run: Run, step: OpenStep, made: Mapping[str, Embedded]) -> None:
     """Say which collections have no vectors of the queries; mode dense leaves them out."""
     mode, others = run.plan.mode, [view.table.collection for view in run.views if not view.comparable]
     if not others:
         return
-    away = [one.name for one in others if one.embedder_name in failed and one.embedder != NO_VECTORS]
-    lacking = [one.name for one in others if one.embedder == NO_VECTORS]
-    foreign = [one.name for one in others if one.name not in {*away, *lacking}]
-    for why, names in ((OTHER_MODEL, foreign), (AWAY, away), (NO_VECTORS_THERE, lacking)):
-        if names:
+    reasons = {one.name: _why_not_by_meaning(one, made[one.embedder_name]) for one in others}
+    for why in (OTHER_MODEL, NOT_SET_UP, AWAY, NO_VECTORS_THERE):
+        if names := [name for name, reason in reasons.items() if reason == why]:
             step.warns(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
-    for name in foreign:
-        log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
+    for name, reason in reasons.items():
+        if reason in {OTHER_MODEL, NOT_SET_UP}:
+            log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
     run.degraded.append("similarity" if mode == "sparse" else "dense")
     if mode == "dense":
         run.views = [view for view in run.views if view.comparable]
     elif run.plan.has_thresholds:
         step.warns(NO_THRESHOLDS)
+
+
+def _why_not_by_meaning(collection: Collection, made: Embedded) -> str:
+    if collection.embedder == NO_VECTORS:
+        return NO_VECTORS_THERE
+    if made.identity is None:
+        return NOT_SET_UP
+    return AWAY if made.trouble and _is_of(collection, made.identity) else OTHER_MODEL
 
 
 def _check_words(run: Run) -> None:

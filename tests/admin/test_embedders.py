@@ -39,7 +39,8 @@ class House:
 
 
 @pytest.fixture
-def house(inside: Desk, provider: Endpoint, tmp_path: Path) -> House:
+def house(inside: Desk, provider: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    monkeypatch.setattr("rag.search.vectors.HURRIED_SECONDS", 10)  # the machine may be busy
     folder = tmp_path / "documents"
     folder.mkdir()
     (folder / "a.md").write_text(HOUSE["a.md"])

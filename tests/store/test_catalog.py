@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -26,6 +28,18 @@ COLLECTION = Collection(
 def test_a_collection_comes_back_from_its_row() -> None:
     (row,) = collection_row(COLLECTION).to_pylist()
     assert collection_record(row) == COLLECTION
+
+
+def test_earlier_versions_can_read_what_they_know() -> None:
+    """A row has only the parts that a collection needs, so a data folder can go back to them."""
+    (row,) = collection_row(COLLECTION).to_pylist()
+    definition = json.loads(row["definition"])
+    assert "embedder_name" not in definition
+    assert "document_body" not in definition["embedder"]
+    identity = replace(COLLECTION.embedder, document_body='{"a": 1}')
+    named = replace(COLLECTION, embedder=identity, embedder_name="german")
+    (row,) = collection_row(named).to_pylist()
+    assert collection_record(row) == named
 
 
 def test_the_row_of_another_version_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ dot and euclidean give the same order, and a similarity means the same in every 
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rag.models.breaker import Breaker
 
 TextKind = Literal["query", "document"]
+log = logging.getLogger(__name__)
 LOADED_AGAIN_SECONDS = 30  # after a model could not be loaded; each attempt can cost seconds of CPU
 
 
@@ -104,6 +106,7 @@ class Embedders:
                 self.opened[name] = await self._kept.enter_async_context(self.open(name))
             except ConfigurationError as error:
                 self._failed[name] = anyio.current_time() + LOADED_AGAIN_SECONDS, str(error)
+                log.warning("The embedder %r can't be used: %s", name, error)
                 raise
             return self.opened[name]
 
