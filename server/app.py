@@ -12,7 +12,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
-from rag.access.tenants import declares_fields
 from rag.answers import MAX_REPLY_CHARS, Part
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import found_reply, looked_up, opened
@@ -152,9 +151,7 @@ class App:
         try:
             arguments = tools.SearchArguments.model_validate(given)
         except ValidationError as error:
-            filterable = declares_fields(self._settings.data, principal.tenant)
-            overview = await self._lazy_desk.overview(principal) if filterable else ()
-            hidden = tools.not_offered(self._settings, tool, principal, overview)
+            hidden = tools.not_offered(self._settings, tool, principal)
             raise argument_error(error, tools.SearchArguments, hidden) from None
         self._check_offered(arguments, tool, principal)
         desk = await self._lazy_desk.desk()

@@ -1,4 +1,4 @@
-"""The argument `filter` as a host sees it: the declared fields of the collections that its principal reads.
+"""The argument `filter` as a host sees it: what every document has, and the fields that collections declare.
 
 As a typed schema where there is room for it, otherwise in words. Property names beginning with $ are not
 declared in either, because some model providers refuse them, so the operators stand in the description.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rag.search.overview import FieldValues, Holding
 
 FILTER_DESCRIPTION = """\
-Only sources whose fields match, for example {"year": {"$gte": 2020}, "status": {"$in": ["a", "b"]}}. \
-Operators: $eq $ne $gt $gte $lt $lte $in $nin $exists; combine with $and $or $not.\
+Like {"date": {"$gte": "2024-05-01"}}; $eq $ne $gt $gte $lt $lte $in $nin $exists $prefix $contains $and $or \
+$not. Fields: date, path, title, section\
 """
 MAX_FIELDS_CHARS = 800  # the error for an unknown field lists all of them
 _JSON_TYPES: Mapping[FieldType, Mapping[str, str]] = {
@@ -38,14 +38,13 @@ def filter_schema(overview: Sequence[Holding], room: int, *, values: bool) -> di
 
     With `values`, the schema enumerates those of a field if they are few and all of them can be shown.
     """
-    typed = {
-        "type": "object",
-        "description": FILTER_DESCRIPTION,
-        "properties": _typed(overview, values=values),
-    }
+    fields = _typed(overview, values=values)
+    if not fields:
+        return {"type": "object", "description": FILTER_DESCRIPTION}
+    typed = {"type": "object", "description": FILTER_DESCRIPTION, "properties": fields}
     if len(json.dumps(typed, separators=(",", ":"))) <= room:
         return typed
-    return {"type": "object", "description": f"{FILTER_DESCRIPTION} Fields: {_in_words(overview)}"}
+    return {"type": "object", "description": f"{FILTER_DESCRIPTION}; {_in_words(overview)}"}
 
 
 def _typed(overview: Sequence[Holding], *, values: bool) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class _Arguments(BaseModel):
 
 MaxChars = Annotated[
     int | None,
-    Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS, description="Maximum reply length in characters."),
+    Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS, description="Maximum reply length."),
 ]
 
 
@@ -270,8 +270,7 @@ def listed(
 ) -> list[types.Tool]:
     """A search tool and its opener in `tools/list`, for a principal who may read this by it.
 
-    Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it, and
-    `filter` if no collection declares a field.
+    Defaults are the operator's. An argument is left out if the operator fixed it or has not enabled it.
     """
     server, opener = settings.server, tool.opener
     most = bounds(principal.bindings).limit
@@ -284,7 +283,7 @@ def listed(
     if server.profiles:
         profiles = {"type": "string", "enum": list(server.profiles)}
         search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
-    for name in not_offered(settings, tool, principal, overview):
+    for name in not_offered(settings, tool, principal):
         del search["properties"][name]
     search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
     of_results = search_replies["properties"]["results"]["items"]["properties"]
@@ -338,14 +337,11 @@ def _defaults(settings: Settings, tool: ToolSettings, principal: Principal) -> P
         return make_plan(SearchRequest("?"), settings.search, replace(principal, bindings=()))
 
 
-def not_offered(
-    settings: Settings, tool: ToolSettings, principal: Principal, overview: Sequence[Holding]
-) -> set[str]:
+def not_offered(settings: Settings, tool: ToolSettings, principal: Principal) -> set[str]:
     """The arguments of a search tool that the operator fixed, withheld or has not enabled, and void ones."""
     bound = bounds(principal.bindings)
     offered = {
         "profile": bool(settings.server.profiles) and not bound.profiles,
-        "filter": any(one.fields for one in overview),
         "explain": settings.server.explain,
         "collections": bound.collections is None or len(bound.collections) > 1,
     }

@@ -13,13 +13,14 @@ from rag.errors import ConfigurationError
 from rag.evaluate.metrics import Stretch
 from rag.filters.matches import matches
 from rag.filters.parse import parse
+from rag.filters.tree import ATTRIBUTES, OF_CHUNKS
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from rag.answers import Hit
-    from rag.corpus import Chunk, FieldType, Principal
+    from rag.corpus import Chunk, Principal
     from rag.evaluate.sets.judged import Excerpt, Question
     from rag.store.reader import CollectionReader, Reader, StoredSource
 
@@ -134,11 +135,13 @@ class Catalog:
         seen = {id_: one for id_, one in self.stored.items() if visible(principal, one.access)}
         if wanted is None:
             return frozenset(seen)
-        fields: dict[str, FieldType] = {}
+        fields = {name: kind for name, kind in ATTRIBUTES.items() if name != OF_CHUNKS}
         for table in self.tables.values():
             fields.update(table.collection.fields)
         tree = parse(wanted, fields)
-        return frozenset(id_ for id_, one in seen.items() if matches(tree, one.fields))
+        return frozenset(
+            id_ for id_, one in seen.items() if matches(tree, one.values(self.tables[id_].collection.fields))
+        )
 
     async def text(self, source_id: str) -> str:
         """The source's text."""

@@ -6,7 +6,7 @@ import operator
 import typing
 from typing import TYPE_CHECKING
 
-from rag.filters.tree import All, Any, Not, OneOf, Ordered, Present
+from rag.filters.tree import All, Any, Like, Not, OneOf, Ordered, Present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rag.filters.tree import Filter, Operator
 
 
-def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:
-    """Whether the values of a source's declared fields satisfy the filter."""
+def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:  # noqa: PLR0911 one for each kind of node
+    """Whether values of fields satisfy the filter."""
     match filter_:
         case OneOf(field, _, wanted):
             value = values.get(field)
@@ -24,6 +24,9 @@ def matches(filter_: Filter, values: Mapping[str, Value]) -> bool:
         case Ordered(field, _, comparison, bound):
             value = values.get(field)
             return value is not None and _ORDER[comparison](value, bound)
+        case Like(field, _, how, text):
+            value = values.get(field, ())
+            return any(_LIKE[how](one, text) for one in (value if isinstance(value, tuple) else (value,)))
         case Present(field, _):
             return field in values
         case Not(part):
@@ -39,4 +42,8 @@ _ORDER: dict[Operator, Callable[[typing.Any, typing.Any], bool]] = {
     "$gte": operator.ge,
     "$lt": operator.lt,
     "$lte": operator.le,
+}
+_LIKE: dict[Operator, Callable[[typing.Any, str], bool]] = {
+    "$prefix": lambda value, text: value.startswith(text),
+    "$contains": lambda value, text: text.lower() in value.lower(),
 }

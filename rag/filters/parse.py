@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rag.errors import InvalidRequestError
-from rag.filters.tree import OPERATORS, All, Any, Filter, Not, OneOf, Ordered, Present, Scalar
+from rag.filters.tree import OPERATORS, All, Any, Filter, Like, Not, OneOf, Ordered, Present, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ MAX_INTEGER = 2**53  # many JSON parsers read larger integers inexactly
 
 
 def parse(value: object, fields: Mapping[str, FieldType]) -> Filter:
-    """The filter in a JSON value, given the declared fields and their types.
+    """The filter in a JSON value, given what can be filtered by and its types.
 
     Example: {"year": {"$gte": 2020}, "status": "final"} -> All((Ordered("year", …), OneOf("status", …))).
 
@@ -115,7 +115,7 @@ def _all(parts: Sequence[Filter]) -> Filter:
     return parts[0] if len(parts) == 1 else All(tuple(parts))
 
 
-def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:
+def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:  # noqa: PLR0911 one for each kind of node
     match next((one for one in OPERATORS[type_] if one == operator), None):
         case "$eq":
             return OneOf(name, type_, (_scalar(name, type_, value),))
@@ -129,6 +129,11 @@ def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter:
             if not isinstance(value, bool):
                 raise InvalidRequestError(f"{name}: $exists takes true or false.")
             return Present(name, type_) if value else Not(Present(name, type_))
+        case "$prefix" | "$contains" as how:
+            text = str(_scalar(name, type_, value))
+            if not text:
+                raise InvalidRequestError(f"{name}: {how} takes a text that is not empty.")
+            return Like(name, type_, how, text)
         case None:
             raise InvalidRequestError(
                 f"{name} does not support {_shown(operator)}; "

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from rag.filters.tree import All, Any, Not, OneOf, Ordered, Present
+from rag.filters.tree import ATTRIBUTES, All, Any, Like, Not, OneOf, Ordered, Present
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Mapping
 
-    from rag.filters.tree import Filter, Operator, Scalar
+    from rag.filters.tree import Filter, Leaf, Operator, Scalar
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIGNS: dict[Operator, str] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
+BETWEEN = "\x00"
+"""Between the joined values of a list. No text of a filter has it, so none can match across two values."""
+NONE_RESOLVED: Mapping[Leaf, str] = MappingProxyType({})
+
+
 def predicate(
-    filter_: Filter, declared: Container[str], column: Callable[[str], str], *, negated: bool = False
+    filter_: Filter,
+    declared: Container[str],
+    column: Callable[[str], str],
+    *,
+    resolved: Mapping[Leaf, str] = NONE_RESOLVED,
+    negated: bool = False,
 ) -> str:
     """The filter as SQL, in parentheses: true for the rows that satisfy it, false or null for all others.
 
-    `declared` are the fields that the table has columns for, named by `column`; no source has any other
-    field. `negated` compiles the opposite.
+    `declared` are the fields that the table has columns for, named by `column`. `resolved` has conditions in
+    SQL that are never null, for leaves on other fields; no source has any further field. `negated` compiles
+    the opposite.
 
     A NOT around a whole expression would be wrong, because NOT null is null: it would lose the rows that lack
     a field. So negation is pushed down to single conditions (De Morgan), where null is tested explicitly.
@@ -30,18 +42,26 @@ def predicate(
     """
     match filter_:
         case Not(part):
-            return predicate(part, declared, column, negated=not negated)
+            return predicate(part, declared, column, resolved=resolved, negated=not negated)
         case All(parts) | Any(parts):
             word = " OR " if isinstance(filter_, Any) != negated else " AND "
-            return f"({word.join(predicate(part, declared, column, negated=negated) for part in parts)})"
+            compiled = [
+                predicate(part, declared, column, resolved=resolved, negated=negated) for part in parts
+            ]
+            return f"({word.join(compiled)})"
         case leaf if leaf.field in declared:
-            condition = _leaf(leaf, column(leaf.field))
+            condition = leaf_predicate(leaf, column(leaf.field))
             return f"({column(leaf.field)} IS NULL OR (NOT {condition}))" if negated else condition
+        case leaf if leaf in resolved:
+            return f"(NOT {resolved[leaf]})" if negated else resolved[leaf]
+        case leaf if leaf.field in ATTRIBUTES:
+            raise LookupError(leaf.field)  # every document has it, so it must be resolved
         case _:
             return "(true)" if negated else "(false)"
 
 
-def _leaf(leaf: OneOf | Ordered | Present, column: str) -> str:
+def leaf_predicate(leaf: Leaf, column: str) -> str:
+    """A condition on a column as SQL, in parentheses; null where the column is."""
     match leaf:
         case Present():
             return f"({column} IS NOT NULL)"
@@ -49,8 +69,20 @@ def _leaf(leaf: OneOf | Ordered | Present, column: str) -> str:
             return f"(array_has_any({column}, [{_literals(values)}]))"
         case OneOf(_, _, values):
             return f"({column} IN ({_literals(values)}))"
+        case Like():
+            return _like(leaf, column)
         case Ordered(_, _, comparison, value):
             return f"({column} {_SIGNS[comparison]} {literal(value)})"
+
+
+def _like(leaf: Like, column: str) -> str:
+    if leaf.type == "string list":
+        column = f"concat({literal(BETWEEN)}, array_to_string({column}, {literal(BETWEEN)}))"
+    if leaf.operator == "$contains":
+        return f"(contains(lower({column}), {literal(leaf.text.lower())}))"
+    if leaf.type == "string list":
+        return f"(contains({column}, {literal(BETWEEN + leaf.text)}))"
+    return f"(starts_with({column}, {literal(leaf.text)}))"
 
 
 def _literals(values: tuple[Scalar, ...]) -> str:

@@ -1,4 +1,4 @@
-"""A parsed filter: a tree of conditions on declared fields.
+"""A parsed filter: a tree of conditions on declared fields and on what every document has.
 
 Relaxing a filter drops its top-level conditions one by one, so they can be listed, left out and named in
 notes.
@@ -11,25 +11,49 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from rag.corpus import FieldType
 
 
 Scalar: TypeAlias = str | int | float | bool | datetime
 
-Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists"]
+Operator = Literal[
+    "$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$prefix", "$contains"
+]
 _EQUAL: tuple[Operator, ...] = ("$eq", "$ne", "$in", "$nin", "$exists")
 _ORDERED: tuple[Operator, ...] = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists")
+_TEXT: tuple[Operator, ...] = (*_EQUAL, "$prefix", "$contains")
 OPERATORS: dict[FieldType, tuple[Operator, ...]] = {
-    "string": _EQUAL,
+    "string": _TEXT,
     "integer": _ORDERED,
     "number": _ORDERED,
     "boolean": ("$eq", "$ne", "$exists"),
     "datetime": _ORDERED,
-    "string list": _EQUAL,
+    "string list": _TEXT,
 }
-"""The operators of each field type. On lists, $eq means that the list contains the value, $in any of them."""
+"""The operators of each field type.
+
+On lists, $eq means that the list contains the value, $in any of them, $prefix and $contains that one of its
+values begins with the text or contains it. $contains takes no account of letter case.
+"""
+
+ATTRIBUTES: dict[str, FieldType] = {
+    "date": "datetime",
+    "path": "string",
+    "title": "string",
+    "section": "string list",
+}
+"""What can be filtered by in every collection. A declared field of the same name goes before it.
+
+`section` is of the chunk: the headings that it stands under. The others are of the source.
+"""
+OF_CHUNKS = "section"
+
+
+def filterable(declared: Mapping[str, FieldType]) -> dict[str, FieldType]:
+    """All that can be filtered by in a collection that declares these fields, with its types."""
+    return ATTRIBUTES | dict(declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +73,16 @@ class Ordered:
     type: FieldType
     operator: Operator
     value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """The field, or one of its values if it is a list, begins with a text or contains it."""
+
+    field: str
+    type: FieldType
+    operator: Literal["$prefix", "$contains"]
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +114,8 @@ class Any:
     parts: tuple[Filter, ...]
 
 
-Filter: TypeAlias = OneOf | Ordered | Present | Not | All | Any
+Leaf: TypeAlias = OneOf | Ordered | Like | Present
+Filter: TypeAlias = Leaf | Not | All | Any
 
 
 def conditions(filter_: Filter) -> tuple[Filter, ...]:
@@ -96,7 +131,7 @@ def without(filter_: Filter, dropped: Collection[int]) -> Filter | None:
 
 def is_on_date(filter_: Filter) -> bool:
     """Whether a condition involves a date."""
-    return any(leaf.type == "datetime" for leaf in _leaves(filter_))
+    return any(leaf.type == "datetime" for leaf in leaves(filter_))
 
 
 def called(filter_: Filter) -> str:
@@ -113,11 +148,11 @@ def called(filter_: Filter) -> str:
             return f"{leaf.field} {_operator(leaf)}"
 
 
-def _operator(leaf: OneOf | Ordered | Present) -> Operator:
+def _operator(leaf: Leaf) -> Operator:
     match leaf:
         case OneOf(_, _, values):
             return "$eq" if len(values) == 1 else "$in"
-        case Ordered():
+        case Ordered() | Like():
             return leaf.operator
         case Present():
             return "$exists"
@@ -126,12 +161,13 @@ def _operator(leaf: OneOf | Ordered | Present) -> Operator:
 _NEGATED: dict[Operator, Operator] = {"$eq": "$ne", "$in": "$nin", "$exists": "$exists"}
 
 
-def _leaves(filter_: Filter) -> Iterator[OneOf | Ordered | Present]:
+def leaves(filter_: Filter) -> Iterator[Leaf]:
+    """The conditions on single fields, wherever they stand."""
     match filter_:
         case Not(part):
-            yield from _leaves(part)
+            yield from leaves(part)
         case All(parts) | Any(parts):
             for part in parts:
-                yield from _leaves(part)
+                yield from leaves(part)
         case leaf:
             yield leaf

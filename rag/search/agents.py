@@ -64,13 +64,13 @@ SEARCH = {
     "match": "For exact; regex is RE2.",
     "case": "For exact: letter case counts.",
     "profile": "Retrieval profile.",
-    "collections": "Search only these collections.",
-    "exclude_collections": "Leave out these collections.",
-    "sources": "Search only these source_ids.",
-    "exclude_sources": "Exclude these source_ids.",
-    "filter": 'Only sources whose fields match, for example {"year": {"$gte": 2020}}.',
-    "detail": "What to show of each: the sentence that answers, the passage, or its section.",
-    "context": "Return all passages as one text with citations.",
+    "collections": "Only these.",
+    "exclude_collections": "All but these.",
+    "sources": "Only these source_ids.",
+    "exclude_sources": "All but these.",
+    "filter": 'Only what matches, like {"date": {"$gte": "2024-05-01"}, "path": {"$prefix": "hr/"}}.',
+    "detail": "Show the sentence that answers, the passage, or its section.",
+    "context": "All passages as one text with citations.",
 }
 """The arguments of `search` that are described to models."""
 SOURCE = {

@@ -251,7 +251,7 @@ class Desk:
         steps = Steps(detailed=trace, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
-            views = narrowed(await self._chosen(principal, plan, broken), plan)
+            views = await narrowed(await self._chosen(principal, plan, broken), plan)
         run = Run(plan, views, self._models, self._alarm, steps, broken=bool(broken))
         return await search(run), run
 

@@ -120,7 +120,8 @@ async def _scanned(query: Query, needle: Needle, run: Run, notes: list[str]) -> 
 
 
 async def _holders(view: View, needle: Needle, until: float) -> tuple[list[Holder], bool]:
-    return await view.table.attempt(holders(view.table, view.of_sources, needle, until), ([], True))
+    scan = holders(view.table, view.of_sources, needle, until, of_chunks=view.is_by_section)
+    return await view.table.attempt(scan, ([], True))
 
 
 def _order(holder: Holder) -> tuple[bool, float, str]:
@@ -138,7 +139,7 @@ async def _readable(pairs: Sequence[tuple[View, Holder]], run: Run) -> list[_Cho
         source = stored[id(view)].get(holder.id)
         if source and view.admits(source):
             chosen.append(_Chosen(view, holder, source))
-        elif source:
+        elif source and not view.overtaken(source):
             faults += is_fault(source, holder.generation, holder.revision)
     if faults:
         run.alarm(faults)

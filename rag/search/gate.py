@@ -78,7 +78,9 @@ async def _visible(
     for _ in range(READS):
         sources = await view.table.sources(split_chunk_id(id_)[0] for id_ in versions)
         admitted = {id_: source for id_, source in sources.items() if view.admits(source)}
-        if faults := _faults({id_: sources[id_] for id_ in sources.keys() - admitted.keys()}, versions):
+        withheld = {id_: sources[id_] for id_ in sources.keys() - admitted.keys()}
+        withheld = {id_: source for id_, source in withheld.items() if not view.overtaken(source)}
+        if faults := _faults(withheld, versions):
             alarm(len(faults))
         # A source that is being replaced has chunks of two generations, under the same ids. Only those of the
         # generation that its record names belong to the text, the fields and the rights of that record.
@@ -87,7 +89,7 @@ async def _visible(
             for id_, chunks in versions.items()
             if (source := admitted.get(split_chunk_id(id_)[0]))
             for chunk in chunks
-            if source.generation == chunk.generation
+            if source.generation == chunk.generation and view.admits_chunk(source, chunk)
         }
         stale = [id_ for id_ in versions if id_ not in visible and _has_chunk(id_, admitted)]
         if not stale:

@@ -109,7 +109,7 @@ async def embed(run: Run) -> list[Query]:
     with run.steps.step("embed") as step:
         meanings = await query_meanings([query.text for query in run.queries], run, step)
         made = [
-            Query(query.text, meaning, tuple(_views_of(query, run, step)), query.weight)
+            Query(query.text, meaning, tuple(await _views_of(query, run, step)), query.weight)
             for query, meaning in zip(run.queries, meanings, strict=True)
         ]
     run.note(step.record.warnings)
@@ -180,7 +180,7 @@ async def _record(
     run.listings = {**run.listings, **listings(lists, {hit.chunk.id for hit in admitted})}
 
 
-def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
+async def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
     """The views that a query searches, narrowed by its own filter in addition to the request's."""
     names = query.collections
     chosen = [view for view in run.views if not names or view.table.collection.name in names]
@@ -188,7 +188,7 @@ def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
         return chosen
     both = query.filter if run.plan.filter is None else {"$and": [run.plan.filter, query.filter]}
     try:
-        return narrowed(chosen, replace(run.plan, filter=both))
+        return await narrowed(chosen, replace(run.plan, filter=both))
     except InvalidRequestError as error:
         step.warns(FILTERS_CLASH.format(str(error).rstrip(".")))
         return ()

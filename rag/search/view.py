@@ -13,17 +13,20 @@ from rag.errors import InvalidRequestError
 from rag.filters.matches import matches
 from rag.filters.parse import parse
 from rag.filters.predicate import predicate
+from rag.filters.tree import OF_CHUNKS, filterable, leaves
+from rag.search.attributes import resolved
+from rag.store.reader import StoredSource
 from rag.store.schema import contains, field_column, one_of
 from rag.store.strict import readable_only
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from rag.corpus import Access, AccessRecord, LetterCase, Principal
-    from rag.filters.tree import Filter
+    from rag.corpus import Access, AccessRecord, LetterCase, Principal, Value
+    from rag.filters.tree import Filter, Leaf
     from rag.needles.needle import Needle
     from rag.search.plan import Plan
-    from rag.store.reader import CollectionReader, Listed, Place, StoredSource
+    from rag.store.reader import CollectionReader, Listed, Place, StoredChunk
     from rag.store.strict import StrictReader
 
 
@@ -41,7 +44,8 @@ class View:
     copies on the chunks are not updated yet; for these sources the record counts, not the copies. If its
     vectors are not `comparable` with those of the queries, because another model made them or theirs fails,
     the view has no dense list and no similarities. Each chunk that is found has all texts of
-    `contains`.
+    `contains`. `resolved` are the conditions of the filter on what isn't declared, in the engine's SQL
+    (`rag.search.attributes`).
     """
 
     table: CollectionReader
@@ -53,6 +57,7 @@ class View:
     changed: tuple[AccessRecord, ...] = ()
     comparable: bool = True
     contains: tuple[Needle, ...] = ()
+    resolved: Mapping[Leaf, str] = field(default_factory=dict)
     walls: tuple[Filter, ...] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +77,10 @@ class View:
             return NOTHING
         filters = self.walls if self.filter is None else (*self.walls, self.filter)
         declared = self.table.collection.fields
-        conditions = [self._readable, *(predicate(one, declared, field_column) for one in filters)]
+        conditions = [
+            self._readable,
+            *(predicate(one, declared, field_column, resolved=self.resolved) for one in filters),
+        ]
         if self.sources is not None:
             conditions.append(one_of("source_id", self.sources))
         if self.exclude_sources:
@@ -152,13 +160,45 @@ class View:
             self.walls is not None
             and self._sees(source.access)
             and all(matches(wall, source.fields) for wall in self.walls)
-            and (self.filter is None or matches(self.filter, source.fields))
+            and self._matches(source)
             and (self.sources is None or id_ in self.sources)
             and id_ not in self.exclude_sources
         )
 
+    def _matches(self, source: StoredSource | Place) -> bool:
+        """Whether a source satisfies the filter, as far as it decides. A place says too little for that."""
+        if self.filter is None or self.is_by_section:
+            return True
+        return isinstance(source, StoredSource) and matches(self.filter, self._values(source))
 
-def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
+    def _values(self, source: StoredSource) -> Mapping[str, Value]:
+        return source.values(self.table.collection.fields)
+
+    @property
+    def is_by_section(self) -> bool:
+        """Whether the filter decides anew for each chunk of a source."""
+        return self.filter is not None and any(
+            leaf.field == OF_CHUNKS and leaf in self.resolved for leaf in leaves(self.filter)
+        )
+
+    def admits_chunk(self, source: StoredSource, chunk: StoredChunk) -> bool:
+        """Whether a chunk of a source that is admitted may leave: not all may if the filter is by section."""
+        if self.filter is None or not self.is_by_section:
+            return True
+        section = {OF_CHUNKS: chunk.section} if chunk.section else {}
+        return matches(self.filter, {**self._values(source), **section})
+
+    def overtaken(self, source: StoredSource) -> bool:
+        """Whether only the filter keeps a source back that may have changed since the filter was resolved."""
+        return bool(self.resolved) and replace(self, filter=None).admits(source)
+
+    @property
+    def whole(self) -> View:
+        """The view of the sources that have hits, for what is shown around these: not only their sections."""
+        return replace(self, filter=None) if self.is_by_section else self
+
+
+async def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
     """The views, restricted to the plan's sources and filter.
 
     If only some of the collections declare a field of the filter, the sources of the others count as having
@@ -175,10 +215,11 @@ def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
         return narrower
     declared = [view.table.collection.fields for view in views]
     everywhere = {name: kind for fields in declared for name, kind in fields.items()}
+    kinds = [everywhere | filterable(fields) for fields in declared]
     try:
-        filters = [parse(plan.filter, {**everywhere, **fields}) for fields in declared]
+        filters = [parse(plan.filter, one) for one in kinds]
     except InvalidRequestError as error:
-        differing = {name for fields in declared for name in fields if fields[name] != everywhere[name]}
+        differing = {name for one in kinds for name in one if one[name] != kinds[0][name]}
         if not differing:
             raise
         names = ", ".join(sorted(differing))
@@ -186,4 +227,7 @@ def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
             f"{error} The collections searched declare these fields with different types: {names}; "
             "name one collection to filter by them."
         ) from error
-    return [replace(view, filter=filter_) for view, filter_ in zip(narrower, filters, strict=True)]
+    return [
+        replace(view, filter=filter_, resolved=await resolved(view.table, filter_))
+        for view, filter_ in zip(narrower, filters, strict=True)
+    ]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Container,
         Iterable,
         Mapping,
         Sequence,
@@ -99,6 +100,11 @@ class StoredChunk:
         return _chunk({name: column[self.row] for name, column in self.columns.items()})
 
     @property
+    def section(self) -> tuple[str, ...]:
+        """The headings that the chunk stands under, the outermost first."""
+        return tuple(self.columns["section"][self.row])
+
+    @property
     def body(self) -> str:
         """The text that is embedded and indexed."""
         return cast("str", self.columns["body"][self.row])
@@ -117,6 +123,17 @@ class StoredSource:
     def id(self) -> str:
         """The id of the source."""
         return self.source.id
+
+    def values(self, declared: Container[str]) -> Mapping[str, Value]:
+        """All that a filter can go by: the fields that are declared, and else what every source has."""
+        others = {name: value for name, value in self.attributes.items() if name not in declared}
+        return {**others, **self.fields}
+
+    @property
+    def attributes(self) -> Mapping[str, Value]:
+        """What can be filtered by without being declared."""
+        source = self.source
+        return schema.attributes(source.title, source.metadata.get("path"), source.date)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +212,7 @@ class CollectionReader:
         self._access = access
         self._timeout = timedelta(seconds=timeout_seconds)
         self._summaries: dict[str, StoredSource | None] = {}
+        self._attributes: Mapping[str, Mapping[str, Value]] | None = None
         self._chunk_count: int | None = None
         self._version = -1, -1
         self._full_text = False
@@ -344,6 +362,25 @@ class CollectionReader:
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]
 
+    async def attributes(self) -> Mapping[str, Mapping[str, Value]]:
+        """What can be filtered by without being declared, of every source by id: title, path and date.
+
+        Cached until the next commit to sources or rights, for up to `SOURCES_KEPT` sources.
+        """
+        with engine_errors("reading sources"):
+            await self._forget_if_changed()
+            if (known := self._attributes) is None:
+                columns = ["id", "title", "date", "metadata"]
+                rows = await self._rows(self._sources.query().select(columns))
+                known = {
+                    row["id"]: schema.attributes(
+                        row["title"], json.loads(row["metadata"]).get("path"), row["date"]
+                    )
+                    for row in rows
+                }
+                self._attributes = known if len(known) <= SOURCES_KEPT else None
+        return known
+
     async def listing(self) -> list[Source]:
         """All sources, ordered by id."""
         return [stored.source for stored in await self.stored()]
@@ -445,7 +482,7 @@ class CollectionReader:
         version = await self._sources.version(), await self._access.refresh()
         if version != self._version or len(self._summaries) > SOURCES_KEPT:
             self._summaries, self._version = {}, version
-            self._chunk_count = None
+            self._attributes = self._chunk_count = None
 
     async def statistics(self) -> Statistics:
         """Numbers for operators."""

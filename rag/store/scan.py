@@ -86,14 +86,17 @@ def check_syntax(needle: Needle) -> None:
 
 
 async def holders(
-    reader: CollectionReader, readable: str, needle: Needle, until: float
+    reader: CollectionReader, readable: str, needle: Needle, until: float, *, of_chunks: bool = False
 ) -> tuple[list[Holder], bool]:
     """The sources with a match, and whether all texts were scanned `until` then, by the monotonic clock.
 
-    `readable` is the predicate of chunks that may be found; only the texts of their sources are read.
+    `readable` is the predicate of chunks that may be found; only the texts of their sources are read. It
+    holds for all chunks of a source or for none, unless it is `of_chunks`.
     """
     columns = ["source_id", "generation", "revision"]
-    rows = await reader.chunk_rows(lambda query: query.where(f"(seq = 0) AND {readable}").select(columns))
+    rows = await reader.chunk_rows(
+        lambda query: query.where(readable if of_chunks else f"(seq = 0) AND {readable}").select(columns)
+    )
     firsts = {row["source_id"]: row for row in rows.to_pylist()}
     scan = _Scan(firsts, needle, until, reader.scans)
     for where in _predicates(sorted(firsts), await reader.source_count()):

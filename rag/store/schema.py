@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -159,6 +160,15 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
 def field_column(name: str) -> str:
     """The column of a declared field; field names were validated when they were declared."""
     return f"field_{name}"
+
+
+def attributes(title: str, path: str | None, date: datetime | None) -> dict[str, Value]:
+    """What a source can be filtered by without being declared; those that it has."""
+    texts = {"title": title, "path": path}
+    named: dict[str, Value] = {
+        name: unicodedata.normalize("NFC", text) for name, text in texts.items() if text is not None
+    }
+    return named | ({} if date is None else {"date": date})
 
 
 def chunks_table(tenant: str, collection: str) -> str:

@@ -254,8 +254,8 @@ async def test_a_source_that_is_replaced_meanwhile_is_searched_again(
     await shelf.put("a", "former", "the needle")
     times: list[int] = []
 
-    async def replaced(*arguments: Any) -> object:  # noqa: ANN401 passed on
-        found = await holders(*arguments)
+    async def replaced(*arguments: Any, **options: Any) -> object:  # noqa: ANN401 passed on
+        found = await holders(*arguments, **options)
         if not times:
             await shelf.put("a", "first", "second", "now the needle is here")
         times.append(1)

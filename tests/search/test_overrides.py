@@ -143,9 +143,9 @@ def test_the_stages_of_a_tenant_stay_whatever_profile_they_are_taken_from() -> N
 @pytest.mark.parametrize("name", ["thresholds", "stages", "distance"])
 def test_no_request_loosens_a_profile_that_a_binding_fixes(name: str) -> None:
     bound = Principal("default", bindings=(Binding(profile="own", limit=5),))
-    open_ = {"profiles": {"own": {"limit": 4}}}
+    open_ = {"profiles": {"own": {"limit": 4, "thresholds": {"max_distance": 1}}}}
     with pytest.raises(InvalidRequestError, match=f"{name} is fixed"):
-        _plan(REQUESTS[name], bound, **open_)
+        _plan({name: REQUESTS[name][name]}, bound, **open_)
     with pytest.raises(InvalidRequestError, match="limit must be from 0 to 5"):
         _plan({"limit": 6}, bound, **open_)
     plan = _plan({"fusion": "rrf", "candidates": 20}, bound, **open_)

@@ -74,8 +74,8 @@ def test_without_room_the_fields_stand_in_words() -> None:
     exact = filter_schema([one], ROOM, values=True)
     assert "properties" in exact
     words = filter_schema([one], 300, values=True)
-    assert words["description"].endswith("$not. Fields: status (string), year (integer)")
+    assert words["description"].endswith("section; status (string), year (integer)")
     assert "final" not in str(words)
     two = holding("b", {})
     words = filter_schema([one, two], 300, values=True)
-    assert words["description"].endswith("$not. Fields: in a: status (string), year (integer)")
+    assert words["description"].endswith("section; in a: status (string), year (integer)")

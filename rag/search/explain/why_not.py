@@ -93,6 +93,8 @@ async def _why_unlisted(source: Source, view: View, run: Run) -> str:
         sentences += [f"By words, it is {id_}." for id_ in lists.sparse_scores] or [
             "It contains no word of the query."
         ]
+    if view.is_by_section and not any(lists.stored):
+        return "None of its passages stands in a section that matches the filter."
     count = run.plan.candidates
     return " ".join([f"None of its passages is among the first {count} of a list.", *sentences])
 

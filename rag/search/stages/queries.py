@@ -14,6 +14,7 @@ from rag.answers import MAX_QUERY_CHARS, SubQuery
 from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage
 from rag.errors import ConfigurationError, InvalidRequestError, ProviderError
 from rag.filters.parse import parse
+from rag.filters.tree import filterable
 from rag.models.breaker import note_failure
 from rag.models.chat import Form
 from rag.search.reply.untrusted import disarmed, label
@@ -169,5 +170,5 @@ def _checked(draft: SubQuery, collections: Sequence[Collection]) -> SubQuery:
         declared = [fields[name] for name in names or fields]
         everywhere = {name: type_ for each in declared for name, type_ in each.items()}
         for each in declared:
-            parse(draft.filter, {**everywhere, **each})
+            parse(draft.filter, everywhere | filterable(each))
     return replace(draft, text=draft.text.strip(), reason=label(draft.reason), collections=names)

@@ -173,7 +173,7 @@ async def _source_with_surroundings(
     opened = await view.table.text(source_id)
     if opened is None or not view.admits(opened[0]):
         return []
-    source = _OpenSource(view, *opened)
+    source = _OpenSource(view.whole, *opened)
     # The source may have been replaced since the search. A chunk whose text is no longer at its position
     # belongs to the former version, and gets no surroundings from this one.
     chunks = [hit.chunk for hit in hits if source.text[hit.chunk.start : hit.chunk.end] == hit.chunk.text]

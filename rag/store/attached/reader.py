@@ -20,14 +20,14 @@ from rag.store.reader import PLACE_COLUMNS, WALKED, CollectionReader, Statistics
 from rag.store.schema import SUMMARY_COLUMNS, begin_with, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 
     import lancedb
     import numpy as np
     import numpy.typing as npt
     from lancedb.index import IndexConfig
 
-    from rag.corpus import AccessRecord, Attachment, Collection
+    from rag.corpus import AccessRecord, Attachment, Collection, Value
     from rag.store.access_reader import AccessReader
     from rag.store.attached.table import AttachedTable
     from rag.store.reader import Listed, Place, Ranking, StoredChunk, StoredSource
@@ -226,6 +226,15 @@ class AttachedReader(CollectionReader):
             rows = await self._table(self._sources.query().where(where).select(PLACE_COLUMNS))
         access = await self._rights.all_records()
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
+
+    async def attributes(self) -> Mapping[str, Mapping[str, Value]]:
+        """As `CollectionReader.attributes`. Nothing is cached, so it reads all titles and dates each time."""
+        return await self.attempt(self._attributes_of_all(), {})
+
+    async def _attributes_of_all(self) -> Mapping[str, Mapping[str, Value]]:
+        with engine_errors("reading an attached table"):
+            rows = await self._rows(self._sources.query().select(SUMMARY_COLUMNS))
+        return {row["id"]: self._stored(row, None).attributes for row in rows}
 
     async def statistics(self) -> Statistics:
         """Numbers for operators."""

@@ -30,7 +30,7 @@ _PARTS = re.compile(
     r"|(?<![\w.])(?P<name>[A-Za-z_]\w*)"
 )
 _SQL = "and or not in is null true false as cast double bigint like array_has_any"
-_FUNCTIONS = "contains regexp_like lower octet_length"
+_FUNCTIONS = "array_to_string concat contains lower octet_length regexp_like starts_with"
 _WORDS = frozenset([*_SQL.split(), *_FUNCTIONS.split()])
 NOTHING, EVERYTHING = "(false)", "(true)"
 
