@@ -71,7 +71,7 @@ class ServerSettings(Section):
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS_CHARS)] = ""
     website: WebAddress = ""
     icon: WebAddress = ""
-    max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 12_000
+    max_chars: Annotated[int, Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS)] = 16_000
     include_vectors: bool = False
     profiles: tuple[Name, ...] = ()
     explain: bool = False

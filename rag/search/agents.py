@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ToolFunction: TypeAlias = "Callable[..., Awaitable[str]]"
 
-MAX_CHARS = 12_000  # eight hits of ordinary chunks
+MAX_CHARS = 16_000  # ten hits of long chunks, with all that is said of them
 
 SEARCH_DESCRIPTION = """\
 Search the user's documents and return the passages that answer a query, each with a citation.

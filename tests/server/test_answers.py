@@ -169,10 +169,10 @@ async def test_a_search_stays_in_its_budget_and_says_what_it_left_out(client: Cl
 
 async def test_the_usual_budget_is_the_operators(client: Client) -> None:
     text, found = await call(client, "search", query="time", limit=50)
-    assert len(text) <= 12_000
+    assert len(text) <= 16_000
     assert any("more hits" in note for note in found["notes"])
     text, window = await call(client, "get_source", id=found["results"][0]["id"].partition("/")[0])
-    assert len(text) <= 12_000
+    assert len(text) <= 16_000
     assert window["text"]
 
 
