@@ -204,12 +204,13 @@ def _some_path(id_: str, canary: str) -> str:
 
 
 CALLS = {
-    "search": 84,
+    "search": 82,
     "get_source": 7,
     "listing": 4,
     "resources/read": 4,
     "resources/list": 0.5,
     "tools/list": 0.5,
+    "completion/complete": 2,
 }
 """What is asked how often; a listing is a call of `get_source`, too."""
 CALLS_OF_TOOLS = {
@@ -219,6 +220,7 @@ CALLS_OF_TOOLS = {
     "resources/read": 15,
     "resources/list": 9,
     "tools/list": 1,
+    "completion/complete": 4,
 }
 TOOL = {"search": "search", "get_source": "get_source", "listing": "get_source"}
 PAIR = {"search": "search", "get_source": "open", "listing": "open"}
@@ -423,6 +425,19 @@ def _any_id(chance: Random, library: Library, person: Person) -> str:
     return chance.choice(list(chance.choice(kinds) or [random_id(chance)]))
 
 
+def _complete(chance: Random, library: Library, person: Person) -> Json:
+    """The beginning of the id, the title or the path of a paper of the tenant, in some case."""
+    papers = [*library.papers.get(person.tenant, {}).values()]
+    if not papers:
+        return {"value": "x"}
+    paper = chance.choice(papers)
+    name = chance.choice([paper.id, paper.title, paper.path, "%", ""])
+    typed = name[: chance.randint(1, len(name) + 1)]
+    return {"value": chance.choice([typed, typed.upper()])} | (
+        {"collection": paper.collection} if chance.random() < 0.3 else {}
+    )
+
+
 def _nothing(_chance: Random, _library: Library, _person: Person) -> Json:
     return {}
 
@@ -433,4 +448,5 @@ _ASKING = {
     "resources/read": _read,
     "resources/list": _nothing,
     "tools/list": _nothing,
+    "completion/complete": _complete,
 }

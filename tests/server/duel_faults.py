@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.server.duel_draw import TOOLS, behind
 from tests.server.duel_rules import COLLECTIONS, occurrences
+
+MOST_COMPLETED = 100
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +75,24 @@ def faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool) -> Iter
             seen = library.seen[duel.person].values()
             if not reply.content or sorted(reply.content["uris"]) != sorted(paper.uri for paper in seen):
                 yield "lists other sources"
+        case "tools/list":
+            yield from _counting_faults(library, duel, reply)
+        case "completion/complete":
+            yield from _completion_faults(library, duel, reply)
+
+
+def _completion_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
+    expected = library.beginning(duel)
+    if reply.content != {"values": expected[:MOST_COMPLETED], "total": len(expected)}:
+        yield f"completes {reply.text[:200]} where there are {len(expected)}"
+
+
+def _counting_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:
+    for tool, held in (reply.content or {}).items():
+        bound = TOOLS.get(tool.removeprefix("search_"))
+        seen = library.seen[behind(duel.asker, (bound,)) if bound else duel.asker].values()
+        if held != (counts := dict(Counter(paper.collection for paper in seen))):
+            yield f"counts {held} in {tool} where there are {counts}"
 
 
 def _leaks(library: Library, duel: Duel, reply: Reply) -> Iterator[str]:

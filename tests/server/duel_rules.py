@@ -157,6 +157,17 @@ class Library:
             and ("filter" not in asked or fits(asked["filter"], paper.fields))
         ]
 
+    def beginning(self, duel: Duel) -> list[str]:
+        """The ids of the papers whose id, title or path begins with what was typed, by title."""
+        typed, collection = duel.arguments["value"].lower(), duel.arguments.get("collection")
+        found = [
+            (paper.title, paper.id)
+            for paper in self.seen[duel.person].values()
+            if collection in {None, paper.collection}
+            and any(name.lower().startswith(typed) for name in (paper.id, paper.title, paper.path))
+        ]
+        return [id_ for _, id_ in sorted(found)]
+
     def passages(self, person: Person, asked: Json) -> set[str] | None:
         """The passages that a search without a limit must show; in mode sparse, those with a word of it.
 

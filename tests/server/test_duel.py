@@ -26,7 +26,17 @@ import numpy as np
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
+from mcp.types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    CompleteRequest,
+    CompleteRequestParams,
+    CompleteResult,
+    CompletionArgument,
+    CompletionContext,
+    ResourceTemplateReference,
+)
 
 from rag.config.published import OpenerSettings, ServerSettings, ToolSettings
 from rag.config.settings import EmbedderSettings, LimitSettings, SearchSettings, Settings
@@ -35,6 +45,7 @@ from rag.models.embed import open_embedder
 from rag.search.desk import Desk
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
+from rag.uris import SOURCE_TEMPLATE
 from server.admission import Admission
 from server.app import create_server
 from server.lazy_desk import LazyDesk
@@ -71,6 +82,7 @@ KINDS = {0: "relaxed", 7: "tools", 14: "tools"}
 AT_ONCE = 16
 ANSWER_SECONDS = 60  # far more than any answer takes; the test fails instead of hanging
 HELD_TO_SCHEMA = 7  # the client holds one reply of so many to the tool's schema: it takes it some 4 ms
+HELD = re.compile(r"^- (\w+): .*?(\d+) documents?", re.MULTILINE)
 ENOUGH_FAULTS = 10
 WHO = "tests/who"  # in a request's _meta: the place in PEOPLE of who asks
 OPEN = Access("tenant")
@@ -273,9 +285,9 @@ async def _fight(
 
 async def _ask(client: Client, duel: Duel) -> Reply:
     meta: Any = {WHO: draw.PEOPLE.index(duel.asker)}
+    if duel.call in ASKED_ELSEWHERE:
+        return await ASKED_ELSEWHERE[duel.call](client, duel, meta)
     match duel.call:
-        case "tools/list":
-            return Reply((await client.list_tools(meta=meta)).model_dump_json(), {})
         case "resources/list":
             try:
                 uris = await _listed(client, meta)
@@ -299,6 +311,35 @@ async def _ask(client: Client, duel: Duel) -> Reply:
         entries = reply.content["entries"] + pages.content["entries"]
         reply = Reply(f"{reply.text} {pages.text}", reply.content | {"entries": entries})
     return reply
+
+
+async def _counted(client: Client, duel: Duel, meta: Any) -> Reply:  # noqa: ANN401 as below
+    """The list of tools, and the documents that the description of each one counts in each collection."""
+    listed = await client.list_tools(meta=meta)
+    held = {
+        tool.name: {name: int(count) for name, count in HELD.findall(tool.description or "")}
+        for tool in listed.tools
+        if tool.name.startswith("search")
+    }
+    return Reply(listed.model_dump_json(), {} if duel.asker == draw.STRANGER else held)
+
+
+async def _completed(client: Client, duel: Duel, meta: Any) -> Reply:  # noqa: ANN401 as below
+    params = CompleteRequestParams(
+        ref=ResourceTemplateReference(uri=SOURCE_TEMPLATE),
+        argument=CompletionArgument(name="source_id", value=duel.arguments["value"]),
+        context=CompletionContext(arguments={**duel.arguments}),
+        _meta=meta,
+    )
+    try:
+        result = await client.session.send_request(CompleteRequest(params=params), CompleteResult)
+    except MCPError as error:
+        return Reply(f"{error.code} {error.message}")
+    found = result.completion
+    return Reply(" ".join(found.values), {"values": found.values, "total": found.total})
+
+
+ASKED_ELSEWHERE = {"tools/list": _counted, "completion/complete": _completed}
 
 
 async def _called(client: Client, duel: Duel, arguments: Json, meta: Any) -> Reply:  # noqa: ANN401 as above
@@ -374,7 +415,8 @@ async def test_the_duels_are_as_various_as_they_must_be(record: Record) -> None:
     people = {person for person in draw.PEOPLE if person != draw.STRANGER}
     shares: dict[object, float] = {"found": 0.5}
     shares |= dict.fromkeys([*arguments, *operators, *modes, *people, *calls], 0.01)
-    shares |= dict.fromkeys(["resources/list", "tools/list", "search_old", "search_new"], 0.001)
+    rare = ["resources/list", "tools/list", "completion/complete", "search_old", "search_new"]
+    shares |= dict.fromkeys(rare, 0.001)
     assert not {one for one, share in shares.items() if record.counts[one] < share * record.fought}
 
 
