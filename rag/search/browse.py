@@ -11,7 +11,18 @@ from anyio import to_thread
 from rag.concurrency import concurrently
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.untrusted import label
-from rag.search.tree import MAX_ENTRIES, Child, Entry, Folder, children, documents, found_at, page, several
+from rag.search.tree import (
+    MAX_ENTRIES,
+    Child,
+    Entry,
+    Folder,
+    children,
+    documents,
+    found_at,
+    page,
+    several,
+    shown_parts,
+)
 from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
@@ -42,7 +53,7 @@ async def at(
     first, _, rest = path.lstrip("/").partition("/")
     first = first.lower()  # as all names of collections are
     found = [one for view in views if _name(view) == first for one in await _found(view, rest, after, limit)]
-    if not found and not _is_id(path):  # a path as search results show it, without its collection
+    if not found and shown_parts(path) and not _is_id(path):  # as results show it, without its collection
         groups = await concurrently([partial(_found, view, path, after, limit) for view in views])
         found = [one for group in groups for one in group]
     if len(found) > 1:

@@ -167,7 +167,7 @@ def page(all_: Iterable[Child], after: str | None, limit: int) -> tuple[list[Chi
         InvalidRequestError: `after` is not of this form.
     """
     name, slash, id_ = (after or "").rpartition("/")
-    if after is not None and not slash:
+    if after is not None and (not slash or len(name) > MAX_LABEL_CHARS):
         raise InvalidRequestError(AFTER)
     begins = _position(name, id_) if after is not None else None
     placed = [(_position(child.name, child.id), child) for child in all_]

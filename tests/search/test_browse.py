@@ -127,6 +127,14 @@ async def test_a_path_is_opened_with_its_collection_or_without_where_only_one_ha
     assert await desk.at(BOB, "policies/leave/parental.md")
 
 
+async def test_a_name_that_shows_nothing_is_no_folder(desk: Desk) -> None:
+    for name in (" ", "\u202e", "\x00/", "nothing/ "):
+        with pytest.raises(NotFoundError):
+            await desk.at(ANN, name)
+    assert await _shown(desk, ANN, "//") == await _shown(desk, ANN)
+    assert await _shown(desk, ANN, "DOCUMENTS") == await _shown(desk, ANN, "documents")
+
+
 async def test_documents_of_one_path_are_told_apart_by_id(shelf: Shelf, desk: Desk) -> None:
     path = "leave/parental.md"
     other = await shelf.put("file:///elsewhere", "Another", metadata={"path": path}, access=FOR_ANN)

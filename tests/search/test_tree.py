@@ -118,7 +118,7 @@ def test_pages_show_all_that_stays_once_whatever_comes_and_goes(
     assert len(set(seen)) == len(seen)
 
 
-@pytest.mark.parametrize("after", ["", "x", "9" * 5000])
+@pytest.mark.parametrize("after", ["", "x", "9" * 5000, "9" * 5000 + "/x"], ids=len)
 def test_what_is_no_end_of_a_page_is_refused(after: str) -> None:
     with pytest.raises(InvalidRequestError, match="next_after of an earlier reply"):
         page([Child("a", "id")], after, 9)
