@@ -12,6 +12,7 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.store import schema
 from rag.store.collections import drop_tenant, ensure_collection, open_writer
 from rag.store.connection import connect
+from rag.store.folder import note_tenant, prepare
 from rag.store.reader import CollectionReader, Reader
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ HIDDEN: list[tuple[Access | None, Principal]] = [
     (NOT_IT, BOB),
 ]
 hidden = pytest.mark.parametrize(("access", "other"), HIDDEN)
+
+
+@pytest.fixture(autouse=True)
+def _another_tenant(shelf: Shelf) -> None:
+    """There is a tenant with nothing in it: one that doesn't exist is an error, whatever it asks."""
+    prepare(shelf.data)
+    note_tenant(shelf.data, STRANGER.tenant)
 
 
 async def _found(desk: Desk, principal: Principal, mode: Mode | None = None, **asked: object) -> set[str]:
