@@ -168,6 +168,7 @@ class RequestValues(TypedDict, total=False):
     stages: Mapping[str, object] | None
     distance: Distance | None
     detail: Detail | None
+    vector: Sequence[float] | None
     match: Match | None
     case: bool | None
     must_contain: Sequence[str]
