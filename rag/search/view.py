@@ -134,7 +134,7 @@ class View:
         """
         if not self.walls:
             return [] if self.walls is None else await self.table.page(after, limit, self.by_labels)
-        return (await self.table.holding(self._unnarrowed.where, after=after))[:limit]
+        return await self.table.holding(self._unnarrowed.where, after=after, first=limit)
 
     async def walk(self, beginning: str | None = None) -> AsyncGenerator[list[StoredSource]]:
         """All sources that the principal may read, whatever the request, some at a time, in no order.

@@ -404,10 +404,12 @@ class CollectionReader:
             if (source := found.get(id_))
         ]
 
-    async def holding(self, where: str, *, after: str = "", rows: int | None = None) -> list[Listed]:
+    async def holding(
+        self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
+    ) -> list[Listed]:
         """The sources whose ids follow `after` and whose first chunk satisfies the predicate, in order.
 
-        With `rows`, any so many of them.
+        With `first`, so many of them; with `rows`, those of any so many chunks.
         """
         condition = f"(seq = 0) AND (source_id > {literal(after)}) AND {where}"
 
@@ -416,7 +418,8 @@ class CollectionReader:
             return found if rows is None else found.limit(rows)
 
         chosen = (await self.chunk_rows(first_chunks)).to_pylist()
-        found = await self.sources(row["source_id"] for row in chosen)
+        ids = {*sorted({row["source_id"] for row in chosen})[:first]}
+        found = await self.sources(ids)
         listed = [
             Listed(source, row["generation"], row["revision"])
             for row in chosen

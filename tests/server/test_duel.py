@@ -292,6 +292,8 @@ async def _ask(client: Client, duel: Duel) -> Reply:
             try:
                 uris = await _listed(client, meta)
             except MCPError as error:
+                if duel.asker != draw.STRANGER:
+                    raise
                 return Reply(f"{error.code} {error.message}")
             return Reply(" ".join(uris), {"uris": uris})
         case "resources/read":

@@ -199,9 +199,11 @@ class AttachedReader(CollectionReader):
         """As `CollectionReader.page`."""
         return await self.attempt(super().page(after, limit, where), [])
 
-    async def holding(self, where: str, *, after: str = "", rows: int | None = None) -> list[Listed]:
+    async def holding(
+        self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None
+    ) -> list[Listed]:
         """As `CollectionReader.holding`."""
-        return await self.attempt(super().holding(where, after=after, rows=rows), [])
+        return await self.attempt(super().holding(where, after=after, first=first, rows=rows), [])
 
     async def has_any(self, where: str) -> bool:
         """As `CollectionReader.has_any`."""
