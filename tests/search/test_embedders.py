@@ -346,31 +346,50 @@ async def test_similarities_of_a_model_count_from_its_baseline(desks: Desks) -> 
     assert dense.hits[0].similarity == max(hit.similarity or -1 for hit in dense.hits)
 
 
+@pytest.fixture(scope="module")
+def shelves_with_alike(
+    shelves: Path, small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The same, and the collection alike of german's model, which finds everything alike."""
+    data: Path = shutil.copytree(shelves, tmp_path_factory.mktemp("alike") / "data")
+    anyio.run(_add_alike, data, small_desk)
+    return data
+
+
+async def _add_alike(data: Path, small: ModuleType) -> None:
+    identity = EmbedderIdentity("openai", "beta", DIMENSION + 1)
+    made = await ensure_collection(data, "default", "alike", identity, embedder_name="german")
+    async with open_writer(data, made) as writer:
+        source = small.new_source(writer, "snow", "Snow fell on roofs.")
+        vectors = small.unit_rows(small.np.array(alike(small, ["Snow fell on roofs."])))
+        await writer.replace([replace(source, vectors=vectors)])
+
+
+def alike(small: ModuleType, texts: list[str]) -> list[list[float]]:
+    """Vectors with cosines of at least .8 to each other."""
+    return [[*one.tolist(), 2.0] for one in small.vectors(texts)]
+
+
 @pytest.mark.parametrize("method", ["calibrated", "convex", "rrf", "dbsf"])
 async def test_a_model_that_finds_everything_alike_does_not_win_once_its_baseline_is_set(
-    desks: Desks, endpoints: ModuleType, small_desk: ModuleType, tmp_path: Path, method: str
+    desks: Desks, endpoints: ModuleType, small_desk: ModuleType, shelves_with_alike: Path, method: str
 ) -> None:
     """Its unrelated passages have a cosine of .8 to any query; the other model's best one has less."""
-    data = shutil.copytree(desks.data, tmp_path / "copy")
-    alike = EmbedderIdentity("openai", "beta", DIMENSION + 1)
-
-    def lifted(texts: list[str]) -> list[list[float]]:
-        return [[*one.tolist(), 2.0] for one in small_desk.vectors(texts)]
-
-    desks.german.script = [lambda request: endpoints.embedded(lifted(request["input"]))]
-    made = await ensure_collection(data, "default", "alike", alike, embedder_name="german")
-    async with open_writer(data, made) as writer:
-        source = small_desk.new_source(writer, "snow", "Snow fell on roofs.")
-        vectors = small_desk.unit_rows(small_desk.np.array(lifted(["Snow fell on roofs."])))
-        await writer.replace([replace(source, vectors=vectors)])
-    desks = replace(desks, data=data)
+    desks.german.script = [lambda request: endpoints.embedded(alike(small_desk, request["input"]))]
+    desks = replace(desks, data=shelves_with_alike)
     request = SearchRequest("needs pendulum oil here", collections=("english", "alike"))
     search = {"fusion": {"method": method}}
-    first = (await desks.search(request, search=search, baseline=0.8)).hits[0]
-    assert first.source.title == "clock english"
-    dense = replace(request, mode="dense")
-    assert (await desks.search(dense, baseline=0.8)).hits[0].source.title == "clock english"
+    assert (await desks.search(request, search=search, baseline=0.8)).hits[0].source.title == "clock english"
+
+
+async def test_in_mode_dense_it_wins_without_its_baseline_and_not_with_it(
+    desks: Desks, endpoints: ModuleType, small_desk: ModuleType, shelves_with_alike: Path
+) -> None:
+    desks.german.script = [lambda request: endpoints.embedded(alike(small_desk, request["input"]))]
+    desks = replace(desks, data=shelves_with_alike)
+    dense = SearchRequest("needs pendulum oil here", mode="dense", collections=("english", "alike"))
     assert (await desks.search(dense)).hits[0].source.title == "snow"
+    assert (await desks.search(dense, baseline=0.8)).hits[0].source.title == "clock english"
 
 
 async def test_the_older_baseline_of_fusion_counts_for_the_default_embedder_only(desks: Desks) -> None:
