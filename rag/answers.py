@@ -326,8 +326,8 @@ class Extract:
 
     `until` is where that which was asked for ends: the end of the source, of the section, or of the last
     chunk or line. `fields` are the declared fields of the source. The text begins on line `first_line` of
-    `line_count`. If only the outline was asked for, there is no text, and `outline` has the headings from
-    `start` on.
+    `line_count`. The `outline` is that of the source, or of the section or lines that were asked for. If only
+    the outline was asked for, it begins at `start`, and there is no text.
     """
 
     source: Source

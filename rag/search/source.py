@@ -12,7 +12,7 @@ from rag.text import Span, line_at, line_count, lines_span
 from rag.uris import NOT_FOUND
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rag.answers import Part
     from rag.corpus import Chunk, Heading
@@ -62,7 +62,7 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
     chunks = () if part.outline else await view.table.touching(opened.stored, *where, view.where)
     return Extract(
         source=opened.stored.source,
-        outline=tuple(one for one in opened.outline if not part.outline or one.start >= window.start),
+        outline=tuple(_headings(opened, asked.whole, part)),
         start=window.start,
         end=window.end,
         text=opened.text[window.start : window.end],
@@ -74,6 +74,13 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
         line_count=line_count(opened.text),
         notes=asked.notes,
     )
+
+
+def _headings(opened: _Opened, whole: Span, part: Part) -> Iterable[Heading]:
+    """The headings in what was asked for, or all of them if nothing in particular was."""
+    if not part.outline and part.section is None and not part.lines:
+        return opened.outline
+    return (one for one in opened.outline if whole.start <= one.start < whole.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,9 @@ async def test_a_section_and_an_outline_are_of_the_source_of_a_chunk_too(
     for id_ in (source.id, f"{source.id}/4"):
         section = await _opened(shelf, id_, section="paragraph 0", start=10)
         assert (section.start, section.until, section.text) == (10, len(TEXT), TEXT[10:])
+        whole = await _opened(shelf, id_, section="paragraph 0")
+        assert [heading.title for heading in whole.outline] == PARAGRAPHS[:1]
+        assert (await _opened(shelf, id_, lines=(2, 9))).outline == section.outline == ()
         outline = await _opened(shelf, id_, outline=True)
         assert [heading.title for heading in outline.outline] == PARAGRAPHS[:1]
         assert (outline.text, outline.chunks) == ("", ())

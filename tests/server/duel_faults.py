@@ -200,7 +200,9 @@ def _opening_faults(library: Library, duel: Duel, reply: Reply) -> Iterator[str]
             "title": paper.title,
             "collection": paper.collection,
             "metadata": paper.metadata,
-            "outline": [{"title": paper.paragraphs[0], "level": 1, "start": 0}],
+            "outline": []
+            if int(duel.arguments.get("lines", "1").partition("-")[0]) > 1
+            else [{"title": paper.paragraphs[0], "level": 1, "start": 0}],
         }
     yield from _differences(reply.content, known, VARYING[duel.call])
 

@@ -13,11 +13,14 @@ from rag.text import line_at
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rag.answers import Extract
-    from rag.corpus import Chunk
+    from rag.corpus import Chunk, Heading
 
 MAX_OUTLINE = 100  # headings in a reply
 TEXT_SHARE = 0.75  # of a reply's characters; the rest is for the outline and the fields of the source
+HEADING_CHARS = 30  # the least that a heading takes in a reply, nearly
 OUTLINE_ROOM = 200  # characters of a reply for the notes of an outline
 SPARE_SHARE = 200  # each attempt drops 1/200 of the window more than computed, to need few attempts
 
@@ -154,7 +157,7 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
             "lines": f"{first}-{last}",
             "line_count": extract.line_count,
             "text": numbered(text, first) if extract.part.lines else text,
-            "outline": _heading_records(extract)[:headings],
+            "outline": _heading_records(extract.outline[:headings]),
             "chunks": [_chunk_record(extract, chunk, end) for chunk in extract.chunks if chunk.start < end],
             "notes": notes,
         }
@@ -190,11 +193,8 @@ def _blank_reply(extract: Extract) -> SourceReply:
     )
 
 
-def _heading_records(extract: Extract) -> list[HeadingRecord]:
-    return [
-        HeadingRecord(title=label(heading.title), level=heading.level, start=heading.start)
-        for heading in extract.outline
-    ]
+def _heading_records(outline: Sequence[Heading]) -> list[HeadingRecord]:
+    return [HeadingRecord(title=label(one.title), level=one.level, start=one.start) for one in outline]
 
 
 def _chunk_record(extract: Extract, chunk: Chunk, end: int) -> ChunkRecord:
@@ -252,15 +252,16 @@ def _source_notes(extract: Extract, end: int, last_line: int) -> list[str]:
 
 def _outline_reply(extract: Extract, max_chars: int) -> SourceReply:
     """As many headings as fit, at least one. `next_start` is where the next one stands."""
-    blank, records = _blank_reply(extract), _heading_records(extract)
+    blank, outline = _blank_reply(extract), extract.outline
     room = max_chars - len(blank.compact()) - OUTLINE_ROOM
+    records = _heading_records(outline[: max_chars // HEADING_CHARS])
     sizes = accumulate(len(record.compact()) + 1 for record in records)
     shown = max(1, sum(1 for size in sizes if size <= room))
-    while 1 < shown < len(records) and records[shown].start == records[shown - 1].start:
+    while 1 < shown < len(outline) and outline[shown].start == outline[shown - 1].start:
         shown -= 1  # pages end between positions, because the next one begins at a position
-    rest = records[shown:]
-    following = next((one.start for one in rest if one.start > records[shown - 1].start), None)
-    notes = [*extract.notes, *([] if records else ["There are no headings here."])]
+    rest = outline[shown:]
+    following = next((one.start for one in rest if one.start > outline[shown - 1].start), None)
+    notes = [*extract.notes, *([] if outline else ["There are no headings here."])]
     if rest:
         go_on = f"; continue with outline and start={following}" if following else ""
         notes.append(f"{len(rest)} more headings{go_on}.")
