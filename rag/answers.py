@@ -287,7 +287,7 @@ class Answer:
 
     `context` is the hits as one text for a prompt, if the request asks for it. `degraded` names what is
     missing because something failed: the "dense" or "sparse" list, of all collections or of some, the
-    "similarity" of hits, "tables" that are attached, or a stage. The notes say why.
+    "similarity" of hits, "collections" that are attached, or a stage. The notes say why.
     `stale` is what became of files since they were ingested, by source id, and `flags` what the hits contain,
     by chunk id, as far as `Desk.checked` found it out.
     """

@@ -304,6 +304,26 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
+class Retrieved:
+    """A passage that a retriever of the operator's found.
+
+    `id` is the retriever's own. `score` is from 0 to 1: 1 is as good as a passage that has every word of the
+    query. `allow` names who may see it (user:NAME, group:NAME); nobody, if it is empty. With the visibility
+    `tenant`, everybody in the tenant may, and `allow` is empty. `fields` are values of declared fields.
+    """
+
+    id: str
+    text: str
+    score: float
+    allow: tuple[str, ...] = ()
+    visibility: Visibility = "restricted"
+    title: str = ""
+    url: str | None = None
+    date: datetime | None = None
+    fields: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
     """A named set of sources of one tenant, and how they are indexed.
 

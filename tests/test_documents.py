@@ -270,10 +270,11 @@ def test_the_programs_of_the_page_on_searching_run_as_pasted(
 ) -> None:
     (tmp_path / "refdesk").symlink_to(clock_room)
     environment = scripts.environment | {"XDG_DATA_HOME": str(tmp_path)}
-    printed = [r"\[[a-z2-7]{16}/\d+\]\n", r"1\.00 \[[a-z2-7]{16}/\d+\] ", r"\['handbook_search', "]
+    printed = [r"\[[a-z2-7]{16}/\d+\]\n", r"1\.00 \[[a-z2-7]{16}/\d+\] ", r"\['handbook_search', ", r"$"]
     for program, beginning in zip(blocks(SEARCH, "python"), printed, strict=True):
         command = [sys.executable, "-c", program]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
         assert re.match(beginning, run.stdout), run.stderr
 
 

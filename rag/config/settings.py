@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import platformdirs
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rag.access.bound_to import CredentialBoundTo, Name
-from rag.access.names import MAX_ENTRIES, bare_name, check_access
+from rag.access.names import DEFAULT_TENANT, MAX_ENTRIES, bare_name, check_access
 from rag.answers import Detail, Mode
 from rag.config.options import ChatOptions, EmbedderOptions, RerankerOptions, VariableName
 from rag.config.profiles import (
@@ -33,7 +33,7 @@ from rag.config.profiles import (
     matching,
 )
 from rag.config.published import ServerSettings
-from rag.corpus import DEFAULT_EMBEDDER, LetterCase, Visibility
+from rag.corpus import DEFAULT_EMBEDDER, FieldType, LetterCase, Visibility
 from rag.errors import ConfigurationError
 from rag.web_addresses import is_template
 
@@ -323,6 +323,17 @@ class LimitSettings(Section):
     receive_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
 
 
+class RetrieverSettings(Section):
+    """A retriever of the operator's own, which is searched as a collection of a tenant."""
+
+    call: Annotated[str, matching(r"[\w.]+:\w+", "a class or function like package.module:Name")]
+    tenant: Name = DEFAULT_TENANT
+    description: str = ""
+    fields: dict[str, FieldType] = Field(default={})
+    options: dict[str, Any] = Field(default={})
+    timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 5.0
+
+
 class Settings(Section):
     """All settings. Programs that shall obey the operator's settings file call `Settings.load`."""
 
@@ -336,6 +347,7 @@ class Settings(Section):
     ingest: IngestSettings = IngestSettings()
     access: AccessSettings = AccessSettings()
     search: SearchSettings = SearchSettings()
+    retrievers: dict[Name, RetrieverSettings] = Field(default={})
     server: ServerSettings = ServerSettings()
     http: HttpSettings = HttpSettings()
     oauth: OAuthSettings = OAuthSettings()

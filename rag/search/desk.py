@@ -45,7 +45,7 @@ from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from rag.answers import Context, Extract, Hit, Part, RequestValues
     from rag.config.settings import SearchSettings, Settings
@@ -58,13 +58,17 @@ if TYPE_CHECKING:
     from rag.search.explain.why_not import SourceTrace
     from rag.search.overview import Holding
     from rag.search.plan import Plan
+    from rag.search.retriever import RetrieverCollection, Retrievers
     from rag.search.run import OnSearch, OnStep
     from rag.search.tree import Folder
-    from rag.store.reader import Listed, StoredSource
+    from rag.store.reader import CollectionReader, Listed, StoredSource
 
 log = logging.getLogger(__name__)
 
-BROKEN = "An attached table can't be read just now, perhaps the one with what you asked for. Try again later."
+BROKEN = (
+    "A table or a retriever that the operator attached fails just now, perhaps the one with what you asked "
+    "for. Try again later."
+)
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
 NO_BREAKERS: Mapping[str, Breaker] = MappingProxyType({})
@@ -80,7 +84,7 @@ class Desk:
     is logged, and the search goes on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what a desk consists of
         self,
         reader: Reader,
         embedder: Embedder | Embedders,
@@ -89,8 +93,10 @@ class Desk:
         chat: Chat | None = None,
         reranker: Reranker | None = None,
         breakers: Mapping[str, Breaker] = NO_BREAKERS,
+        retrievers: Retrievers | None = None,
     ) -> None:
         self._reader = reader
+        self._retrievers = retrievers
         embedders = embedder if isinstance(embedder, Embedders) else Embedders({DEFAULT_EMBEDDER: embedder})
         self._models = Models(embedders, chat, reranker)
         self._settings = settings
@@ -103,19 +109,33 @@ class Desk:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings, environment: Mapping[str, str] = NO_KEYS) -> AsyncIterator[Desk]:
+    async def open(
+        cls,
+        settings: Settings,
+        environment: Mapping[str, str] = NO_KEYS,
+        *,
+        retrievers: Sequence[RetrieverCollection] = (),
+    ) -> AsyncIterator[Desk]:
         """Open the data folder and the models that the settings name. That sends no request to an endpoint.
 
-        `environment` holds the keys of remote models, under the names that the settings give.
+        `environment` holds the keys of remote models, under the names that the settings give. `retrievers`
+        are searched besides those of the settings.
 
         Raises:
-            ConfigurationError: a model or the function of a custom stage can't be loaded, or the settings
-                contradict each other.
+            ConfigurationError: a model, a retriever or the function of a custom stage can't be loaded, or the
+                settings contradict each other.
         """
         check_consistent(settings)
+        served: Retrievers | None = None
         for stage in chain.from_iterable(stages_of(settings.search).values()):
             if isinstance(stage, CustomStage):
                 await to_thread.run_sync(loaded, stage)  # its import may block
+        if settings.retrievers or retrievers:
+            # Imported here, because few desks have one.
+            from rag.search.retriever import Retrievers, loaded_retrievers  # noqa: PLC0415
+
+            named = await to_thread.run_sync(loaded_retrievers, settings.retrievers)
+            served = Retrievers([*named, *retrievers])
         reader = Reader(
             settings.data,
             timeout_seconds=settings.search.timeout_seconds,
@@ -131,7 +151,15 @@ class Desk:
             open_chat(settings.chat, environment, breaker=breakers["chat"]) as chat,
             open_reranker(settings.reranker, environment, breaker=breakers["reranking"]) as reranker,
         ):
-            yield cls(reader, embedders, settings.search, chat=chat, reranker=reranker, breakers=breakers)
+            yield cls(
+                reader,
+                embedders,
+                settings.search,
+                chat=chat,
+                reranker=reranker,
+                breakers=breakers,
+                retrievers=served,
+            )
 
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
         """The collections in which the principal may read anything, ordered by name."""
@@ -175,12 +203,13 @@ class Desk:
         return {id_: size for sizes in found for id_, size in sizes.items()}
 
     async def names_groups(self, tenant: str) -> bool:
-        """Whether any access record of the tenant names a group.
+        """Whether any access record of the tenant names a group, or a retriever could.
 
         Raises:
             StoreError: the access records can't be read.
         """
-        return await self._reader.names_groups(tenant)
+        asked = self._retrievers is not None and self._retrievers.serve(tenant)
+        return asked or await self._reader.names_groups(tenant)
 
     async def search(
         self,
@@ -353,7 +382,11 @@ class Desk:
         if not collections:
             await to_thread.run_sync(check_data_folder, self._reader.data)
             await to_thread.run_sync(check_tenant, self._reader.data, principal.tenant)
-        tables = [await self._reader.open(one) for one in collections]
+        tables: list[CollectionReader] = [await self._reader.open(one) for one in collections]
+        if self._retrievers:
+            names = {one.name for one in collections}
+            tables += await self._retrievers.open(principal, besides=names)
+            tables.sort(key=lambda table: table.collection.name)
         await self._reader.refresh(principal.tenant)
         case = self._reader.letter_case
         views = [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]

@@ -38,7 +38,8 @@ PREVIEWS = 5  # hits shown of each step
 PREVIEW_CHARS = 200
 
 UNREAD = (
-    "Some documents could not be searched, because an attached table can't be read just now. Try again later."
+    "Some documents could not be searched, because a table or a retriever that the operator attached fails "
+    "just now. Try again later."
 )
 
 _tracer = get_tracer("refdesk")
@@ -125,7 +126,7 @@ class Run:
         """The answer with these hits."""
         if self.broken or any(view.table.failed for view in self.views):
             self.note([UNREAD])
-            self.degraded.append("tables")
+            self.degraded.append("collections")
         trace = Trace(tuple(self.queries), self.listings) if self.steps.detailed else None
         steps = self.steps.ended()
         failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
 NO_DOCUMENTS = "There are no documents to search yet. Ask the operator to ingest some."
+NO_EXACT = "a retriever of the operator's finds no exact text"
+NO_STRICT = "the scores of a retriever of the operator's could reveal what you may not read"
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
 
@@ -48,8 +50,9 @@ async def search(run: Run) -> Answer:
     """Answer the plan of a run from its views. The answer's notes say what its reader must know."""
     plan = run.plan
     run.queries = [SubQuery(plan.query)]
+    _leave_out_retrievers(run)
     if not run.views or not plan.limit:
-        run.note([NO_HITS_WANTED if run.views else NO_DOCUMENTS])
+        run.note(_why_none(run))
         return run.answer([], None)
     if plan.mode == "exact":
         queries = [Query(plan.query, {}, tuple(run.views))]
@@ -81,6 +84,24 @@ async def search(run: Run) -> Answer:
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []
     return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)
+
+
+def _leave_out_retrievers(run: Run) -> None:
+    """Search no retriever where it can't be held to what the plan promises, and say so."""
+    why = NO_EXACT if run.plan.mode == "exact" else NO_STRICT if run.plan.strict else None
+    left_out = [view for view in run.views if view.table.retrieves] if why else []
+    if left_out:
+        names = ", ".join(view.table.collection.name for view in left_out)
+        run.note([f"Not searched, because {why}: {names}."])
+        run.degraded.append("collections")
+        run.views = [view for view in run.views if view not in left_out]
+
+
+def _why_none(run: Run) -> list[str]:
+    """Why nothing is searched, unless another note says so."""
+    if run.views:
+        return [NO_HITS_WANTED]
+    return [] if run.broken or run.degraded else [NO_DOCUMENTS]
 
 
 async def add_queries(run: Run) -> None:

@@ -210,7 +210,12 @@ def _go_without(run: Run, step: OpenStep) -> None:
 
 def _note_others(run: Run, step: OpenStep, made: Mapping[str, Embedded]) -> None:
     """Say which collections have no vectors of the queries; mode dense leaves them out."""
-    mode, others = run.plan.mode, [view.table.collection for view in run.views if not view.comparable]
+    mode = run.plan.mode
+    others = [
+        view.table.collection
+        for view in run.views
+        if not view.comparable and (mode == "dense" or not view.table.retrieves)
+    ]
     if not others:
         return
     reasons = {one.name: _why_not_by_meaning(one, made[one.embedder_name]) for one in others}

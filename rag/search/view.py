@@ -116,6 +116,8 @@ class View:
 
     async def has_any(self) -> bool:
         """Whether the principal may read anything of the collection, whatever the request."""
+        if self.table.retrieves:
+            return self.walls is not None  # what a retriever has is not known before it is asked
         if not self.walls:
             return self.walls is not None and await self.table.has_any(self.by_labels)
         readable = self._unnarrowed

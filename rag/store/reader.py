@@ -186,11 +186,13 @@ class CollectionReader:
     """The tables of one collection, opened for reading. `scans` limits the scans that run at once.
 
     Without a full-text index, an attached table is not searched `by_words`. If reading one fails, searches go
-    on without it, and `failed` is true; our own tables raise instead.
+    on without it, and `failed` is true; our own tables raise instead. If it `retrieves`, a retriever of the
+    operator's makes its list (`rag.search.retriever`).
     """
 
     by_words = True
     failed = False
+    retrieves = False
 
     def __init__(  # noqa: PLR0913 what the readers of a data folder share
         self,

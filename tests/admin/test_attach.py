@@ -133,7 +133,7 @@ def test_a_table_that_moved_away_is_named_and_everything_else_goes_on(
     inside.run("collection", "attach", "notes", "--table", table, *WORDS, "--visibility", "tenant")
     table.rename(tmp_path / "moved.lance")
     answer = inside.json("search", "clock")
-    assert (len(answer["results"]), answer["degraded"]) == (1, ["tables"])
+    assert (len(answer["results"]), answer["degraded"]) == (1, ["collections"])
     for command in ("status", "sources"):
         run = inside.run(command)
         assert (

@@ -409,11 +409,11 @@ async def test_others_may_compact_overwrite_drop_and_rename_their_table_meanwhil
     others.table.rename(others.folder / "elsewhere.lance")
     answer = await desk.search(BOB, SearchRequest("pendulum"))
     assert [hit.source.title for hit in answer.hits] == ["ours"]
-    assert (answer.notes, answer.degraded) == ((UNREAD,), ("tables",))
+    assert (answer.notes, answer.degraded) == ((UNREAD,), ("collections",))
     assert not others.table.exists()  # the engine makes folders that it doesn't find
-    with pytest.raises(StoreError, match="can't be read just now"):
+    with pytest.raises(StoreError, match="fails just now"):
         await desk.search(BOB, SearchRequest("pendulum", collections=("notes",)))
-    with pytest.raises(StoreError, match="can't be read just now"):
+    with pytest.raises(StoreError, match="fails just now"):
         await desk.extract(BOB, "abc", max_chars=100)
     await others.write(acl=pa.array([None] * 5, pa.list_(pa.string())))
     assert "c" in await found(desk, BOB, collections=("notes",))
@@ -464,7 +464,7 @@ async def test_a_table_that_lost_a_column_is_left_out_and_only_the_log_says_whic
     desk = others.shelf.desk()
     answer = await desk.search(ANN, SearchRequest("pendulum"))
     assert [hit.source.title for hit in answer.hits] == ["ours"]
-    assert (answer.notes, answer.degraded) == ((UNREAD,), ("tables",))
+    assert (answer.notes, answer.degraded) == ((UNREAD,), ("collections",))
     assert "has no column 'text'" in caplog.text
     expected = NotFoundError if allow else StoreError
     with pytest.raises(expected):

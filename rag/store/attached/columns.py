@@ -29,7 +29,8 @@ class Columns:
 
     `id` is the other table's own id, as text; `source_id` is ours. Fields of type datetime are in
     microseconds since 1970, `date` is in the column's own unit: `unit` says how many microseconds are how
-    many of them; None if it is text. `generation` is a digest of all that is read of a row.
+    many of them; None if it is text. `generation` is a digest of all that is read of a row. If the rows are
+    `ours`, the entry "*" in `allow` means everybody in the tenant; in others' rows it is malformed.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Columns:
     lists: frozenset[str]
     generation: str
     usable: str
+    ours: bool = False
 
 
 def columns_of(collection: Collection, attachment: Attachment, schema: pa.Schema) -> Columns:

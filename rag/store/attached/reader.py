@@ -14,7 +14,7 @@ from anyio import to_thread
 from rag.corpus import Access
 from rag.errors import StoreError
 from rag.filters.predicate import literal
-from rag.store.attached.rows import access_of, revision_of
+from rag.store.attached.rows import access_of, access_of_ours, revision_of
 from rag.store.connection import engine_errors
 from rag.store.reader import PLACE_COLUMNS, WALKED, CollectionReader, Statistics, places_of
 from rag.store.schema import SUMMARY_COLUMNS, begin_with, one_of
@@ -56,11 +56,11 @@ class AttachedAccess:
         wanted = sorted(set(ids))
         if self._sources.columns.allow is None or not wanted:
             return dict.fromkeys(wanted, ALL_MAY)
-        return dict.fromkeys(wanted) | _agreed(await self._entries(one_of("id", wanted)))
+        return dict.fromkeys(wanted) | self._agreed(await self._entries(one_of("id", wanted)))
 
     async def all_records(self) -> dict[str, Access | None]:
         """As `records`, of all rows."""
-        return _agreed(await self._entries("(true)"), everybody=self._sources.columns.allow is None)
+        return self._agreed(await self._entries("(true)"))
 
     async def seen(self, _collection: str, where: str) -> dict[str, Access | None]:
         """As `AccessReader.seen`."""
@@ -107,17 +107,22 @@ class AttachedAccess:
         self._sources.memory.learn(ids, cast("list[str]", rows["theirs"].to_pylist()))
         return list(zip(ids, rows["allow"].to_pylist() if columns.allow else [None] * len(ids), strict=True))
 
+    def _agreed(self, rows: Sequence[tuple[str, Any]]) -> dict[str, Access | None]:
+        """The access of each id; nobody's, if its rows don't agree."""
+        found: dict[str, Access | None] = {}
+        for id_, entries in rows:
+            access = self._access(entries)
+            found[id_] = access if found.setdefault(id_, access) == access else None
+        return found
+
+    def _access(self, entries: Sequence[str | None] | None) -> Access | None:
+        columns = self._sources.columns
+        if columns.allow is None:
+            return ALL_MAY
+        return access_of_ours(entries) if columns.ours else access_of(entries)
+
     def _revision(self, entries: Sequence[str | None] | None) -> int:
         return 0 if self._sources.columns.allow is None else revision_of(entries)
-
-
-def _agreed(rows: Sequence[tuple[str, Any]], *, everybody: bool = False) -> dict[str, Access | None]:
-    """The access of each id; nobody's, if its rows don't agree."""
-    found: dict[str, Access | None] = {}
-    for id_, entries in rows:
-        access = ALL_MAY if everybody else access_of(entries)
-        found[id_] = access if found.setdefault(id_, access) == access else None
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,7 @@ class AttachedReader(CollectionReader):
         try:
             return await reading
         except StoreError as error:
-            log.warning("The attached table of the collection %r: %s", self.collection.name, error)
+            log.warning("The collection %r fails: %s", self.collection.name, error)
             self.failed = True
             return nothing
 
@@ -192,8 +197,8 @@ class AttachedReader(CollectionReader):
         return await self.attempt(super().sources(ids), {})
 
     async def chunks(self, ids: Sequence[str], where: str) -> list[StoredChunk]:
-        """As `CollectionReader.chunks`."""
-        return await self.attempt(super().chunks(ids, where), [])
+        """As `CollectionReader.chunks`. Of rows of one id, the one that is shown comes last."""
+        return lowest_last(await self.attempt(super().chunks(ids, where), []))
 
     async def page(self, after: str, limit: int, where: str) -> list[Listed]:
         """As `CollectionReader.page`."""
@@ -267,6 +272,11 @@ class AttachedReader(CollectionReader):
 
     async def check_full_text(self) -> None:
         """Nothing to check: without a full-text index, `by_words` is false."""
+
+
+def lowest_last(chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
+    """The chunks ordered so that of those of one id, the one that is shown comes last; see `source_rows`."""
+    return sorted(chunks, key=lambda chunk: chunk.generation, reverse=True)
 
 
 def index_on(column: str | None, indexes: Sequence[IndexConfig], *, of_text: bool) -> IndexConfig | None:

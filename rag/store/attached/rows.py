@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rag.access.names import valid_entries
+from rag.access.rule import EVERYBODY
 from rag.corpus import Access
 from rag.errors import ConfigurationError
 from rag.filters.predicate import EPOCH
@@ -43,6 +44,13 @@ def access_of(entries: Sequence[str | None] | None) -> Access | None:
     except ConfigurationError:
         return None
     return Access("restricted", allow, revision=revision_of(entries))
+
+
+def access_of_ours(entries: Sequence[str | None] | None) -> Access | None:
+    """As `access_of`, of a row that refdesk wrote: the entry "*" is everybody in the tenant."""
+    if entries == [EVERYBODY]:
+        return Access("tenant", revision=revision_of(entries))
+    return access_of(entries)
 
 
 def revision_of(entries: Sequence[str | None] | None) -> int:

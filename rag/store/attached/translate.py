@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rag.access.rule import EVERYBODY
 from rag.errors import StoreError
 from rag.filters.predicate import literal
 
@@ -104,8 +105,10 @@ class Translation:
         The engine can't fold letter case. Where case doesn't matter, only entries in lower case are found.
         """
         if self.columns.allow is None:
-            return EVERYTHING if "*" in labels else NOTHING
+            return EVERYTHING if EVERYBODY in labels else NOTHING
         entries = sorted({one.removeprefix("~")[1:] for one in labels if one.startswith(("+", "~+"))})
+        if self.columns.ours and EVERYBODY in labels:
+            entries.append(EVERYBODY)
         if not entries:
             return NOTHING
         return f"array_has_any({self.columns.allow}, [{', '.join(map(literal, entries))}])"
