@@ -310,6 +310,7 @@ def listed(
         pair.append(_tool(FETCH, "Fetch a document", FETCH_DESCRIPTION, fetch, fetch_replies))
     filterable = "filter" in search["properties"]
     if filterable:
+        pair[0].input_schema["properties"]["filter"] = {}
         room = MAX_TOOLS_BYTES - sum(len(_compact(one)) for one in pair)
         schema = filter_schema(overview, room, values=server.field_values)
         pair[0].input_schema["properties"]["filter"] = schema
