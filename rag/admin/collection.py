@@ -12,12 +12,19 @@ from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.attach import attach_command, remarks_on
-from rag.admin.collection_options import declared_fields, description_option, embedder_option, link_option
+from rag.admin.collection_options import (
+    MAX_FIELDS,
+    declared_fields,
+    description_option,
+    embedder_option,
+    link_option,
+)
 from rag.admin.console import command, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections, open_reader
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
+from rag.ingest.declare import declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store.catalog import check_embedder
@@ -25,12 +32,13 @@ from rag.store.collections import change_collection, drop_collection, ensure_col
 from rag.store.folder import prepare, spending_reserve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
     from rag.corpus import Collection, Language
+    from rag.ingest.declare import Declared
     from rag.store.reader import CollectionReader
 
 
@@ -123,25 +131,37 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     metavar="NAME",
     help="Another name for the same embedding model: of a table [embedders.NAME], or default for [embedder].",
 )
-async def set_command(
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    callback=declared_fields,
+    metavar="NAME=TYPE",
+    help="Also declare this metadata field, filled from what the documents state. Repeatable.",
+)
+@click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
+async def set_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
     name: str,
+    fields: dict[str, FieldType],
+    no_field: tuple[str, ...],
     description: str | None,
     link: str | None,
     embedder_name: str | None,
     as_json: bool,
 ) -> None:
-    """Set the description or the link of a collection, or name its embedder anew.
+    """Set the description, the link or the fields of a collection, or name its embedder anew.
 
     An empty description or link is removed. The embedder must be the model that made the collection's
     vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again.
     """
     given = {"description": description, "link": link, "embedder_name": embedder_name}
     after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if not after:
-        raise click.UsageError("Give --description, --link or --embedder.")
+    if not after and not fields and not no_field:
+        raise click.UsageError("Give --description, --link, --embedder, --field or --no-field.")
     (table,) = await open_collections(settings, name)
+    _check_fields(table.collection, fields, no_field)
     identity = None
     if embedder_name is not None:
         async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
@@ -154,13 +174,65 @@ async def set_command(
         return made
 
     tenant, before = table.collection.tenant, {key: getattr(table.collection, key) for key in after}
-    with recorded(settings.data, Act("collection set", tenant, {name: (before, after)}, name)):
+    changes = _with_fields(table.collection, fields, no_field)
+    declared = None
+    with recorded(
+        settings.data, Act("collection set", tenant, {name: (before | changes[0], after | changes[1])}, name)
+    ):
         made = await change_collection(settings.data, tenant, name, changed)
+        if fields or no_field:
+            declared = await declare(settings.data, made, fields, no_field)
+            made = declared.collection
     if as_json:
-        print_json(_json(made))
+        print_json(_json(made) | (_declared_json(declared) if declared else {}))
+    elif declared:
+        _print_declared(declared, no_field)
     for key, value in after.items() if not as_json else ():
         called = "embedder" if key == "embedder_name" else key
         echo(f"{'Set' if value else 'Removed'} the {called} of the collection {name}.")
+
+
+def _check_fields(collection: Collection, fields: Mapping[str, FieldType], removed: Sequence[str]) -> None:
+    unknown = next((name for name in removed if name not in collection.fields), None)
+    if unknown is not None:
+        declared = ", ".join(collection.fields) or "none"
+        raise ConfigurationError(
+            f"The collection {collection.name!r} declares no field {unknown!r}; it declares: {declared}."
+        )
+    for name in fields:
+        if name in collection.fields and name not in removed:
+            raise ConfigurationError(
+                f"The collection {collection.name!r} declares {name} already, as {collection.fields[name]}. "
+                f"To change its type, add --no-field {name}."
+            )
+    if len(collection.fields) - len({*removed}) + len(fields) > MAX_FIELDS:
+        raise ConfigurationError(f"A collection has at most {MAX_FIELDS} fields.")
+
+
+def _with_fields(
+    collection: Collection, fields: Mapping[str, FieldType], removed: Sequence[str]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The fields before and after, for the audit log; nothing if they stay."""
+    if not fields and not removed:
+        return {}, {}
+    kept = {name: kind for name, kind in collection.fields.items() if name not in removed}
+    return {"fields": collection.fields}, {"fields": kept | dict(fields)}
+
+
+def _declared_json(declared: Declared) -> dict[str, Any]:
+    complaints = [{"path": path, "reason": reason} for path, reason in declared.complaints]
+    return {"filled": dict(declared.filled), "complaints": complaints}
+
+
+def _print_declared(declared: Declared, removed: Sequence[str]) -> None:
+    name = declared.collection.name
+    for field in removed:
+        if field not in declared.filled:
+            echo(f"The collection {name} no longer declares the field {field}.")
+    for field, number in declared.filled.items():
+        echo(f"Declared the field {field} of the collection {name}: {number} of its documents have a value.")
+    for path, reason in declared.complaints:
+        echo(f"{path}: {reason}")
 
 
 @command("list")

@@ -121,7 +121,8 @@ async def change_collection(
 ) -> Collection:
     """The collection with another definition. `change` gets the present one and returns the new one.
 
-    It must not change what the tables were made for: language, fields, or the identity of the embedder.
+    It must not change what the tables were made for: language, the identity of the embedder, or fields unless
+    the caller has the collection open for writing and changes the tables, too (`rag.ingest.declare`).
 
     Raises:
         NotFoundError: there is no such collection.
@@ -173,7 +174,16 @@ async def _opened(
             database = await connect(data)
             chunks, sources = [await database.open_table(name) for name in names]
             await maintenance.create_chunk_indexes(chunks, collection.language)
+            collection = await _as_declared(database, collection)
         yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data, around=around)
+
+
+async def _as_declared(database: lancedb.AsyncConnection, collection: Collection) -> Collection:
+    """The collection with the fields that it declares now: somebody may have declared one meanwhile."""
+    collections = await database.open_table(schema.COLLECTIONS)
+    query = collections.query().where(_is(collection.tenant, collection.name))
+    rows = (await query.to_arrow()).to_pylist()
+    return replace(collection, fields=catalog.collection_record(rows[0]).fields) if rows else collection
 
 
 async def copy_labels(data: Path, collection: Collection) -> bool:

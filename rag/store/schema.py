@@ -171,6 +171,11 @@ def attributes(title: str, path: str | None, date: datetime | None) -> dict[str,
     return named | ({} if date is None else {"date": date})
 
 
+def field_columns(fields: Mapping[str, FieldType]) -> pa.Schema:
+    """The columns of declared fields in a chunk table."""
+    return _schema({}, {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()})
+
+
 def chunks_table(tenant: str, collection: str) -> str:
     """The chunk table of a collection. Names have no double underscore, so no two tables share a name."""
     return f"chunks__tenant_{tenant}__src_{collection}"
@@ -209,7 +214,7 @@ def body(context: str, text: str) -> str:
 
 def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     """A row of the source table."""
-    fields = {name: _stored(value) for name, value in new.fields.items()}
+    fields = stored_fields(new.fields)
     return {
         **{name: getattr(new.source, name) for name in SOURCE_COLUMNS},
         "digest": digest_value(new.source.digest, new.source.without_vector),
@@ -273,6 +278,11 @@ def access_record(row: Mapping[str, Any]) -> Access | None:
         return None
     allow, deny = (frozenset(row[name] or ()) for name in ("allow", "deny"))
     return Access(row["visibility"], allow, deny, row["revision"])
+
+
+def stored_fields(fields: Mapping[str, Value]) -> dict[str, object]:
+    """Values of declared fields as the tables hold them."""
+    return {name: _stored(value) for name, value in fields.items()}
 
 
 def _stored(value: Value) -> object:

@@ -16,13 +16,13 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rag.filters.predicate import literal
-from rag.store import maintenance, schema
+from rag.store import declare, maintenance, schema
 from rag.store.access_writer import nothing_around
 from rag.store.collection_access import CollectionAccess
 from rag.store.connection import engine_errors, table_folder
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Access, AccessRecord, Collection, Vectors
+    from rag.corpus import Access, AccessRecord, Collection, FieldType, Vectors
     from rag.file_state import FileState
     from rag.store.access_writer import Around
+    from rag.store.declare import Values
     from rag.store.schema import NewSource
     from rag.store.settle import Claim
 
@@ -275,6 +276,24 @@ class CollectionWriter:
         await self._access.repair({row["id"]: row["uri"] for row in sources})
         await self.copy_labels()
         self._incomplete = frozenset(key[0] for key, chunks in named.items() if stored[key] != chunks)
+
+    async def add_fields(self, fields: Mapping[str, FieldType], values: Values) -> None:
+        """Give the tables columns of these fields, filled with the values of each source.
+
+        Nothing goes by them before the catalog declares them; see `rag.store.declare`.
+        """
+        with engine_errors("declaring fields"):
+            self._changed = True
+            await declare.add_fields(self._chunks, self._sources, self.collection.name, fields, values)
+        self.collection = replace(self.collection, fields={**self.collection.fields, **fields})
+
+    async def drop_fields(self, names: Iterable[str]) -> None:
+        """Drop the columns of these fields, which the catalog doesn't declare any more."""
+        kept = {name: kind for name, kind in self.collection.fields.items() if name not in names}
+        with engine_errors("dropping fields"):
+            self._changed = True
+            await declare.drop_fields(self._chunks, names)
+        self.collection = replace(self.collection, fields=kept)
 
     async def finish(self) -> None:
         """Update the indexes, compact the tables, and flush to disk what this writer wrote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +121,9 @@ def test_a_collection_has_a_link_which_can_change_without_its_description(inside
     assert inside.json("collection", "show", "wiki") == made | {"link": "", "description": "Pages"}
     for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
         assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
-    assert "--description, --link or --embedder" in inside.run("collection", "set", "wiki", code=2).stderr
+    assert (
+        "--link, --embedder, --field or --no-field" in inside.run("collection", "set", "wiki", code=2).stderr
+    )
 
 
 def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(
@@ -251,3 +254,35 @@ def test_a_changed_file_has_the_fields_of_its_new_version(desk: Desk, inside: De
     note.write_text("---\nyear: 2024\n---\nthirty days\n")
     desk.run("ingest", note, "--collection", "handbook")
     assert stored_fields(desk, "handbook") == {"a.md": {"year": 2024}}
+
+
+def test_a_field_can_be_declared_later_and_taken_back(inside: Desk, tmp_path: Path) -> None:
+    for name, year in [("a", "2024"), ("b", "last year"), ("c", "")]:
+        (tmp_path / f"{name}.md").write_text(f"---\nyear: {year}\n---\n# {name}\n\npendulum\n")
+    inside.run("ingest", *(tmp_path / f"{name}.md" for name in "abc"))
+    said = inside.run("collection", "set", "documents", "--field", "year=integer").stdout.splitlines()
+    assert said == [
+        "Declared the field year of the collection documents: 1 of its documents have a value.",
+        "b.md: year is not an integer",
+    ]
+
+    def titles(year: object) -> list[str]:
+        found = inside.json("search", "pendulum", "--filter", json.dumps({"year": year}))["results"]
+        return sorted(hit["title"] for hit in found)
+
+    assert titles({"$gte": 2000}) == ["a"]
+    refused = inside.run("collection", "set", "documents", "--field", "year=string", code=2).stderr
+    assert "declares year already, as integer. To change its type, add --no-field year." in refused
+    changed = inside.json("collection", "set", "documents", "--no-field", "year", "--field", "year=string")
+    assert (changed["fields"], changed["filled"], changed["complaints"]) == (
+        {"year": "string"},
+        {"year": 2},
+        [],
+    )
+    assert titles({"$contains": "YEAR"}) == ["b"]
+    taken_back = inside.run("collection", "set", "documents", "--no-field", "year").stdout
+    assert taken_back == "The collection documents no longer declares the field year.\n"
+    refused = inside.run("collection", "set", "documents", "--no-field", "year", code=2).stderr
+    assert "declares no field 'year'; it declares: none." in refused
+    (act, *_) = inside.json("audit", "show")["acts"][-1:]
+    assert act["act"] == "collection set"

@@ -1,0 +1,79 @@
+"""Declare metadata fields of a collection that has documents, or no longer declare some.
+
+The values come from the metadata that is stored with each source, converted as an ingestion does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rag.ingest.metadata import declared_fields
+from rag.store.collections import change_collection, open_writer
+from rag.store.folder import note_tenant
+
+if TYPE_CHECKING:
+    from collections.abc import Collection as Names
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rag.corpus import Collection, FieldType, Source, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A collection with other fields. `filled` counts the sources that have a value for each new field.
+
+    `complaints` say which values don't have the declared type, by the source's path.
+    """
+
+    collection: Collection
+    filled: Mapping[str, int]
+    complaints: tuple[tuple[str, str], ...]
+
+
+async def declare(
+    data: Path, collection: Collection, fields: Mapping[str, FieldType], removed: Names[str] = ()
+) -> Declared:
+    """Declare new fields of a collection, and no longer declare the `removed` ones.
+
+    Raises:
+        BusyError: another process is writing to the collection.
+        StoreError: the storage failed. What was declared before still is.
+    """
+    filled = dict.fromkeys(fields, 0)
+    complaints: list[tuple[str, str]] = []
+
+    def values(source: Source) -> Mapping[str, Value]:
+        found, wrong = declared_fields(_metadata(source), fields)
+        for name in found:
+            filled[name] += 1
+        path = source.metadata.get("path", source.uri)
+        complaints.extend((path, complaint) for complaint in wrong)
+        return found
+
+    async with open_writer(data, collection) as writer:
+        kept = {name: kind for name, kind in writer.collection.fields.items() if name not in removed}
+        made = await _changed(data, collection, kept)
+        await writer.drop_fields(removed)
+        if fields:
+            await writer.add_fields(fields, values)
+        await writer.finish()
+        if fields:
+            note_tenant(data, collection.tenant, filterable=True)
+            made = await _changed(data, collection, kept | dict(fields))
+    return Declared(made, filled, tuple(sorted(complaints)))
+
+
+async def _changed(data: Path, collection: Collection, fields: Mapping[str, FieldType]) -> Collection:
+    def changed(one: Collection) -> Collection:
+        return replace(one, fields=dict(fields))
+
+    return await change_collection(data, collection.tenant, collection.name, changed)
+
+
+def _metadata(source: Source) -> dict[str, str]:
+    """The metadata as an ingestion has it: the path is ours, not the document's."""
+    stored = {key: value for key, value in source.metadata.items() if key != "path"}
+    stated = {"url": source.url, "date": source.date and source.date.isoformat()}
+    return {"title": source.title, **stored, **{key: value for key, value in stated.items() if value}}

@@ -1,0 +1,172 @@
+"""Fields that a collection with documents declares later: filled without embedding, and as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Principal
+from rag.errors import BusyError, InvalidRequestError
+from rag.ingest.declare import declare
+from rag.search.desk import Desk
+from rag.store import maintenance
+from rag.store.collections import ensure_collection, open_writer
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.corpus import Collection
+
+pytestmark = pytest.mark.anyio
+
+ME = Principal("default")
+METADATA = {
+    "leave": {"year": "2024", "tags": "hr, law", "path": "leave.md"},
+    "pay": {"year": "last year", "path": "pay.md"},
+    "desk": {"path": "desk.md"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+async def _made(small: ModuleType, data: Path) -> Collection:
+    made = await ensure_collection(data, "default", "documents", small.BagOfWords().identity)
+    async with open_writer(data, made) as writer:
+        items = [
+            small.new_source(writer, name, name.title(), "pendulum", metadata=metadata)
+            for name, metadata in METADATA.items()
+        ]
+        await writer.replace(items)
+        await writer.finish()
+    return made
+
+
+def _desk(small: ModuleType, data: Path) -> Desk:
+    return Desk(Reader(data, timeout_seconds=15), small.BagOfWords(), SearchSettings())
+
+
+async def _found(desk: Desk, filter_: dict[str, Any]) -> set[str]:
+    answer = await desk.search(ME, SearchRequest("pendulum", filter=filter_))
+    return {hit.source.uri for hit in answer.hits}
+
+
+async def test_a_running_desk_filters_by_a_field_from_its_next_search_on(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    made = await _made(small_desk, tmp_path)
+    desk = _desk(small_desk, tmp_path)
+    with pytest.raises(InvalidRequestError, match="no field 'year'"):
+        await _found(desk, {"year": 2024})
+    declared = await declare(tmp_path, made, {"year": "integer", "tags": "string list", "title": "string"})
+    assert declared.filled == {"year": 1, "tags": 1, "title": 3}
+    assert declared.complaints == (("pay.md", "year is not an integer"),)
+    assert await _found(desk, {"year": {"$gte": 2000}}) == {"leave"}
+    assert await _found(desk, {"year": {"$exists": False}}) == {"pay", "desk"}
+    assert await _found(desk, {"tags": "law"}) == {"leave"}
+    assert await _found(desk, {"title": "pay"}) == {"pay"}
+    assert desk.alarms == 0
+    declared = await declare(tmp_path, declared.collection, {"year": "string"}, ["year", "tags"])
+    assert dict(declared.collection.fields) == {"title": "string", "year": "string"}
+    assert await _found(desk, {"year": {"$prefix": "last"}}) == {"pay"}
+    with pytest.raises(InvalidRequestError, match="no field 'tags'"):
+        await _found(desk, {"tags": "law"})
+
+
+async def test_no_text_and_no_vector_is_written_anew_and_a_large_table_gets_an_index(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await _made(small_desk, tmp_path)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 3)
+    reader = Reader(tmp_path, timeout_seconds=15)
+    (collection,) = await reader.collections("default")
+    table = await reader.open(collection)
+    before = await table.chunks([f"{one.id}/1" for one in await table.listing()], "(true)")
+    declared = await declare(tmp_path, made, {"year": "integer"})
+    table = await reader.open(declared.collection)
+    after = await table.chunks([one.id for one in before], "(true)")
+    assert {(one.id, one.generation, one.body) for one in after} == {
+        (one.id, one.generation, one.body) for one in before
+    }
+    assert "field_year (BTree)" in (await table.statistics()).indexes
+
+
+async def test_what_an_ingestion_writes_after_it_has_the_field_whenever_it_began(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    before = await _made(small_desk, tmp_path)
+    await declare(tmp_path, before, {"year": "integer"})
+    async with open_writer(tmp_path, before) as writer:
+        assert dict(writer.collection.fields) == {"year": "integer"}
+        await writer.replace([small_desk.new_source(writer, "new", "New", "pendulum", fields={"year": 2030})])
+    assert await _found(_desk(small_desk, tmp_path), {"year": {"$gt": 2024}}) == {"new"}
+
+
+async def test_it_waits_for_no_ingestion_and_changes_nothing_then(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await _made(small_desk, tmp_path)
+    monkeypatch.setattr("rag.store.collections.WRITER_WAIT_SECONDS", 0)
+    async with open_writer(tmp_path, made):
+        with pytest.raises(BusyError):
+            await declare(tmp_path, made, {"year": "integer"})
+    assert (await Reader(tmp_path, timeout_seconds=15).collections("default"))[0].fields == {}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import anyio
+from rag.ingest.declare import declare
+from rag.store import declare as columns
+from rag.store.reader import Reader
+
+async def main(data, step):
+    (made,) = await Reader(data, timeout_seconds=15).collections("default")
+    real, steps = columns._update, []
+    async def update(*arguments):
+        if len(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        steps.append(1)
+        await real(*arguments)
+    columns._update = update
+    if step == 2:
+        import rag.ingest.declare as module
+        module.note_tenant = lambda *_a, **_k: os.kill(os.getpid(), signal.SIGKILL)
+    await declare(data, made, {"year": "integer"})
+
+anyio.run(main, Path(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 1, 2], ids=["before sources", "before chunks", "before the catalog"])
+async def test_killed_midway_it_has_declared_nothing_and_can_be_run_again(
+    small_desk: ModuleType, tmp_path: Path, step: int
+) -> None:
+    made = await _made(small_desk, tmp_path)
+    desk = _desk(small_desk, tmp_path)
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path, str(step)], check=False)  # noqa: ASYNC221 our own
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(InvalidRequestError, match="no field 'year'"):
+        await _found(desk, {"year": 2024})
+    async with open_writer(tmp_path, made) as writer:  # an ingestion between the two
+        await writer.replace(
+            [small_desk.new_source(writer, "new", "New", "pendulum", metadata={"year": "2030"})]
+        )
+        await writer.finish()
+    assert await _found(desk, {"title": {"$exists": True}}) == {*METADATA, "new"}
+    declared = await declare(tmp_path, made, {"year": "integer"})
+    assert declared.filled == {"year": 2}
+    assert await _found(desk, {"year": {"$gte": 2000}}) == {"leave", "new"}
