@@ -145,10 +145,14 @@ HOSTILE = (
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_no_text_takes_more_than_linear_time(piece: str) -> None:
-    """Ten times the text takes about ten times as long; quadratic time would be a hundred."""
+    """Ten times the text takes about ten times as long; quadratic time would be a hundred.
+
+    And 200,000 characters take half a second at worst, four times as much on a busy machine.
+    """
     short, long = piece * (20_000 // len(piece)), piece * (200_000 // len(piece))
     began = time.process_time()
     flags_in(short)
     middle = time.process_time()
     flags_in(long + "!")
-    assert time.process_time() - middle < max(0.1, 40 * (middle - began))
+    taken = time.process_time() - middle
+    assert taken < min(2.0, max(0.1, 40 * (middle - began)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import jsonschema  # type: ignore[import-untyped]  # its types are a package of their own
 import pytest
 
 from rag.search.reply.fields import ORDERS
@@ -37,11 +38,17 @@ def test_a_hit_that_holds_orders_or_personal_data_is_flagged_wherever_it_is_show
     wire = start(data)
     wire.begin()
     told = wire.tool("search", {"query": "pendulum", "detail": "passage"})["structuredContent"]
+    schemas = {one["name"]: one["outputSchema"] for one in wire.result("tools/list")["tools"]}
+    jsonschema.validate(told, schemas["search"])
+    assert {"flags", "stale", "cite_as"} <= schemas["search"]["properties"]["results"]["items"][
+        "properties"
+    ].keys()
     assert {hit["metadata"]["path"]: hit.get("flags", []) for hit in told["results"]} == flags
     assert ORDERS in told["notes"]
     for hit in told["results"]:
         opened = wire.tool("get_source", {"id": hit["id"]})["structuredContent"]
         assert opened.get("flags") == hit.get("flags")
+        jsonschema.validate(opened, schemas["get_source"])
         assert (ORDERS in opened["notes"]) == ("instructions" in hit.get("flags", ()))
     narrow = wire.tool("search", {"query": "pendulum clock", "detail": "snippet", "limit": 1})
     assert "flags" not in narrow["structuredContent"]["results"][0]  # the order is not in what is shown
