@@ -285,7 +285,8 @@ class CollectionReader:
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Sources that satisfy the predicate, in batches of at most so many rows, as they are read.
 
-        If the table version was pruned meanwhile, it begins anew: a source can then come twice.
+        There is no time limit: one of the engine's would lose what was read before. If the table version was
+        pruned meanwhile, it begins anew: a source can then come twice.
         """
         with engine_errors("reading sources"):
             try:
@@ -302,7 +303,7 @@ class CollectionReader:
         query = self._sources.query().where(where).select(columns)
         return cast(
             "AsyncIterator[pa.RecordBatch]",
-            await query.to_batches(max_batch_length=rows, timeout=self._timeout),
+            await query.to_batches(max_batch_length=rows),
         )
 
     async def touching(self, source: StoredSource, start: int, end: int, where: str) -> tuple[Chunk, ...]:

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from rag.store.reader import CollectionReader
 
 NAMED = 2_000  # sources whose ids a predicate names; it takes the engine long to compare many
-ROWS, AT_ONCE = 128, 2  # texts in a batch; batches that one search scans at once
+ROWS, AT_ONCE = 512, 2  # texts in a batch; batches that one search scans at once
 WINDOW = 16_384  # bytes or characters that a regular expression sees at once, and
 OVERLAP = 4_096  # how many of the next window: the longest match that is sure to be found
 LITERAL_BYTES = 8 << 20  # scanned between two looks at the clock: 20 ms
 SCANNED = ["id", "title", "date", "text"]
+GRACE_SECONDS = 0.5  # after the deadline
 STEP_SECONDS = 0.01  # of a regular expression: the next step has twice as many windows, or half as many
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Noncharacters, which no text should have. Two that a text doesn't have mark its matches."""
@@ -99,19 +100,30 @@ async def holders(
     )
     firsts = {row["source_id"]: row for row in rows.to_pylist()}
     scan = _Scan(firsts, needle, until, reader.scans)
-    for where in _predicates(sorted(firsts), await reader.source_count()):
-        async with (
-            aclosing(reader.source_batches(where, SCANNED, ROWS)) as batches,
-            anyio.create_task_group() as tasks,
-        ):
-            async for batch in batches:  # the engine decodes the next ones while these are scanned
-                await scan.room.acquire()
+    predicates = _predicates(sorted(firsts), await reader.source_count())
+    try:
+        # A scan looks at the clock itself; this ends the waiting for a slow disk.
+        with anyio.move_on_after(max(0.0, until - time.monotonic()) + GRACE_SECONDS) as scope:
+            for where in predicates:
+                await _read(reader, where, scan)
                 if scan.stopped:
                     break
-                tasks.start_soon(scan.examine, batch)
-        if scan.stopped:
-            break
-    return list(scan.found.values()), not scan.stopped
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return list(scan.found.values()), not (scan.stopped or scope.cancelled_caught)
+
+
+async def _read(reader: CollectionReader, where: str, scan: _Scan) -> None:
+    """Scan the sources that satisfy a predicate. The engine reads the next ones meanwhile."""
+    async with (
+        aclosing(reader.source_batches(where, SCANNED, ROWS)) as batches,
+        anyio.create_task_group() as tasks,
+    ):
+        async for batch in batches:
+            await scan.room.acquire()
+            if scan.stopped:
+                break
+            tasks.start_soon(scan.examine, batch)
 
 
 def _predicates(ids: Sequence[str], sources: int) -> list[str]:
@@ -146,7 +158,9 @@ class _Scan:
 def _holders(
     batch: pa.RecordBatch, firsts: Mapping[str, Mapping[str, Any]], needle: Needle, until: float, pace: _Pace
 ) -> tuple[list[Holder], bool]:
-    batch = batch.filter(pa.array([id_ in firsts for id_ in batch["id"].to_pylist()], pa.bool_()))
+    may = [id_ in firsts for id_ in batch["id"].to_pylist()]
+    if not all(may):  # filtering copies the texts
+        batch = batch.filter(pa.array(may, pa.bool_()))
     texts = batch["text"]
     steps = _literal_steps(texts, needle) if needle.located else _regex_steps(texts, needle, pace)
     held = np.zeros(len(texts), dtype=np.bool_)
@@ -156,7 +170,7 @@ def _holders(
         if time.monotonic() > until:
             whole = False
             break
-    chosen = batch.filter(pa.array(held))
+    chosen = batch.drop_columns(["text"]).filter(pa.array(held))
     titled = _matched(chosen["title"], needle).tolist()
     ids = cast("list[str]", chosen["id"].to_pylist())
     values = zip(ids, titled, chosen["date"].to_pylist(), strict=True)

@@ -36,6 +36,20 @@ async def test_scripts_get_the_same_records_as_assistants_in_every_mode(clock_de
             assert reply["notes"] == []
 
 
+def test_people_read_on_which_lines_an_exact_search_matches(clock_desk: Desk) -> None:
+    asked = ("search", r"\d\.\d seconds slow", "--mode", "exact", "--match", "regex", "--case")
+    lines = clock_desk.run(*asked).stdout.splitlines()
+    assert re.fullmatch(
+        r"   \[[a-z2-7]{16}/[\d-]+\]  score [01]\.\d{2}  \d+ match(es)? on line [\d, ]+", lines[1]
+    )
+    (result,) = clock_desk.json(*asked, "--limit", "1")["results"]
+    assert result["matches"][0].keys() == {"line", "start", "end"}
+    assert "5.1 seconds slow" in result["text"]
+    assert clock_desk.json("search", "slow", "--must-contain", "Jamaica")["results"]
+    assert not clock_desk.json("search", "slow", "--must-contain", "Jamaican quokka")["results"]
+    assert "match and case are for mode exact" in clock_desk.run("search", "slow", "--case", code=2).stderr
+
+
 def test_a_record_says_what_was_found_and_where(clock_desk: Desk) -> None:
     (result,) = clock_desk.json("search", "5.1 seconds slow at Jamaica", "--limit", "1")["results"]
     assert set(result) > KEYS

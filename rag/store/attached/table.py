@@ -180,16 +180,9 @@ class AttachedQuery:
         """The rows."""
         return await self._made(await (await self._selected()).to_arrow(timeout=timeout))
 
-    async def to_batches(
-        self,
-        *,
-        max_batch_length: int,
-        timeout: timedelta,  # noqa: ASYNC109 the engine's
-    ) -> AsyncIterator[pa.RecordBatch]:
+    async def to_batches(self, *, max_batch_length: int) -> AsyncIterator[pa.RecordBatch]:
         """The rows, some at a time. Rows of the same id may come apart."""
-        batches = await (await self._selected()).to_batches(
-            max_batch_length=max_batch_length, timeout=timeout
-        )
+        batches = await (await self._selected()).to_batches(max_batch_length=max_batch_length)
         return self._each(batches)
 
     async def _each(self, batches: AsyncIterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
