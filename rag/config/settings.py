@@ -9,6 +9,7 @@ import os
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 RulesCase = Literal["ignore", "exact", "file system"]
 DEFAULT_COLLECTION = "documents"
+OPENAI_HOST = "api.openai.com"
 
 
 def _absolute(path: Path) -> Path:
@@ -360,7 +362,7 @@ class Settings(Section):
             raise ValueError(
                 f"'{DEFAULT_EMBEDDER}' is the name of the embedder in [embedder]; give this one another name"
             )
-        return embedders
+        return {name: _without_strange_key(one) for name, one in embedders.items()}
 
     @property
     def embedders_by_name(self) -> dict[str, EmbedderSettings]:
@@ -391,6 +393,14 @@ class Settings(Section):
         from rag.config.load import load_settings  # noqa: PLC0415 it imports this module
 
         return load_settings(config, environment)
+
+
+def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
+    """OpenAI's key in the environment is perhaps for [embedder]. It goes to no other server unasked."""
+    is_asked = "api_key_env" in embedder.model_fields_set
+    if is_asked or urlsplit(embedder.base_url).hostname == OPENAI_HOST:
+        return embedder
+    return embedder.model_copy(update={"api_key_env": ""})
 
 
 def unknown_embedder(name: str, known: Iterable[str]) -> str:

@@ -222,7 +222,7 @@ async def open_endpoint(
             client,
             kind,
             _name(kind, model),
-            model.api_key_env,
+            model.api_key_env or "a variable that api_key_env names",
             timeout_seconds,
             first_delay,
             breaker or Breaker(),

@@ -18,7 +18,7 @@ from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
 from rag.models.embed import Embedders, open_embedders
-from rag.search.desk import Desk
+from rag.search.desk import NO_KEYS, Desk
 from rag.search.vectors import NOT_SET_UP, OTHER_MODEL
 from rag.store.collections import change_collection, ensure_collection, open_writer
 from rag.store.reader import Reader
@@ -77,6 +77,7 @@ class Desks:
         self,
         search: dict[str, object] | None = None,
         tables: Mapping[str, object] | None = None,
+        keys: Mapping[str, str] = NO_KEYS,
         **german: object,
     ) -> AsyncIterator[Desk]:
         """`german` are changes of its table, and `tables` are all tables instead."""
@@ -87,7 +88,7 @@ class Desks:
             "embedders": {"german": table} if tables is None else tables,
             "search": search or {},
         }
-        async with Desk.open(Settings.model_validate(settings)) as desk:
+        async with Desk.open(Settings.model_validate(settings), keys) as desk:
             yield desk
 
     async def search(self, request: SearchRequest | str = QUERY, **options: Any) -> Answer:  # noqa: ANN401 of open
@@ -148,6 +149,17 @@ async def test_who_cannot_read_a_collection_does_not_send_queries_to_its_model(d
         assert (covered(answer), desks.german.requests) == ({"english"}, [])
         await desk.search(ANN, QUERY)
         assert len(desks.german.requests) == 1
+
+
+async def test_the_key_of_one_model_is_not_sent_to_the_server_of_another(desks: Desks) -> None:
+    keys = {"OPENAI_API_KEY": "sk-openai", "GERMAN_KEY": "sk-german"}
+    own: tuple[dict[str, str], ...]
+    own = ({}, {"api_key_env": "GERMAN_KEY"}, {"api_key_env": "OPENAI_API_KEY"})
+    for german in own:
+        async with desks.open(None, None, keys, **german) as desk:
+            assert by_meaning(await desk.search(ANN, QUERY)) == {"english", "german"}
+    assert desks.german.keys == ["Bearer none", "Bearer sk-german", "Bearer sk-openai"]
+    assert set(desks.default.keys) == {"Bearer sk-openai"}
 
 
 async def test_a_model_that_fails_takes_the_meaning_from_its_own_collections_alone(
