@@ -88,8 +88,10 @@ class Principal:
     token (`server.http.oauth`) determine it, never a request's arguments. Commands and the library's callers,
     which have the operator's rights, may name any principal. Each of the `bindings` narrows what it may do.
 
+    Without a tenant it is nobody: a desk refuses it.
+
     Raises:
-        ConfigurationError: the tenant is missing, or the groups are one string instead of several names.
+        ConfigurationError: the groups are one string instead of several names.
     """
 
     tenant: str
@@ -98,8 +100,6 @@ class Principal:
     bindings: tuple[Binding, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.tenant:
-            raise ConfigurationError('A principal needs a tenant. The usual one is Principal("default").')
         if isinstance(self.groups, str):  # each of its letters would be a group
             raise ConfigurationError('The groups of a principal are a set of names, like frozenset({"hr"}).')
 

@@ -44,8 +44,10 @@ def check_tenant(data: Path, tenant: str) -> None:
     """Check that a tenant exists; any may, as long as the data folder has none.
 
     Raises:
-        ConfigurationError: the folder has other tenants only, or can't be read.
+        ConfigurationError: the name is empty, the folder has other tenants only, or it can't be read.
     """
+    if not tenant:
+        raise ConfigurationError('A principal needs a tenant. The usual one is Principal("default").')
     known = tenants(data)
     if known and tenant not in known:
         raise ConfigurationError(

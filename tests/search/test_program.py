@@ -56,10 +56,13 @@ async def test_keywords_say_what_a_request_says(shelf: Shelf) -> None:
         await desk.search(ME, "pendulum", lmit=1)  # type: ignore[call-arg]  # what is tested
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("tenant", ["", None])
-def test_nobody_asks_without_a_tenant(tenant: str) -> None:
+async def test_nobody_asks_without_a_tenant(shelf: Shelf, tenant: str) -> None:
+    await shelf.put("clock", "pendulum")
     with pytest.raises(ConfigurationError, match=r'needs a tenant.*Principal\("default"\)'):
-        Principal(tenant)
+        await shelf.desk().search(Principal(tenant), "pendulum")
+    assert (await shelf.desk().search(ME, "pendulum")).hits
 
 
 def test_a_string_is_no_set_of_groups() -> None:
