@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -20,11 +21,12 @@ from rag.config.data_folder import data_folder_problem
 from rag.config.exposure import check_exposure
 from rag.config.profiles import CustomStage
 from rag.config.settings import DEFAULT_DATA
-from rag.corpus import DEFAULT_EMBEDDER
+from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
+from rag.search.retriever import loaded_retrievers
 from rag.search.stages.custom import loaded
 from rag.store.catalog import check_embedder
 from rag.store.reader import Reader
@@ -80,6 +82,8 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
     for stage in chain.from_iterable(stages_of(settings.search).values()):
         if isinstance(stage, CustomStage):
             yield _loaded(stage)
+    async for finding in _of_others(settings):
+        yield finding
     for part, problem in await binding_problems(settings):
         yield Finding(part, "wrong", problem)
     yield _exposure(settings)
@@ -158,7 +162,7 @@ async def _check_collections(settings: Settings, name: str, identity: EmbedderId
         StoreError: the catalog can't be read.
     """
     for collection in await _collections(settings):
-        if collection.embedder_name == name:
+        if collection.embedder_name == name and collection.embedder != NO_VECTORS:
             check_embedder(collection, identity)
 
 
@@ -169,11 +173,31 @@ async def _without_embedder(settings: Settings) -> AsyncIterator[Finding]:
     except RefdeskError:  # which the embedders' findings say
         return
     for collection in collections:
-        if collection.embedder_name not in settings.embedders_by_name:
+        known = collection.embedder == NO_VECTORS or collection.embedder_name in settings.embedders_by_name
+        if not known:
             try:
                 check_embedder(collection, None)
             except ConfigurationError as error:
                 yield Finding(f"collection {collection.name}", "wrong", str(error))
+
+
+async def _of_others(settings: Settings) -> AsyncIterator[Finding]:
+    """A finding for each attached table and each retriever."""
+    with suppress(RefdeskError):  # which the embedders' findings say
+        reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+        for one in await _collections(settings):
+            if one.attached:
+                failed = (await reader.open(one)).failed
+                lost = f"it can't be read; see refdesk-admin collection show {one.name}"
+                found = lost if failed else one.attached.table
+                yield Finding(f"collection {one.name}", "wrong" if failed else "ok", found)
+    for name, retriever in settings.retrievers.items():
+        try:
+            await to_thread.run_sync(loaded_retrievers, {name: retriever})
+        except ConfigurationError as error:
+            yield Finding(f"retriever {name}", "wrong", str(error))
+        else:
+            yield Finding(f"retriever {name}", "ok", retriever.call)
 
 
 async def _collections(settings: Settings) -> list[Collection]:

@@ -49,6 +49,7 @@ def test_a_table_is_attached_searched_shown_and_detached_and_nothing_in_it_chang
     assert shown["attached"]["table"] == str(table)
     assert (shown["visibility"], shown["remarks"]) == ("restricted", [hidden])
     assert hidden in inside.run("collection", "show", "notes").stdout
+    assert f"ok     collection notes: {table}" in inside.run("config", "check").stdout
     (status,) = inside.json("status")["collections"]
     assert (status["sources"], status["indexes"]) == (3, ["text (FTS)"])
     assert f"notes is the attached table {table}." in inside.run("status").stdout
@@ -57,6 +58,10 @@ def test_a_table_is_attached_searched_shown_and_detached_and_nothing_in_it_chang
     assert inside.json("source", listed[0]["id"])["length"] > 0
     assert inside.json("access", "show", listed[0]["id"])["id"] == listed[0]["id"]
     assert inside.json("purge") == {"collections": []}
+    questions = table.parent.parent / "questions.toml"
+    inside.run("eval", "new", questions, "--questions", "3")
+    questions.write_text(questions.read_text().replace('text = ""', 'text = "pendulum clock"', 1))
+    assert inside.run("eval", questions, "--user", "ann").stdout
     run = inside.run("collection", "remove", "notes", "--yes")
     assert run.stdout == f"Removed the collection notes. The table {table} is as it was.\n"
     assert inside.json("collection", "list") == {"collections": []}
@@ -141,6 +146,8 @@ def test_a_table_that_moved_away_is_named_and_everything_else_goes_on(
             in run.stderr
         )
         assert "documents" in run.stdout
+    checked = inside.run("config", "check", code=1).stdout
+    assert "wrong  collection notes: it can't be read; see refdesk-admin collection show notes" in checked
     assert "It can't be read: The attached table" in inside.run("collection", "show", "notes").stdout
     assert inside.run("collection", "list").stdout.count("notes") == 1
     inside.run("collection", "remove", "notes", "--yes")

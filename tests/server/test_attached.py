@@ -101,3 +101,48 @@ async def test_a_table_of_others_is_searched_cited_and_opened_by_the_rights_in_i
         assert (await searched(ann, "director", filter={"year": 2026}))["results"][0]["id"] == hit["id"]
         await others.delete("title = 'Directors'")
         assert (await ann.call_tool("get_source", {"id": hit["id"]})).is_error
+
+
+RETRIEVER = """
+from rag.corpus import Retrieved
+
+
+class Tickets:
+    def __init__(self, texts):
+        self.texts = texts
+
+    async def retrieve(self, query, *, limit, principal):
+        return [
+            Retrieved(f"ticket/{at}", text, 1 / (1 + at), allow=(reader,), title=f"Ticket {at}")
+            for at, (reader, text) in enumerate(self.texts.items())
+        ][:limit]
+
+    async def passage(self, id_, *, principal):
+        found = await self.retrieve("", limit=99, principal=principal)
+        return next((one for one in found if one.id == id_), None)
+"""
+SETTINGS = """
+[retrievers.tickets]
+call = "tickets_of_the_test:Tickets"
+options = { texts = { "user:ann" = "The printer jams.", "user:bob" = "The printer prints salaries." } }
+"""
+
+
+async def test_a_retriever_of_the_settings_is_searched_and_opened_by_a_client(
+    scripts: Scripts, tmp_path: Path
+) -> None:
+    (tmp_path / "tickets_of_the_test.py").write_text(RETRIEVER)
+    (tmp_path / "config.toml").write_text(SETTINGS)
+    data = tmp_path / "data"
+    assert scripts.admin("tenant", "create", "default", "--data", data).returncode == 0
+    flags = ["--data", str(data), "--config", str(tmp_path / "config.toml"), "--user", "ann"]
+    environment = scripts.environment | {"PYTHONPATH": str(tmp_path)}
+    server = StdioServerParameters(command=scripts.server, args=flags, env=environment)
+    async with Client(stdio_client(server), read_timeout_seconds=30) as client:
+        reply = await searched(client, "printer")
+        (hit,) = reply["results"]
+        assert (hit["title"], hit["text"]) == ("Ticket 0", "The printer jams.")
+        opened = await client.call_tool("get_source", {"id": hit["id"]})
+        assert opened.structured_content
+        assert opened.structured_content["text"] == hit["text"]
+        assert not (await client.list_resources()).resources
