@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rag.answers import Part
+from rag.answers import Part, SearchRequest
 from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.agents import looked_up
@@ -161,6 +161,19 @@ async def test_an_id_is_an_id_even_if_a_collection_or_a_path_is_called_so(shelf:
     assert [entry.name for entry in folder.entries] == ["readme"]
     for path in ("documents/readme", "abc/3"):
         assert not isinstance(await looked_up(desk, ANN, path, 5_000), Folder)
+
+
+async def test_the_line_that_an_exact_search_names_is_the_line_that_is_opened(shelf: Shelf) -> None:
+    odd = "one\x0cstill one\r\n\u2028two\n\n\n"
+    await shelf.put("log", "# Log", odd, f"{odd}a needle here", "and a needle there")
+    desk = shelf.desk()
+    hits = (await desk.search(ANN, SearchRequest("needle", mode="exact"))).hits
+    found = [(hit.source.id, one.line) for hit in hits for one in hit.occurrences]
+    assert len(found) == 2
+    for id_, line in found:
+        extract = await desk.extract(ANN, id_, max_chars=1_000, part=Part(lines=(line, line)))
+        assert "a needle" in extract.text
+        assert "\n" not in extract.text
 
 
 async def test_parts_go_with_documents_and_after_with_folders(desk: Desk) -> None:
