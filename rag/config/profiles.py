@@ -76,6 +76,19 @@ class ThresholdSettings(Section):
     weak_evidence: Literal["note", "no hits"] = "note"
 
 
+class EngineSettings(Section):
+    """How thoroughly the storage engine searches its indexes, and whether a passage needs every word.
+
+    The vector index applies to collections from 5,000 chunks on; smaller ones, and `statistics = "strict"`,
+    are searched exactly. `probes` are the parts of the index that are read at least, `refine` is how many
+    times as many candidates are measured by their true distance.
+    """
+
+    probes: Annotated[int, Field(ge=1, le=1000)] = 20
+    refine: Annotated[int, Field(ge=1, le=10)] = 2
+    operator: Literal["or", "and"] = "or"
+
+
 class MultiQueryStage(Section):
     """Adds paraphrases of the query, written by the chat model."""
 
@@ -257,6 +270,7 @@ class ProfileSettings(Section):
     limit: Limit | None = None
     fusion: FusionSettings | None = None
     thresholds: ThresholdSettings | None = None
+    engine: EngineSettings | None = None
     candidates: Candidates | None = None
     overrides: tuple[Overridable, ...] | None = None
     detail: Detail | None = None

@@ -23,6 +23,7 @@ from rag.config.profiles import (
     SHIPPED,
     Candidates,
     ContextTokens,
+    EngineSettings,
     FusionSettings,
     Limit,
     Overridable,
@@ -261,6 +262,7 @@ class SearchSettings(Section):
     overrides: tuple[Overridable, ...] = ("mode", "limit")
     fusion: FusionSettings = FusionSettings()
     thresholds: ThresholdSettings = ThresholdSettings()
+    engine: EngineSettings = EngineSettings()
     stages: Stages = ()
     profiles: dict[Name, ProfileSettings] = SHIPPED
     of_collections: dict[Name, Name] = Field(default={})

@@ -19,7 +19,7 @@ _SIGNS: dict[Operator, str] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<=
 
 BETWEEN = "\x00"
 """Between the joined values of a list. No text of a filter has it, so none can match across two values."""
-NONE_RESOLVED: Mapping[Leaf, str] = MappingProxyType({})
+NONE_RESOLVED: Mapping[Leaf, str | None] = MappingProxyType({})
 
 
 def predicate(
@@ -27,14 +27,14 @@ def predicate(
     declared: Container[str],
     column: Callable[[str], str],
     *,
-    resolved: Mapping[Leaf, str] = NONE_RESOLVED,
+    resolved: Mapping[Leaf, str | None] = NONE_RESOLVED,
     negated: bool = False,
 ) -> str:
     """The filter as SQL, in parentheses: true for the rows that satisfy it, false or null for all others.
 
     `declared` are the fields that the table has columns for, named by `column`. `resolved` has conditions in
-    SQL that are never null, for leaves on other fields; no source has any further field. `negated` compiles
-    the opposite.
+    SQL that are never null, for leaves on other fields, or None for one that only the gate can decide; no
+    source has any further field. `negated` compiles the opposite.
 
     A NOT around a whole expression would be wrong, because NOT null is null: it would lose the rows that lack
     a field. So negation is pushed down to single conditions (De Morgan), where null is tested explicitly.
@@ -53,7 +53,8 @@ def predicate(
             condition = leaf_predicate(leaf, column(leaf.field))
             return f"({column(leaf.field)} IS NULL OR (NOT {condition}))" if negated else condition
         case leaf if leaf in resolved:
-            return f"(NOT {resolved[leaf]})" if negated else resolved[leaf]
+            known = resolved[leaf]
+            return "(true)" if known is None else f"(NOT {known})" if negated else known
         case leaf if leaf.field in ATTRIBUTES:
             raise LookupError(leaf.field)  # every document has it, so it must be resolved
         case _:

@@ -19,31 +19,33 @@ from rag.filters.tree import ATTRIBUTES, OF_CHUNKS, Present, leaves
 from rag.store.schema import one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
+    from rag.corpus import Value
     from rag.filters.tree import Filter, Leaf
     from rag.store.reader import CollectionReader
 
 HAS_SECTION = f"(coalesce(array_length({OF_CHUNKS}), 0) > 0)"  # the column is never null, but can be empty
 
 
-async def resolved(table: CollectionReader, filter_: Filter) -> dict[Leaf, str]:
-    """The conditions of a filter on what the collection doesn't declare, as SQL that is never null."""
+async def resolved(table: CollectionReader, filter_: Filter) -> dict[Leaf, str | None]:
+    """The conditions of a filter on what the collection doesn't declare, as SQL that is never null.
+
+    None for one that can't be decided before the search, because the sources are not known then.
+    """
     ours = [
         leaf
         for leaf in dict.fromkeys(leaves(filter_))
         if leaf.field in ATTRIBUTES and leaf.field not in table.collection.fields
     ]
     has_sections = table.collection.attached is None
-    conditions = {
+    conditions: dict[Leaf, str | None] = {
         leaf: _of_section(leaf) if has_sections else "(false)" for leaf in ours if leaf.field == OF_CHUNKS
     }
-    if len(conditions) < len(ours):
-        sources = await table.attributes()
-        for leaf in ours:
-            if leaf.field != OF_CHUNKS:
-                matching = [id_ for id_, values in sources.items() if matches(leaf, values)]
-                conditions[leaf] = _among(matching, sources)
+    others = [leaf for leaf in ours if leaf not in conditions]
+    sources = await table.attributes() if others else None
+    for leaf in others:
+        conditions[leaf] = None if sources is None else _among(leaf, sources)
     return conditions
 
 
@@ -51,8 +53,9 @@ def _of_section(leaf: Leaf) -> str:
     return HAS_SECTION if isinstance(leaf, Present) else leaf_predicate(leaf, OF_CHUNKS)
 
 
-def _among(matching: list[str], sources: Collection[str]) -> str:
-    """Those of the sources that match, by the shorter of two lists: theirs, or that of the others."""
+def _among(leaf: Leaf, sources: Mapping[str, Mapping[str, Value]]) -> str:
+    """The sources that match, by the shorter of two lists: theirs, or that of the others."""
+    matching = [id_ for id_, values in sources.items() if matches(leaf, values)]
     if len(matching) <= len(sources) / 2:
         return one_of("source_id", matching)
     return f"(NOT {one_of('source_id', sorted({*sources} - {*matching}))})"

@@ -75,8 +75,9 @@ def overridden(
     Raises:
         InvalidRequestError: a value is out of range, fixed by the operator, or without effect.
     """
+    _check_effective(request, mode)
     changed: dict[str, Any] = {
-        "fusion": _fusion(settings, request, mode),
+        "fusion": _fusion(settings, request),
         "thresholds": _thresholds(settings, request.thresholds),
         "stages": _stages(settings, request.stages, stages_of),
     }
@@ -87,12 +88,18 @@ def overridden(
     return settings.model_copy(update=changed)
 
 
-def _fusion(settings: SearchSettings, request: SearchRequest, mode: Mode) -> FusionSettings:
+def _check_effective(request: SearchRequest, mode: Mode) -> None:
+    without = () if mode == "hybrid" else ("fusion", "alpha")
+    if mode == "exact":  # which has neither lists nor similarities
+        without = (*without, "thresholds", "distance")
+    for name in without:
+        if getattr(request, name) is not None:
+            raise InvalidRequestError(f"{name} has no effect in mode {mode}; leave it out.")
+
+
+def _fusion(settings: SearchSettings, request: SearchRequest) -> FusionSettings:
     fusion, given = settings.fusion, {"method": request.fusion, "alpha": request.alpha}
     given = {name: value for name, value in given.items() if value is not None}
-    for name in ("fusion", "alpha"):
-        if getattr(request, name) is not None and mode != "hybrid":
-            raise InvalidRequestError(f"{name} has no effect in mode {mode}; leave it out.")
     if request.fusion is not None:
         check_allowed(settings, "fusion", request.fusion, fusion.method)
     if request.alpha is not None:

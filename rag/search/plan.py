@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rag.answers import RequestValues
     from rag.config.profiles import (
+        EngineSettings,
         FusionSettings,
         HitStage,
         Overridable,
@@ -68,6 +69,7 @@ class Plan:
     mode: Mode
     fusion: FusionSettings
     thresholds: ThresholdSettings
+    engine: EngineSettings
     limit: int
     candidates: int
     strict: bool
@@ -161,6 +163,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         mode=mode,
         fusion=settings.fusion,
         thresholds=settings.thresholds,
+        engine=settings.engine,
         limit=limit,
         candidates=max(settings.candidates, limit),
         strict=settings.statistics == "strict",

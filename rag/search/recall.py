@@ -133,12 +133,14 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
         tables = [(readers[view.table], view.where) for view in query.views]
         if plan.mode != "sparse":
             calls += [
-                partial(_dense, table, query.meaning_in(view), plan.candidates, where)
+                partial(_dense, table, query.meaning_in(view), plan, where)
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
         if plan.mode != "dense":
             calls += [
-                partial(table.sparse, query.text, plan.candidates, where) if view.table.by_words else _nothing
+                partial(table.sparse, query.text, plan.candidates, where, every=plan.engine.operator == "and")
+                if view.table.by_words
+                else _nothing
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
     rankings = iter(await concurrently(calls))
@@ -152,12 +154,15 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
 
 
 async def _dense(
-    table: CollectionReader | StrictReader, meaning: Meaning | None, count: int, where: str
+    table: CollectionReader | StrictReader, meaning: Meaning | None, plan: Plan, where: str
 ) -> Ranking:
     """The dense list of a view, by similarity; empty if its vectors are not comparable."""
     if meaning is None:
         return []
-    ranking = await table.dense(meaning.vector, count, where)
+    engine = plan.engine
+    ranking = await table.dense(
+        meaning.vector, plan.candidates, where, probes=engine.probes, refine=engine.refine
+    )
     if not meaning.baseline:
         return ranking
     similarities = meaning.on_scale(np.array([one.score for one in ranking], np.float32))

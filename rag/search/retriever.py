@@ -100,7 +100,7 @@ class RetrieverReader(HeldReader):
     made: RetrieverCollection
     principal: Principal
 
-    async def sparse(self, text: str, limit: int, where: str) -> Ranking:
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:  # noqa: ARG002 it goes by words in its own way
         """What the retriever finds, as far as it satisfies the predicate; scores as those for words."""
         return await self.attempt(self._retrieved(text, limit, where), [])
 

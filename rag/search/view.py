@@ -57,7 +57,7 @@ class View:
     changed: tuple[AccessRecord, ...] = ()
     comparable: bool = True
     contains: tuple[Needle, ...] = ()
-    resolved: Mapping[Leaf, str] = field(default_factory=dict)
+    resolved: Mapping[Leaf, str | None] = field(default_factory=dict)
     walls: tuple[Filter, ...] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -219,18 +219,32 @@ class CollectionReader:
         self._version = -1, -1
         self._full_text = False
 
-    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
-        """The chunks nearest to `vector`, with their cosine similarity."""
+    async def dense(
+        self,
+        vector: npt.NDArray[np.float32],
+        limit: int,
+        where: str,
+        *,
+        probes: int = PROBES,
+        refine: int = REFINED,
+    ) -> Ranking:
+        """The chunks nearest to `vector`, with their cosine similarity.
+
+        A vector index reads at least `probes` of its parts, and measures the true distance of `refine` times
+        as many chunks.
+        """
         with engine_errors("searching by meaning"):
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
-            query = query.minimum_nprobes(PROBES).maximum_nprobes(0).refine_factor(REFINED)
+            query = query.minimum_nprobes(probes).maximum_nprobes(0).refine_factor(refine)
             columns = [*CHUNK_COLUMNS, "vector", "_distance"]
             rows = await self._table(query.where(where).select(columns).limit(limit))
         return [Scored(stored, 1.0 - distance) for stored, distance in _with(rows, "_distance")]
 
-    async def sparse(self, text: str, limit: int, where: str) -> Ranking:
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
         """The chunks that contain words of `text`, with their BM25 score relative to the rarest word.
+
+        With `every`, those that contain all of the words that count.
 
         The rarest word is in one chunk only; its weight is about the logarithm of the number of chunks.
         Scores divided by it are comparable between tables, within one query. Stop words don't count, nor do
@@ -241,7 +255,8 @@ class CollectionReader:
         """
         await self.check_full_text()
         terms = query_terms(text, self.collection.language)[:MAX_TERMS]
-        match = MatchQuery(" ".join(terms), "body", operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
+        operator = FullTextOperator.AND if every else FullTextOperator.OR
+        match = MatchQuery(" ".join(terms), "body", operator=operator)  # type: ignore[call-arg]  # they default
         query = self._chunks.query().nearest_to_text(match)
         with engine_errors("searching by words"):
             columns = [*CHUNK_COLUMNS, "vector", "_score"]
@@ -365,8 +380,10 @@ class CollectionReader:
         stored = (await self._with_access(rows))[source_id]
         return stored, schema.outline_record(row["outline"]), row["text"]
 
-    async def attributes(self) -> Mapping[str, Mapping[str, Value]]:
+    async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
         """What can be filtered by without being declared, of every source by id: title, path and date.
+
+        None if the sources are not known before a search.
 
         Cached until the next commit to sources or rights, for up to `SOURCES_KEPT` sources.
         """

@@ -47,7 +47,15 @@ class StrictReader:
     hidden: str
     rows: Rows
 
-    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
+    async def dense(
+        self,
+        vector: npt.NDArray[np.float32],
+        limit: int,
+        where: str,
+        *,
+        probes: int = 0,  # noqa: ARG002 without an index there is nothing to probe
+        refine: int = 0,  # noqa: ARG002 and nothing to refine
+    ) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
         taken = limit + 1
         rows = await self._nearest(vector, taken, where)
@@ -72,7 +80,7 @@ class StrictReader:
         )
         return rows.sort_by([("_distance", "ascending"), ("id", "ascending")])
 
-    async def sparse(self, text: str, limit: int, where: str) -> Ranking:
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
         """As `CollectionReader.sparse`, with the scores of a collection without the other rows.
 
         Only the best `COUNTED * limit` rows get one. They are chosen by a score that counts each word once
@@ -87,9 +95,10 @@ class StrictReader:
         holds = [await self._holding(term.word, self.readable) for term in terms]
         known = Matches(self.rows, [term.stem for term in terms], holds)
         among = None
-        if terms and where != self.readable:
+        if terms and (every or where != self.readable):
             words = " ".join(term.word for term in terms)
-            among = await self._holding(words, where, FullTextOperator.OR)
+            operator = FullTextOperator.AND if every else FullTextOperator.OR
+            among = await self._holding(words, where, operator)
         indexes = known.first(COUNTED * limit, among)
         rows = await self.reader.chunks(list(indexes), where + self.hidden)
         scores = known.scores([(indexes[row.id], stems(row.body, language)) for row in rows])

@@ -299,6 +299,17 @@ async def test_filters_and_bindings_hold_by_the_mapped_columns(others: Others) -
         assert await found(desk, bound, "pendulum bread") == theirs, filter_
         assert {one.metadata["id"] for one in await desk.sources(bound, after=("", ""), limit=9)} == theirs
         assert await _in_folder(desk, bound) == theirs
+    of_requests: list[tuple[dict[str, object], set[str]]] = [
+        ({"title": {"$contains": "huyg"}}, {"notes/1"}),
+        ({"date": {"$lt": "1700-01-01"}}, {"notes/1"}),
+        ({"date": {"$exists": False}}, {*TEXTS} - {"notes/1"}),
+        ({"$not": {"title": "Huygens"}, "year": 2020}, {"b ü'", "c", "d"}),
+        ({"tags": {"$contains": "OL"}}, {"notes/1"}),
+        ({"$not": {"tags": {"$prefix": "ol"}}}, {*TEXTS} - {"notes/1"}),
+        ({"section": {"$exists": True}}, set()),
+    ]
+    for filter_, theirs in of_requests:
+        assert await found(desk, BOB, "pendulum bread", filter=filter_) == theirs, filter_
     with pytest.raises(InvalidRequestError):
         await found(desk, BOB, filter={"Id": "c"})
     (first,) = (await desk.search(BOB, SearchRequest("Huygens", limit=1))).hits

@@ -68,6 +68,10 @@ def test_what_a_request_sets_goes_before_its_profile_and_leaves_the_rest() -> No
     [
         ({"fusion": "magic"}, "fusion must be 'calibrated', 'rrf', 'dbsf' or 'convex'."),
         ({"fusion": "rrf", "mode": "dense"}, "fusion has no effect in mode dense; leave it out."),
+        (
+            {"thresholds": {"min_similarity": 0.5}, "mode": "exact"},
+            "thresholds has no effect in mode exact; leave it out.",
+        ),
         ({"alpha": 0.5, "mode": "sparse"}, "alpha has no effect in mode sparse; leave it out."),
         ({"alpha": 0.3}, "alpha has no effect with the fusion calibrated; it is for convex."),
         ({"fusion": "convex", "alpha": 7}, "alpha must be at most 1."),

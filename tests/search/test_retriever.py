@@ -125,6 +125,16 @@ async def test_what_it_finds_is_ranked_cited_opened_and_filtered_like_anything(
         assert {*_titles(await desk.search(ANN, request))} == titles
         bound = replace(ANN, bindings=(Binding(filter=filter_),))
         assert {*_titles(await desk.search(bound, SearchRequest("printer coffee")))} == titles
+    by_attributes: list[tuple[dict[str, Any], set[str]]] = [
+        ({"title": {"$contains": "COFFEE"}}, {"Coffee"}),
+        ({"date": {"$lt": "2025-01-01"}}, {"Printer jams"}),
+        ({"$not": {"title": "Coffee"}}, {"Printer jams"}),
+        ({"section": {"$exists": True}}, set()),
+    ]
+    for filter_, titles in by_attributes:
+        request = SearchRequest("printer coffee", collections=("tickets",), mode="sparse", filter=filter_)
+        assert {*_titles(await desk.search(ANN, request))} == titles
+    assert desk.alarms == 0
     only = await desk.search(ANN, SearchRequest("pendulum", collections=("tickets",), mode="sparse"))
     assert _titles(only) == ["Printer jams"]
     elsewhere = replace(ANN, bindings=(Binding(collections=("documents",)),))

@@ -283,3 +283,21 @@ async def test_words_of_a_query_beyond_those_that_count_are_told(shelf: Shelf, s
         query = " ".join(f"word{number}" for number in range(count))
         answer = await desk.search(GUEST, SearchRequest(query, mode="sparse"))
         assert any(f"first {MAX_TERMS} words" in note for note in answer.notes) is told
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("statistics", ["collection", "strict"])
+async def test_with_the_operator_and_a_passage_has_all_words(shelf: Shelf, statistics: str) -> None:
+    await shelf.put_all({"both": "a pendulum clock", "one": "a pendulum", "other": "the clocks"})
+    engine = {"operator": "and", "probes": 50, "refine": 5}
+    every = shelf.desk(statistics=statistics, engine=engine, mode="sparse")
+    any_ = shelf.desk(statistics=statistics, mode="sparse")
+
+    async def found(desk: Desk, query: str) -> set[str]:
+        return {hit.source.title for hit in (await desk.search(Principal("default"), query)).hits}
+
+    assert await found(any_, "the pendulum clock") == {"both", "one", "other"}
+    assert await found(every, "the pendulum clock") == {"both"}
+    assert await found(every, "clock") == {"both", "other"}
+    answer = await every.search(Principal("default"), "pendulum zebra")
+    assert answer.notes[0].startswith("No passage contains all words of the query. Use fewer words")

@@ -122,6 +122,8 @@ def _without_filter(run: Run) -> str:
     if plan.mode == "sparse":
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
         by_meaning = "" if "dense" in run.degraded else ", or mode hybrid to search by meaning, too"
+        if plan.engine.operator == "and":
+            return f"No {passage} contains all words of the query. Use fewer words{by_meaning}."
         return f"No {passage} contains a word of the query. Use other words{by_meaning}."
     return f"Nothing was found in {', '.join(view.table.collection.name for view in run.views)}."
 

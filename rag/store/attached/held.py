@@ -59,6 +59,9 @@ class HeldReader(AttachedReader):
             rows = pa.Table.from_pylist([self._row(one) for one in passages], schema=_schema(self.collection))
             await self._attached.table.add(rows)
 
+    async def attributes(self) -> None:
+        """Unknown before the search."""
+
     async def held(self, where: str) -> dict[str, StoredChunk]:
         """The chunks of the passages that satisfy the predicate, by the retriever's own ids."""
         rows = await self.chunk_rows(

@@ -16,7 +16,15 @@ from rag.errors import StoreError
 from rag.filters.predicate import literal
 from rag.store.attached.rows import access_of, access_of_ours, revision_of
 from rag.store.connection import engine_errors
-from rag.store.reader import PLACE_COLUMNS, WALKED, CollectionReader, Statistics, places_of
+from rag.store.reader import (
+    PLACE_COLUMNS,
+    PROBES,
+    REFINED,
+    WALKED,
+    CollectionReader,
+    Statistics,
+    places_of,
+)
 from rag.store.schema import SUMMARY_COLUMNS, begin_with, one_of
 
 if TYPE_CHECKING:
@@ -184,13 +192,22 @@ class AttachedReader(CollectionReader):
             self.failed = True
             return nothing
 
-    async def dense(self, vector: npt.NDArray[np.float32], limit: int, where: str) -> Ranking:
+    async def dense(
+        self,
+        vector: npt.NDArray[np.float32],
+        limit: int,
+        where: str,
+        *,
+        probes: int = PROBES,
+        refine: int = REFINED,
+    ) -> Ranking:
         """As `CollectionReader.dense`."""
-        return await self.attempt(super().dense(vector, limit, where), [])
+        reading = super().dense(vector, limit, where, probes=probes, refine=refine)
+        return await self.attempt(reading, [])
 
-    async def sparse(self, text: str, limit: int, where: str) -> Ranking:
+    async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
         """As `CollectionReader.sparse`, by the words as the other table's index has them."""
-        return await self.attempt(super().sparse(text, limit, where), [])
+        return await self.attempt(super().sparse(text, limit, where, every=every), [])
 
     async def sources(self, ids: Iterable[str]) -> dict[str, StoredSource]:
         """As `CollectionReader.sources`."""
@@ -234,7 +251,7 @@ class AttachedReader(CollectionReader):
         access = await self._rights.all_records()
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
 
-    async def attributes(self) -> Mapping[str, Mapping[str, Value]]:
+    async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
         """As `CollectionReader.attributes`. Nothing is cached, so it reads all titles and dates each time."""
         return await self.attempt(self._attributes_of_all(), {})
 
