@@ -10,6 +10,7 @@ The words that are used everywhere:
   **excerpt**: the part of a source that is shown of a hit.
 - **collection**: sources with one embedder and one set of metadata fields. **tenant**: whoever owns
   collections; nothing crosses from one tenant to another. **principal**: who asks: tenant, user and groups.
+  **binding**: what narrows a principal beyond its rights, set for a tool, an API key or an OAuth scope.
 - **record**: a stored row; above all the access record, which says who may see a source.
 - **profile**: named retrieval settings. **plan**: a request completed from its profile. **stage**: a
   configured part of a profile, for queries or for hits. **step**: one timed line of a search's **trace**.

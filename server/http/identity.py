@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
 MAX_NAME_CHARS = 200  # of a name that an issuer made up
+NOBODY = Principal("-")
+"""Who is not authenticated, or whose token says too little. No tenant can have this name."""
 
 
 class Caller(AccessToken):
@@ -30,7 +32,7 @@ class Caller(AccessToken):
     def audit_fields(self) -> dict[str, object]:
         """The caller in the audit: a key by its id, a token by its subject and the OAuth client."""
         fields: dict[str, object] = {
-            "tenant": self.principal.tenant or None,
+            "tenant": None if self.principal == NOBODY else self.principal.tenant,
             "user": self.principal.user,
             "groups": sorted(self.principal.groups),
         }
@@ -57,6 +59,6 @@ def bearer_principal(_context: object) -> Principal:
 
 
 def scope_principal(scope: Scope) -> Principal:
-    """Who sent a request, for its limits; a principal without a tenant if it is not authenticated."""
+    """Who sent a request, for its limits; `NOBODY` if it is not authenticated."""
     token = getattr(scope.get("user"), "access_token", None)
-    return token.principal if isinstance(token, Caller) else Principal("")
+    return token.principal if isinstance(token, Caller) else NOBODY

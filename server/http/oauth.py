@@ -20,7 +20,7 @@ from rag.access.keys import SEARCH_SCOPE
 from rag.access.names import MAX_ENTRIES
 from rag.corpus import Principal
 from rag.errors import ProviderError, RefdeskError
-from server.http.identity import Caller
+from server.http.identity import NOBODY, Caller
 from server.http.jwks import SigningKeys
 from server.telemetry.logs import note_refusal
 
@@ -78,7 +78,7 @@ class JwtVerifier(TokenVerifier):
             reason = str(error) if isinstance(error, RejectedTokenError) else type(error).__name__
             note_refusal(f"invalid token: {reason}")
             return None
-        principal, refusal = Principal(""), ""
+        principal, refusal = NOBODY, ""
         try:
             principal = await self._principal(claims)
         except IncompleteTokenError as error:

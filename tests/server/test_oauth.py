@@ -26,7 +26,7 @@ from rag.config.exposure import check_exposure
 from rag.config.settings import HttpSettings, OAuthSettings
 from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, ProviderError, StoreError
-from server.http.identity import Caller
+from server.http.identity import NOBODY, Caller
 from server.http.oauth import JwtVerifier
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ async def test_a_token_that_doesnt_tell_all_groups_is_nobodys_where_groups_matte
         assert isinstance(caller, Caller)
         needed = {"auto": matter, "always": True, "never": False}[required]
         if needed and claims in UNTOLD:
-            assert (caller.principal, caller.scopes) == (Principal(""), [])
+            assert (caller.principal, caller.scopes) == (NOBODY, [])
             assert "The issuer must send them in the claim groups" in caller.refusal
         else:
             groups = claims.get("groups", ["hr", "it"]) or ()
@@ -622,7 +622,7 @@ async def test_a_token_without_a_bound_scope_is_nobodys_where_scopes_are_bound(
     token = _token(scope=f"{SEARCH_SCOPE} {scopes}")
     caller = await _verifier(issuer, scopes=SCOPES).verify_token(token)
     assert isinstance(caller, Caller)
-    assert (caller.principal, caller.scopes) == (Principal(""), [])
+    assert (caller.principal, caller.scopes) == (NOBODY, [])
     assert caller.refusal == "The token needs one of these scopes: handbook final all."
     free = await _verifier(issuer).verify_token(token)
     assert isinstance(free, Caller)

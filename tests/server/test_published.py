@@ -241,3 +241,19 @@ def test_a_bound_key_sees_and_calls_only_its_tools_and_only_what_both_admit(
     assert _called(remote, recent, "tools/call", **leave)["result"]["isError"]
     calls = [line["call"] for line in remote.log() if line["message"] == "call"]
     assert {"search_rules", "open_rules", "search_notes"} <= set(calls)
+
+
+def test_a_binding_that_was_edited_wrongly_lets_nobody_in_and_the_log_says_where(
+    admin: Callable[..., Any], remote: Remote, acorn: Path
+) -> None:
+    key = admin("key", "create", "--data", acorn / "data", "--filter", '{"status": "final"}')["key"]
+    assert remote.post(key).status_code == 200
+    file = acorn / "data" / "keys.json"
+    right = file.read_text()
+    file.write_text(right.replace('"status": "final"', '"$where": "1=1"'))
+    assert file.read_text() != right
+    assert remote.post(key).status_code == 401
+    (line,) = [line for line in remote.log() if line["level"] == "error"]
+    assert "bound_to.filter: There is no operator '$where'" in line["message"]
+    file.write_text(right)
+    assert remote.post(key).status_code == 200
