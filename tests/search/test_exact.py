@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.answers import SearchRequest
-from rag.corpus import Access, Principal
+from rag.corpus import Access, Binding, Principal
 from rag.errors import InvalidRequestError, NotFoundError
 from rag.search.reply.search import search_reply
+from rag.store import scan
 from rag.store.scan import OVERLAP, WINDOW, holders
 
 if TYPE_CHECKING:
@@ -130,6 +131,45 @@ async def test_only_readable_documents_are_searched_and_counted(shelf: Shelf) ->
     assert answer.notes == ()
     absent, denied = [await desk.search(ME, replace(request, query=one)) for one in ("nowhere", "a hidden")]
     assert (absent.hits, absent.notes) == (denied.hits, denied.notes)
+
+
+async def test_a_text_that_is_not_readable_is_not_even_scanned(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the time of a search tells nothing about it."""
+    seen: list[str] = []
+    matched = scan._matched  # noqa: SLF001 all texts pass it
+
+    def watched(texts: Any, needle: Any) -> Any:  # noqa: ANN401 passed on
+        seen.extend(texts.to_pylist())
+        return matched(texts, needle)
+
+    monkeypatch.setattr(scan, "_matched", watched)
+    await shelf.put("open", "an open needle")
+    await shelf.put("hidden", "a hidden needle", access=Access("restricted", frozenset({"user:ann"})))
+    for match in ("text", "words", "regex"):
+        request = SearchRequest("needle", mode="exact", match=match)
+        await shelf.desk().search(ME, request)
+        assert "an open needle" in seen
+        assert not [text for text in seen if "hidden" in text]
+    await shelf.desk().search(ANN, request)
+    assert "a hidden needle" in seen
+
+
+async def test_bindings_are_walls_of_exact_search_too(shelf: Shelf) -> None:
+    await shelf.declare("documents", status="string")
+    await shelf.put("final", "the needle", fields={"status": "final"})
+    await shelf.put("draft", "a needle draft", fields={"status": "draft"})
+    strict = {"strict": {"thresholds": {"min_similarity": 0.5}}}
+    desk = shelf.desk(profiles=strict)
+    bound = replace(ME, bindings=(Binding(filter={"status": "final"}),))
+    assert len((await desk.search(ME, SearchRequest("needle", mode="exact"))).hits) == 2
+    answer = await desk.search(bound, SearchRequest("needle", mode="exact"))
+    assert (shown(answer), answer.notes) == (["the needle"], ())
+    assert not (await desk.search(bound, SearchRequest("draft", mode="exact"))).hits
+    held = replace(ME, bindings=(Binding(profile="strict"),))
+    with pytest.raises(InvalidRequestError, match="mode exact has no similarities"):
+        await desk.search(held, SearchRequest("needle", mode="exact"))
 
 
 async def test_the_gate_withholds_what_the_engine_lets_through(shelf: Shelf, blind: object) -> None:
