@@ -120,8 +120,8 @@ NARROWED = {
     "filter": "Search only documents with this filter: {}.",
 }
 
-_READ_ONLY = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
-"""Without `idempotentHint`, which means something only where a tool isn't read-only."""
+_READ_ONLY = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+"""Without the hints that mean something only where a tool isn't read-only."""
 
 
 class _Arguments(BaseModel):

@@ -86,7 +86,6 @@ def test_the_tools_are_described_within_what_hosts_keep_and_read_only(wire: Wire
         assert 0 < len(tool["description"]) < MAX_TEXT_CHARS
         assert tool["annotations"] == {
             "readOnlyHint": True,
-            "destructiveHint": False,
             "openWorldHint": False,
         }
         assert tool["inputSchema"]["additionalProperties"] is False
