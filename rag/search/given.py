@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rag.search.run import OpenStep, Run
 
 OTHER_LENGTH = {
-    "hybrid": "Searched by words alone, because their vectors are not as long as the one given: {}.",
-    "dense": "Not searched, because their vectors are not as long as the one given: {}.",
-    "sparse": "Some results have no similarity, because their vectors are not as long as the one given: {}.",
+    "hybrid": "Searched by words alone, because they have no vectors as long as the one given: {}.",
+    "dense": "Not searched, because they have no vectors as long as the one given: {}.",
+    "sparse": "Some results have no similarity, because they have no vectors as long as the one given: {}.",
 }
 SKIPPED = "These stages were skipped, because the request brings a vector: {}."
 FIRST_SENTENCES = "Snippets without a word of the query are the first sentences of their passages."
@@ -109,7 +109,9 @@ def meanings_of_vector(given: Given, run: Run, step: OpenStep) -> Mapping[str, M
             f"Several models made the vectors with {dimension} dimensions, and a vector can be of one only. "
             f"Name collections of one model. These are of several: {', '.join(one.name for one in theirs)}."
         )
-    _note(given, [one.name for one in others], run, step)
+    asked = {view.table.collection.name for view in run.views if view.table.retrieves}
+    dense = run.plan.mode == "dense"
+    _note(given, [one.name for one in others if dense or one.name not in asked], run, step)
     views = [replace(view, comparable=view.table.collection in theirs) for view in run.views]
     run.views = [view for view in views if view.comparable or run.plan.mode != "dense"]
     baseline = run.models.embedders.baseline

@@ -179,7 +179,7 @@ async def test_it_is_compared_with_vectors_of_its_own_length_only(search: Search
     assert titles(three)[0] in {"open short", "ann's short"}
     assert {hit.source.collection for hit in three.hits} == {"short"}
     (note,) = three.notes
-    assert note.startswith("Not searched, because their vectors are not as long as the one given: ")
+    assert note.startswith("Not searched, because they have no vectors as long as the one given: ")
     hybrid = await search("pendulum", vector=[0, 1, 0], mode="hybrid")
     assert {hit.source.collection for hit in hybrid.hits if hit.similarity is None} == {
         "clocks",
