@@ -12,6 +12,8 @@ The words that are used everywhere:
   collections; nothing crosses from one tenant to another. **principal**: who asks: tenant, user and groups.
   **binding**: what narrows a principal beyond its rights, set for a tool, an API key or an OAuth scope.
 - **record**: a stored row; above all the access record, which says who may see a source.
+- **detail**: how much is shown of a hit. **flag**: what a reader is warned of in a text. **stale**: whose
+  file has changed or gone since it was ingested.
 - **profile**: named retrieval settings. **plan**: a request completed from its profile. **stage**: a
   configured part of a profile, for queries or for hits. **step**: one timed line of a search's **trace**.
 
