@@ -185,7 +185,8 @@ async def a_search_leaves_out_what_is_hidden(shelf: Shelf) -> None:
 
 async def better_hits_that_are_hidden_crowd_out_nothing(shelf: Shelf) -> None:
     desk, here = shelf.desk(candidates=10), ("documents",)
-    for mode in get_args(Mode):
+    ranked: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
+    for mode in ranked:
         control(await _found(desk, ANN, mode, limit=10, collections=here) == {"for ann"})
         assert await _found(desk, BOB, mode, limit=10, collections=here) == FOR_ALL
 
