@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rag.corpus import Collection, FieldType, Language
 
 LARGE_ROWS = 5_000
-"""From this size on, vectors, labels and fields are indexed.
+"""From this size on, vectors, labels, sections and fields are indexed.
 
 Exact search finds everything and costs 1.3 ms per 1,000 rows; with the index, 10,000 rows cost 4 ms. Scanning
 the labels of 100,000 rows takes 20 ms, using their index 0.2 ms.
@@ -65,7 +65,7 @@ def _full_text(language: Language) -> FTS:
 
 def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelList]:
     """The indexes that filtered searches of a large chunk table need, by column."""
-    lists: dict[str, BTree | LabelList] = {"labels": LabelList()}
+    lists: dict[str, BTree | LabelList] = {"labels": LabelList(), "section": LabelList()}
     return lists | {
         field_column(name): LabelList() if kind == "string list" else BTree() for name, kind in fields.items()
     }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")
 NOT_FOUND = "Nothing readable has this id or path. Use one from a search result or a listing."
-FIELDS = "due, final, price, status, tags, year"
+FIELDS = "date, due, final, path, price, section, status, tags, title, year"
 CONDITIONS = 32
 
 STATUSES = {
@@ -203,7 +203,7 @@ def test_c2_only_declared_names_are_fields(askers: Askers, nested: Callable[[obj
 def test_c2_only_operators_are_operators(askers: Askers, nested: Callable[[object], Message]) -> None:
     for name in OPERATORS:
         words = refusal(askers["a0-modern"], nested({"status": {name: "final"}}))
-        allowed = "$eq, $ne, $in, $nin, $exists"
+        allowed = "$eq, $ne, $in, $nin, $exists, $prefix, $contains"
         assert (
             words == f"status does not support {name[:64]!r}; it is a string, which supports: {allowed}."
         ), name

