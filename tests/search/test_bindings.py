@@ -212,7 +212,7 @@ async def test_if_the_engine_let_everything_through_the_gate_would_still_hold_it
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await _ids(shelf.desk())
-    monkeypatch.setattr("rag.search.view.predicate", lambda *_arguments: "(true)")
+    monkeypatch.setattr("rag.search.view.predicate", lambda *_arguments, **_named: "(true)")
     desk = shelf.desk(stages=[{"stage": "neighbors", "count": 1}])
     assert _titles(await desk.search(BOUND, SearchRequest("pendulum", limit=50))) <= {"rules", "old"}
     assert desk.alarms > 0
@@ -224,7 +224,7 @@ async def test_if_the_engine_let_everything_through_the_gate_would_still_hold_it
 async def test_if_the_gate_let_everything_through_the_engine_would_still_hold_it_back(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.search.view.matches", lambda *_arguments: True)
+    monkeypatch.setattr("rag.search.view.matches", lambda *_arguments, **_named: True)
     desk = shelf.desk()
     assert _titles(await desk.search(BOUND, SearchRequest("pendulum", limit=50))) == {"rules", "old"}
     assert sorted(await _listed(desk, BOUND)) == ["old", "rules"]
@@ -248,7 +248,7 @@ async def test_a_page_of_stale_copies_does_not_hide_what_is_readable_behind_it(
     """The engine's first rows may all be of sources that the gate withholds."""
     desk = shelf.desk()
     monkeypatch.setattr("rag.search.view.FIRST_ROWS", 1)
-    monkeypatch.setattr("rag.search.view.predicate", lambda *_arguments: "(true)")
+    monkeypatch.setattr("rag.search.view.predicate", lambda *_arguments, **_named: "(true)")
     assert [one.name for one in await desk.collections(BOUND)] == ["handbook"]
     unreadable: list[StoredSource] = []
     monkeypatch.setattr("rag.search.view.View.admits", lambda _view, stored: unreadable.append(stored))
