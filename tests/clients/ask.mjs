@@ -9,7 +9,8 @@ export async function ask(client, transport, isMissing) {
   const call = (name, given) => client.callTool({ name, arguments: given }).then(withoutMeta);
   const { tools } = await client.listTools(); // first: replies are checked against the schemas in it
   const found = await call('search', { query: 'pendulum', limit: 2 });
-  const [{ id, collection }] = found.structuredContent.results;
+  const { results: [first], collection = first.collection } = found.structuredContent;
+  const { id } = first;
   const uri = `refdesk://${collection}/${id}`;
   const missing = await client.readResource({ uri: `${uri}999` }).catch((error) => error);
   const said = {

@@ -39,7 +39,10 @@ def test_the_sdks_get_from_the_desk_what_it_says_to_everybody(
 ) -> None:
     said = node.said(sdk.script, _wish(doors, sdk, transport, {"Authorization": f"Bearer {doors.key}"}))
     assert said.pop("version", None) == sdk.version
-    assert said == expected
+    plain, _, held = expected["instructions"].rpartition("\n\n")
+    assert held.startswith("You can search ")
+    # Over stdio, the first reply doesn't wait until the desk is open and says what it holds.
+    assert said == expected | ({"instructions": plain} if transport == "stdio" else {})
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
