@@ -118,7 +118,7 @@ async def test_what_stays_is_as_it_was_and_indexed(
     await _fill(small_desk, data, sources=300)
     before = [await _rows(table) for table in await _tables(data)]
     indexes = (await (await _reader(data)).statistics()).indexes
-    assert len(indexes) == 5
+    assert len(indexes) == 6
     await _purge(small_desk, data)
     assert [await _rows(table) for table in await _tables(data)] == before
     after = await (await _reader(data)).statistics()
