@@ -151,7 +151,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     embedder_name: str | None,
     as_json: bool,
 ) -> None:
-    """Set the description, the link or the fields of a collection, or name its embedder anew.
+    """Change the description, link, fields or embedder of a collection.
 
     An empty description or link is removed. The embedder must be the model that made the collection's
     vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again.
@@ -254,7 +254,10 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @command("show")
 @click.argument("name")
 async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
-    """Show a collection's fields and settings, and of an attached table also what it lacks."""
+    """Show a collection's fields and settings.
+
+    Of an attached table it also says what is missing.
+    """
     (table,) = await open_collections(settings, name)
     details = _json(table.collection)
     remarks = await remarks_on(table)

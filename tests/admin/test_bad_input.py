@@ -95,6 +95,7 @@ def test_a_file_that_can_t_be_read_is_skipped_with_its_reason(outcome: Outcome, 
         "access": None,
         "without_vector": 0,
         "kind": "",
+        "flags": [],
     }
     assert f"\nskipped   {outcome.folder}/{file}: {SKIPPED[file]}\n" in outcome.run.stderr
 

@@ -41,7 +41,7 @@ def test_without_any_file_the_defaults_are_right(scripts: Scripts) -> None:
         ("[search]\nlimit = 101\n", "line 2: search.limit must be at most 100, not 101"),
         (
             '[search]\nmode = "fast"\n',
-            "line 2: search.mode must be 'dense', 'sparse' or 'hybrid', not 'fast'",
+            "line 2: search.mode must be 'dense', 'sparse', 'hybrid' or 'exact', not 'fast'",
         ),
         ("search = [\n", "is not valid TOML"),
     ],

@@ -259,7 +259,7 @@ def test_a_metric_under_its_floor_fails_the_run(desk: Desk, clocks: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--mode", "dense,fuzzy"], "'fuzzy' is not one of 'dense', 'sparse', 'hybrid'."),
+        (["--mode", "dense,fuzzy"], "'fuzzy' is not one of 'dense', 'sparse', 'hybrid', 'exact'."),
         (["--fail-under", "nDCG=0.7"], "'nDCG' is not a metric. Metrics: nDCG@10, MRR@10, "),
         (["--fail-under", "nDCG@10"], "'nDCG@10' is not like nDCG@10=0.70."),
         (["--fail-under", "nDCG@10=high"], "'nDCG@10=high' is not like nDCG@10=0.70."),

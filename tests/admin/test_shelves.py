@@ -45,7 +45,8 @@ def test_sources_lists_every_document_by_its_path(clock_desk: Desk, corpus: Path
 
 
 def test_a_source_is_shown_by_its_id_by_a_chunk_s_and_by_uri(clock_desk: Desk) -> None:
-    (found,) = clock_desk.json("search", "What does _TIME_BITS=64 do?", "--limit", "1")["results"]
+    reply = clock_desk.json("search", "What does _TIME_BITS=64 do?", "--limit", "1")
+    (found,) = reply["results"]
     source_id = found["id"].partition("/")[0]
     shown = clock_desk.json("source", source_id)
     assert set(shown) == DETAILS | {"outline", "text"}
@@ -54,7 +55,7 @@ def test_a_source_is_shown_by_its_id_by_a_chunk_s_and_by_uri(clock_desk: Desk) -
     assert found["text"] in shown["text"]
     for heading in shown["outline"]:
         assert shown["text"][heading["start"] :].startswith(f"{'#' * heading['level']} {heading['title']}\n")
-    assert clock_desk.json("source", f"refdesk://{found['collection']}/{found['id']}") == shown
+    assert clock_desk.json("source", f"refdesk://{reply['collection']}/{found['id']}") == shown
 
     beginning = clock_desk.run("source", found["id"]).stdout
     assert f"id           {source_id}\n" in beginning

@@ -385,13 +385,12 @@ def test_h5_a_thousand_lines_at_once_are_all_answered_within_bounds(
     env = {"REFDESK_PRINCIPAL_TENANT": person.tenant, "REFDESK_PRINCIPAL_USER": person.name}
     with Wire([scripts.server, "--data", crowd.data], scripts.environment | env, era=era) as wire:
         wire.begin()
-        (hit,) = wire.tool("search", {"query": person.canary, "mode": "sparse"})["structuredContent"][
-            "results"
-        ]
+        found = wire.tool("search", {"query": person.canary, "mode": "sparse"})["structuredContent"]
+        (hit,) = found["results"]
         process = psutil.Process(wire.process.pid)
         before = process.memory_info().rss
         for number in range(1000):
-            uri = f"refdesk://{hit['collection']}/{hit['id']}"
+            uri = f"refdesk://{found['collection']}/{hit['id']}"
             wire.send(number, "resources/read", {"uri": uri if number % 10 == 0 else f"{uri}9"})
         answers = [wire.read() for _ in range(1000)]
         assert {answer["id"] for answer in answers} == set(range(1000))
