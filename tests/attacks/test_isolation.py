@@ -17,7 +17,7 @@ import pytest
 
 from rag.answers import SearchRequest
 from rag.corpus import Access, Principal
-from rag.errors import NotFoundError
+from rag.errors import ConfigurationError, NotFoundError
 from rag.store import maintenance
 
 if TYPE_CHECKING:
@@ -408,6 +408,7 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
         await shelf.put(
             tenant, {f"{tenant} {name}": (access, [f"pendulum {name}"]) for name, access in stock.items()}
         )
+    await shelf.put("cedar", {"cedar nobody": (Access("restricted"), ["pendulum nobody"])})
     seen = {
         WARDEN: {"acorn open", "acorn wardens", "acorn not ben"},
         SCRIBE: {"acorn open", "acorn scribes", "acorn not ben"},
@@ -416,6 +417,7 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
         Principal("birch"): {"birch open", "birch not ben"},
         Principal("cedar"): set(),
     }
+    absent = Principal("dogwood")  # of a tenant that is not there
     desk = shelf.desk()
     ids = [source.id for who in seen for source in await desk.sources(who, after=("", ""), limit=50)]
     gate = anyio.Semaphore(16)
@@ -424,6 +426,10 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
 
     async def ask(who: Principal) -> None:
         async with gate:
+            if who == absent:
+                await _expect_refused(desk, who, chance.choice(ids), chance.choice(MODES))
+                answered.append(who)
+                return
             answer = await desk.search(who, SearchRequest("pendulum", mode=chance.choice(MODES)))
             assert {hit.source.title for hit in answer.hits} == seen[who]
             listed = await desk.sources(who, after=("", ""), limit=50)
@@ -432,11 +438,21 @@ async def test_a13_a_desk_that_many_ask_at_once_gives_nobody_the_answer_of_anoth
             answered.append(who)
 
     async with anyio.create_task_group() as tasks:
-        for who in chance.choices(list(seen), k=250):
+        for who in chance.choices([*seen, absent], k=250):
             tasks.start_soon(ask, who)
     assert len(answered) == 250
-    assert set(answered) == set(seen)
+    assert set(answered) == {*seen, absent}
     assert desk.alarms == 0
+
+
+async def _expect_refused(desk: Desk, who: Principal, id_: str, mode: Mode) -> None:
+    for asked in (
+        desk.search(who, SearchRequest("pendulum", mode=mode)),
+        desk.sources(who, after=("", ""), limit=50),
+        desk.extract(who, id_, max_chars=99),
+    ):
+        with pytest.raises(ConfigurationError, match=f"There is no tenant '{who.tenant}'"):
+            await asked
 
 
 async def _open(desk: Desk, who: Principal, id_: str, seen: set[str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from rag.corpus import Access, Principal
 from rag.errors import NotFoundError
 from rag.store.reader import CollectionReader
+from server.filter_schema import FILTER_DESCRIPTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -427,7 +428,7 @@ FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "a1-legacy": ({"status", "clearance"}, {"codename"}),
     "a2-modern": ({"status"}, {"clearance", "codename"}),
     "b1-modern": ({"codename"}, {"clearance", "status", "tags", "due"}),
-    "b0-legacy": (set(), set()),
+    "b0-legacy": (set(), {"codename", "clearance", "status", "year", "tags", "due"}),
 }
 
 
@@ -437,12 +438,15 @@ def test_b8_the_filter_names_the_fields_of_readable_collections_alone(askers: As
     search, get_source = askers[name].result("tools/list")["tools"]
     properties: dict[str, Any] = search["inputSchema"]["properties"]
     assert "filter" not in get_source["inputSchema"]["properties"]
-    if not told:
-        assert "filter" not in properties
-        return
-    _, _, in_words = properties["filter"]["description"].partition(" Fields: ")
+    described, fields = properties["filter"]["description"], properties["filter"].get("properties", {})
+    assert described.startswith(FILTER_DESCRIPTION)  # what every document has, whoever asks
+    in_words = described.removeprefix(FILTER_DESCRIPTION)
+    assert not (in_words and fields)
     _, _, held = search["description"].partition("You can search")
     assert held
-    for named in (in_words or str(properties["filter"]["properties"]), held):
+    if not told:
+        assert properties["filter"] == {"type": "object", "description": FILTER_DESCRIPTION}
+        assert "Fields:" not in held
+    for named in (in_words or str(fields), held):
         assert all(field in named for field in told)
         assert not any(field in named for field in untold)

@@ -43,9 +43,10 @@ def test_edits_and_removals_show_until_the_next_ingestion(
     wire = start(data)
     wire.begin()
     assert _stale(wire) == {"kept": None, "edited": None, "removed": None}
-    (docs / "hr/edited.md").write_text("pendulum edited twice\n")
+    edited = docs / "hr/edited.md"
+    edited.write_text("pendulum edited a moment later\n")  # so soon, only its size can show it
     (docs / "hr/removed.md").unlink()
-    os.utime(docs / "kept.md", (0, 0))
+    os.utime(docs / "kept.md", (0, 0))  # only its time
     assert _stale(wire) == {"kept": "changed", "edited": "changed", "removed": "gone"}
     printed = scripts.admin("search", "pendulum", "--data", data).stdout
     assert printed.count("The file has changed since it was ingested.") == 2
