@@ -40,7 +40,8 @@ def literal_pattern(written: str, *, case: bool) -> str:
     r"""A pattern for `written`. White space stands for any white space, and é for both of its Unicode forms.
 
     Without `case`, letters match in either case (ß is ss, and İ is i), and those with full width match
-    ordinary ones. The quotes and the hyphen of a keyboard match typographic ones.
+    ordinary ones. The quotes and the hyphen of a keyboard match typographic ones. Several accents of a letter
+    match in the order in which they are written.
     Example: "a b", case=False -> "[aA]" + SPACE + "[bB]".
     """
     words = _SPACES.split(cleaned(written))
