@@ -65,6 +65,10 @@ class SyncDesk:
         """A search with its trace, and what happened in it to a source."""
         return self._portal.call(self.desk.why_not, principal, request, id_)
 
+    def checked(self, answer: Answer) -> Answer:
+        """The answer with what became of the files of its hits, and with their flags."""
+        return self._portal.call(self.desk.checked, answer)
+
     def as_context(self, answer: Answer, *, tokens: int | None = None) -> Context:
         """The hits as one text for a prompt, within a token budget."""
         return self.desk.as_context(answer, tokens=tokens)
