@@ -31,10 +31,13 @@ def phrases(query: str) -> tuple[str, ...]:
     Example: '"leave of absence" policy “form A”' -> leave of absence, form A; '5" or 6" pipe' -> nothing.
     """
     found: list[str] = []
+    unclosed: set[str] = set()  # what is not closed behind one mark is not behind a later one
     at = 0
     while at < len(query):
-        end = _closing(query, at) if _is_opening(query, at) else None
+        is_open = query[at] not in unclosed and _is_opening(query, at)
+        end = _closing(query, at) if is_open else None
         if end is None:
+            unclosed |= {query[at]} if is_open else set()
             at += 1
             continue
         found.append(query[at + 1 : end].strip())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from rag.answers import MAX_QUERY_CHARS
 from rag.needles.phrases import phrases
 
 
@@ -42,3 +45,11 @@ def test_quoted_words_are_phrases(query: str, found: list[str]) -> None:
 )
 def test_inches_and_lone_marks_are_ordinary_text(query: str) -> None:
     assert phrases(query) == ()
+
+
+@pytest.mark.parametrize("unit", ['"a ', "“a ", "「a", "„a "])
+def test_a_long_query_of_marks_that_are_never_closed_takes_no_time(unit: str) -> None:
+    query = (unit * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS]
+    began = time.process_time()
+    assert phrases(f"{query} «b c»") == ("b c",)
+    assert time.process_time() - began < 0.05
