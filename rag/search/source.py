@@ -48,18 +48,52 @@ def between_words(text: str, window: Span, whole: Span) -> Span:
     return Span(start, end)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A readable source: its record, outline and text, all of one version."""
+
+    view: View
+    stored: StoredSource
+    outline: tuple[Heading, ...]
+    text: str
+
+    async def named(self, seqs: range) -> Sequence[Chunk]:
+        """The chunks with these numbers, all of which must be there and readable."""
+        if seqs[-1] < self.stored.source.chunk_count:
+            chunks = await self.between(seqs[0], seqs[-1])
+            if len(chunks) == len(seqs):
+                return chunks
+        raise NotFoundError(NOT_FOUND)
+
+    async def between(self, first: int, last: int) -> tuple[Chunk, ...]:
+        """The readable chunks with the numbers from `first` to `last`."""
+        return await self.view.table.between(self.stored, first, last, self.view.where)
+
+    async def touching(self, start: int, end: int) -> tuple[Chunk, ...]:
+        """The readable chunks that overlap `text[start:end]`."""
+        return await self.view.table.touching(self.stored, start, end, self.view.where)
+
+
+async def opened_source(view: View, source_id: str) -> OpenSource | None:
+    """A source as it is now, None if the view doesn't admit it.
+
+    Its chunks are read with the whole view: also those in which a filter by section finds nothing.
+    """
+    found = await view.table.text(source_id)
+    return OpenSource(view.whole, *found) if found and view.admits(found[0]) else None
+
+
 async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars: int) -> Extract:
     """A window on a source of the view; see `Desk.extract`."""
     _check(part, seqs)
-    found = await view.table.text(source_id)
-    if found is None or not view.admits(found[0]):
+    opened = await opened_source(view, source_id)
+    if opened is None:
         raise NotFoundError(NOT_FOUND)
-    opened = _Opened(view, *found)
     named = await opened.named(seqs) if seqs else None
     asked = await _asked(opened, named, part)
     window = _window(opened.text, asked, part, max_chars)
     where = window.start, window.end
-    chunks = () if part.outline else await view.table.touching(opened.stored, *where, view.where)
+    chunks = () if part.outline else await opened.touching(*where)
     return Extract(
         source=opened.stored.source,
         outline=tuple(_headings(opened, asked.whole, part)),
@@ -76,32 +110,11 @@ async def extract(view: View, source_id: str, seqs: range, part: Part, max_chars
     )
 
 
-def _headings(opened: _Opened, whole: Span, part: Part) -> Iterable[Heading]:
+def _headings(opened: OpenSource, whole: Span, part: Part) -> Iterable[Heading]:
     """The headings in what was asked for, or all of them if nothing in particular was."""
     if not part.outline and part.section is None and not part.lines:
         return opened.outline
     return (one for one in opened.outline if whole.start <= one.start < whole.end)
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A readable source: its record, outline and text, all of one version."""
-
-    view: View
-    stored: StoredSource
-    outline: tuple[Heading, ...]
-    text: str
-
-    async def named(self, seqs: range) -> Sequence[Chunk]:
-        """The chunks with these numbers, all of which must be there and readable."""
-        if seqs[-1] < self.stored.source.chunk_count:
-            chunks = await self.between(seqs[0], seqs[-1])
-            if len(chunks) == len(seqs):
-                return chunks
-        raise NotFoundError(NOT_FOUND)
-
-    async def between(self, first: int, last: int) -> Sequence[Chunk]:
-        return await self.view.table.between(self.stored, first, last, self.view.where)
 
 
 class _Asked(NamedTuple):
@@ -130,7 +143,7 @@ def _check(part: Part, seqs: range) -> None:
         raise InvalidRequestError(LINES)
 
 
-async def _asked(opened: _Opened, named: Sequence[Chunk] | None, part: Part) -> _Asked:
+async def _asked(opened: OpenSource, named: Sequence[Chunk] | None, part: Part) -> _Asked:
     """What is asked for. Without a part it is the source, seen from its beginning or from the chunks."""
     length, start = opened.stored.source.length, part.start
     if start is not None and not 0 <= start < length:

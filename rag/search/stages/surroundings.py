@@ -8,14 +8,14 @@ excerpt touches, so that its citation covers what is shown.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rag.answers import Excerpt
 from rag.concurrency import concurrently
 from rag.errors import BusyError, ConfigurationError
-from rag.search.source import between_words, centred
+from rag.search.source import OpenSource, between_words, centred, opened_source
 from rag.text import Span
 
 if TYPE_CHECKING:
@@ -27,19 +27,8 @@ if TYPE_CHECKING:
     from rag.search.recall import Query
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
-    from rag.store.reader import StoredSource
 
 NO_HEADING = "{} passages have no heading above them and are shown without their section."
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenSource:
-    """A readable source: its record, outline and text, all of one version."""
-
-    view: View
-    stored: StoredSource
-    outline: tuple[Heading, ...]
-    text: str
 
 
 class _Surroundings(NamedTuple):
@@ -49,7 +38,7 @@ class _Surroundings(NamedTuple):
     chunks: tuple[Chunk, ...]
 
 
-_Around: TypeAlias = Callable[[_OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, _Surroundings]"]]
+_Around: TypeAlias = Callable[[OpenSource, "Sequence[Chunk]"], Awaitable["Mapping[Chunk, _Surroundings]"]]
 """Returns what to show around chunks of a source. Chunks with joined surroundings share them; some may have
 none."""
 
@@ -62,10 +51,9 @@ async def with_neighbors(hits: Sequence[Hit], count: int, views: Mapping[str, Vi
     is. `views` are by collection name.
     """
 
-    async def neighborhoods(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
+    async def neighborhoods(source: OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
         ranges = united(Span(chunk.seq - count, chunk.seq + count + 1) for chunk in chunks)
-        between = partial(source.view.table.between, source.stored, where=source.view.where)
-        groups = await concurrently([partial(between, seqs.start, seqs.end - 1) for seqs in ranges])
+        groups = await concurrently([partial(source.between, seqs.start, seqs.end - 1) for seqs in ranges])
         return {
             chunk: _Surroundings(Span(group[0].start, group[-1].end), group)
             for group in groups
@@ -90,7 +78,7 @@ async def in_sections(
     """
     without_heading: set[str] = set()
 
-    async def sections(source: _OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
+    async def sections(source: OpenSource, chunks: Sequence[Chunk]) -> Mapping[Chunk, _Surroundings]:
         windows = {
             chunk: _window(source.text, chunk, section, stage.max_chars)
             for chunk in chunks
@@ -98,8 +86,7 @@ async def in_sections(
         }
         without_heading.update(chunk.id for chunk in chunks if chunk not in windows)
         spans = united(windows.values())
-        touching = partial(source.view.table.touching, source.stored, where=source.view.where)
-        touched = await concurrently([partial(touching, *span) for span in spans])
+        touched = await concurrently([partial(source.touching, *span) for span in spans])
         shown = [_Surroundings(*pair) for pair in zip(spans, touched, strict=True)]
         around = {
             chunk: next(one for one in shown if one.span.start <= window.start < one.span.end)
@@ -170,10 +157,9 @@ async def _source_with_surroundings(
     view: View, source_id: str, hits: Sequence[Hit], around: _Around
 ) -> list[Hit]:
     """The hits of one source with their surroundings; none if it is not readable now."""
-    opened = await view.table.text(source_id)
-    if opened is None or not view.admits(opened[0]):
+    source = await opened_source(view, source_id)
+    if source is None:
         return []
-    source = _OpenSource(view.whole, *opened)
     # The source may have been replaced since the search. A chunk whose text is no longer at its position
     # belongs to the former version, and gets no surroundings from this one.
     chunks = [hit.chunk for hit in hits if source.text[hit.chunk.start : hit.chunk.end] == hit.chunk.text]
