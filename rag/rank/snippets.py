@@ -25,7 +25,7 @@ def statements(text: str) -> list[Span]:
     joined: list[Span] = []
     introduces = False
     for start, end in sentences(text):
-        joined = [*joined[:-1], Span(joined[-1].start, end)] if introduces else [*joined, Span(start, end)]
+        joined.append(Span(joined.pop().start if introduces else start, end))
         introduces = _introduces(text[start:end])
     return joined
 
