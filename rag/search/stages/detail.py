@@ -82,7 +82,8 @@ async def with_snippets(
             warnings.append(NO_MEANING.format(found))
         else:
             best |= found
-    return [replace(hit, excerpts=(best.get(hit.chunk.id) or _first(hit),)) for hit in hits], warnings
+    shown = {hit.chunk.id: best.get(hit.chunk.id) or _first(parts[hit.chunk.id], hit) for hit in hits}
+    return [replace(hit, excerpts=(shown[hit.chunk.id],)) for hit in hits], warnings
 
 
 def _statements(hit: Hit) -> list[Excerpt]:
@@ -93,9 +94,9 @@ def _statements(hit: Hit) -> list[Excerpt]:
     ]
 
 
-def _first(hit: Hit) -> Excerpt:
-    found = _statements(hit) or list(shown_parts(hit))
-    return _shortened(found[0], [])
+def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
+    """The first of the parts; of a hit that is nothing but white space, what is shown of it."""
+    return _shortened((parts or shown_parts(hit))[0], [])
 
 
 def _by_words(parts: Sequence[Excerpt], query: str, language: Language) -> Excerpt | None:
