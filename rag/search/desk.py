@@ -178,7 +178,8 @@ class Desk:
             return known
         holdings = [await counted(view) for view in views]
         overview = tuple(holding for holding in holdings if holding.sources)
-        self._overviews.keep(principal, versions, overview)
+        if not any(view.table.failed for view in views):  # it may be readable again, in the same version
+            self._overviews.keep(principal, versions, overview)
         return overview
 
     async def beginning(self, principal: Principal, text: str, collection: str | None = None) -> list[Source]:

@@ -484,6 +484,22 @@ async def test_a_table_that_lost_a_column_is_left_out_and_only_the_log_says_whic
     assert (await desk.search(elsewhere, SearchRequest("pendulum"))).degraded == ()
 
 
+async def test_a_table_that_loses_its_data_files_keeps_nobody_from_looking_at_the_rest(
+    others: Others,
+) -> None:
+    await others.attach("notes")
+    await others.shelf.put("ours", "a pendulum of our own")
+    desk = others.shelf.desk()
+    assert "c" in await found(desk, BOB, collections=("notes",))
+    assert {one.collection for one in await desk.beginning(BOB, "")} == {"documents", "notes"}
+    data = others.table / "data"
+    data.rename(others.folder / "data")
+    assert {one.collection for one in await desk.beginning(BOB, "")} == {"documents"}
+    assert [one.collection.name for one in await desk.overview(BOB)] == ["documents"]
+    (others.folder / "data").rename(data)
+    assert [one.collection.name for one in await desk.overview(BOB)] == ["documents", "notes"]
+
+
 async def test_rows_without_text_or_id_and_an_empty_table_are_no_trouble(others: Others) -> None:
     texts = [None, "", "A pendulum", "Another pendulum", "pendulum"]
     await others.write(Id=["a", "b", None, "d", "d"], text=texts, acl=pa.array([["user:bob"]] * 5))

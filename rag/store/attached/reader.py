@@ -25,7 +25,7 @@ from rag.store.reader import (
     Statistics,
     places_of,
 )
-from rag.store.schema import SUMMARY_COLUMNS, begin_with, one_of
+from rag.store.schema import SOURCES_SCHEMA, SUMMARY_COLUMNS, begin_with, one_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import lancedb
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
     from lancedb.index import IndexConfig
 
     from rag.corpus import AccessRecord, Attachment, Collection, Value
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 FIRST_ROWS = 16  # read to see whether any is readable; one malformed list must not hide the rest
 ALL_MAY = Access("tenant")
+NOTHING: tuple[pa.Table, Mapping[str, Access | None]] = (SOURCES_SCHEMA.empty_table(), {})
 
 T = TypeVar("T")
 
@@ -233,23 +235,25 @@ class AttachedReader(CollectionReader):
 
     async def walk(self, where: str, beginning: str | None = None) -> AsyncIterator[list[StoredSource]]:
         """As `CollectionReader.walk`, with two queries for everything."""
-        rows = await self._table(self._sources.query().where(where).select(SUMMARY_COLUMNS))
+        rows, access = await self.attempt(self._with_rights(where, SUMMARY_COLUMNS), NOTHING)
         if beginning is not None:
             rows = rows.filter(begin_with(rows, beginning))
-        access = await self._rights.all_records()
         for start in range(0, rows.num_rows, WALKED):
             yield [self._stored(row, access.get(row["id"])) for row in rows.slice(start, WALKED).to_pylist()]
             await anyio.lowlevel.checkpoint()
 
     async def places(self, where: str) -> list[Place]:
         """As `CollectionReader.places`. Rows have no paths."""
-        return await self.attempt(self._places(where), [])
-
-    async def _places(self, where: str) -> list[Place]:
-        with engine_errors("listing the rows of an attached table"):
-            rows = await self._table(self._sources.query().where(where).select(PLACE_COLUMNS))
-        access = await self._rights.all_records()
+        rows, access = await self.attempt(self._with_rights(where, PLACE_COLUMNS), NOTHING)
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
+
+    async def _with_rights(
+        self, where: str, columns: list[str]
+    ) -> tuple[pa.Table, Mapping[str, Access | None]]:
+        """The rows of the source table that satisfy the predicate, and who may see each row of the table."""
+        with engine_errors("listing the rows of an attached table"):
+            rows = await self._table(self._sources.query().where(where).select(columns))
+        return rows, await self._rights.all_records()
 
     async def attributes(self) -> Mapping[str, Mapping[str, Value]] | None:
         """As `CollectionReader.attributes`. Nothing is cached, so it reads all titles and dates each time."""
