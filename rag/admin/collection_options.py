@@ -21,11 +21,14 @@ MAX_DESCRIPTION = 500  # characters
 MAX_LINK = 200  # characters; assistants read it in each conversation
 
 
-def _description(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    text = value and one_line(value)
-    if text and len(text) > MAX_DESCRIPTION:
-        raise click.BadParameter(f"it has {len(text)} characters; at most {MAX_DESCRIPTION} are allowed.")
+def _at_most(length: int, text: str | None) -> str | None:
+    if text and len(text) > length:
+        raise click.BadParameter(f"it has {len(text)} characters; at most {length} are allowed.")
     return text
+
+
+def _description(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    return _at_most(MAX_DESCRIPTION, value and one_line(value))
 
 
 description_option = partial(
@@ -50,9 +53,7 @@ def _link(_context: click.Context, _option: click.Parameter, value: str | None) 
     address = value and web_address(value)
     if address is None and value:
         raise click.BadParameter(f"{value!r} is not an http or https address.")
-    if address and len(address) > MAX_LINK:
-        raise click.BadParameter(f"it has {len(address)} characters; at most {MAX_LINK} are allowed.")
-    return address
+    return _at_most(MAX_LINK, address)
 
 
 link_option = partial(

@@ -703,7 +703,7 @@ class Reader:
     async def names_groups(self, tenant: str) -> bool:
         """Whether any access record of the tenant names a group, so that a caller's groups must be known."""
         collections = await self.collections(tenant)
-        if not any(collections):
+        if not collections:
             return False
         if any(one.attached and one.attached.allow for one in collections):
             return True  # these tables change without our knowing
