@@ -13,7 +13,7 @@ import pytest
 from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
-from rag.errors import BusyError, InvalidRequestError
+from rag.errors import BusyError, ConfigurationError, InvalidRequestError
 from rag.ingest.declare import declare
 from rag.search.desk import Desk
 from rag.store import maintenance
@@ -111,6 +111,16 @@ async def test_what_an_ingestion_writes_after_it_has_the_field_whenever_it_began
         assert dict(writer.collection.fields) == {"year": "integer"}
         await writer.replace([small_desk.new_source(writer, "new", "New", "pendulum", fields={"year": 2030})])
     assert await _found(_desk(small_desk, tmp_path), {"year": {"$gt": 2024}}) == {"new"}
+
+
+async def test_a_field_that_somebody_else_declared_meanwhile_stays_as_it_is(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    made = await _made(small_desk, tmp_path)
+    await declare(tmp_path, made, {"year": "integer"})
+    with pytest.raises(ConfigurationError, match="declares year already, as integer"):
+        await declare(tmp_path, made, {"year": "string"})
+    assert await _found(_desk(small_desk, tmp_path), {"year": {"$gte": 2000}}) == {"leave"}
 
 
 async def test_it_waits_for_no_ingestion_and_changes_nothing_then(
