@@ -65,6 +65,9 @@ class Binding:
     is a condition on declared fields, as in a request; a collection that doesn't declare them shows nothing.
     `profile` is the only one, and `limit` the highest. `tools` are the only ones of a server. `any_of` adds
     that at least one of these bindings must admit a source too. `rag.access.bindings` applies it.
+
+    Raises:
+        ConfigurationError: the collections or tools are one string instead of several names.
     """
 
     collections: tuple[str, ...] | None = None
@@ -77,6 +80,10 @@ class Binding:
 
     def __post_init__(self) -> None:
         """Keep the filter as text, too, to compare bindings by: Python takes 1, 1.0 and True for equal."""
+        if isinstance(self.collections, str) or isinstance(self.tools, str):  # each part would be a name
+            raise ConfigurationError(
+                'The collections and tools of a binding are tuples of names, like ("handbook",).'
+            )
         object.__setattr__(self, "filter_json", json.dumps(self.filter, sort_keys=True, default=str))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from rag.access.bindings import UNBOUND, Bounds, bounds, walls
 from rag.corpus import Binding, Collection, EmbedderIdentity
+from rag.errors import ConfigurationError
 from rag.filters.matches import matches
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ def test_each_binding_must_admit_a_source() -> None:
     assert _admits({"status": "final", "team": ("hr", "it")}, FINAL, HR)
     assert not _admits({"status": "final"}, FINAL, HR)
     assert not _admits({"team": ("hr",)}, FINAL, HR)
+
+
+@pytest.mark.parametrize("part", ["collections", "tools"])
+def test_one_string_is_no_list_of_names(part: str) -> None:
+    with pytest.raises(ConfigurationError, match="tuples of names"):
+        Binding(**{part: "handbook"})  # type: ignore[arg-type]
+    assert getattr(Binding(**{part: ("handbook",)}), part) == ("handbook",)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("names", [(), ("notes",), ("Handbook",), ("handbook ",), ("*",)])
