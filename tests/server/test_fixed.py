@@ -75,6 +75,7 @@ def test_what_is_fixed_is_what_the_chosen_profile_says(
     assert len(ids(wire, profile="default")) == 8
     refused = wire.tool_error("search", {"query": "pendulum", "profile": "short", "limit": 8})
     assert refused == "limit is fixed to 2 by the operator; leave it out."
+    assert wire.tool_error("search", {"query": "pendulum", "profile": 2}) == "profile must be a string."
 
 
 OVERRIDES = {"fusion", "alpha", "candidates", "thresholds", "stages", "distance", "vectors"}
