@@ -13,6 +13,7 @@ from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
 from rag.answers import MAX_REPLY_CHARS, Part
+from rag.config.published import FETCH
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import found_reply, looked_up, opened
 from rag.search.reply.search import search_reply
@@ -23,7 +24,7 @@ from server import resources, tools
 from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
 from server.introduction import Introduction
-from server.published import FETCH, callable_tools, fetches, through, through_any
+from server.published import callable_tools, fetches, through, through_any
 from server.schemas import argument_error
 from server.telemetry import audit
 

@@ -52,9 +52,7 @@ class Introduction:
         principal = self._principal_of(ctx)
         called = callable_tools(self._server, principal)
         try:
-            async with self._admission.slot(
-                principal
-            ):  # greetings have no limit, but counting costs something
+            async with self._admission.slot(principal):  # greetings have no limit, but counting costs
                 overview = await self._lazy_desk.overview(through_any(principal, called))
         except BusyError:
             log.info("The server is too busy to say in its instructions what it holds.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rag.config.published import FETCH, SEARCH
 from rag.corpus import Binding
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rag.config.published import ServerSettings, ToolSettings
     from rag.corpus import Principal
 
-SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
 OPEN = Binding()
 
 

@@ -26,6 +26,7 @@ from rag.answers import (
     SearchRequest,
 )
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
+from rag.config.published import FETCH
 from rag.corpus import Distance
 from rag.errors import ConfigurationError
 from rag.search.agents import (
@@ -42,7 +43,7 @@ from rag.search.reply.search import SearchReply
 from rag.search.reply.source import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
 from server.filter_schema import filter_schema
-from server.published import FETCH, fetches
+from server.published import fetches
 from server.schemas import argument_schema, reply_schema
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from rag.config.profiles import (
     RerankStage,
     makes_queries,
 )
+from rag.config.published import FETCH, SEARCH
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 Contradiction: TypeAlias = tuple[tuple[str, ...], str]
 """The keys of the setting that is wrong, and a sentence about it."""
-
-
-SEARCH = "search"  # as ChatGPT calls it
 
 
 def check_consistent(settings: Settings) -> None:
@@ -83,7 +81,7 @@ def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterato
 
 def _of_tools(settings: Settings) -> Iterator[Contradiction]:
     """Names that two tools would share, and bindings and arguments that the other settings make void."""
-    server, taken = settings.server, {"fetch"} if settings.server.openai_compat else set[str]()
+    server, taken = settings.server, {FETCH} if settings.server.openai_compat else set[str]()
     for index, tool in enumerate(server.tools):
         keys = ("server", "tools", str(index))
         for above, name in ((keys, tool.name), ((*keys, "opener"), tool.opener.name)):
@@ -96,7 +94,7 @@ def _of_tools(settings: Settings) -> Iterator[Contradiction]:
             if reason := _why_void(argument, tool, settings):
                 yield (*keys, "arguments"), f"{argument} can't be offered: {reason}."
     if server.openai_compat and all(tool.name != SEARCH for tool in server.tools):
-        yield ("server", "openai_compat"), f"ChatGPT calls tools named {SEARCH} and fetch; name one {SEARCH}."
+        yield ("server", "openai_compat"), f"ChatGPT calls tools named {SEARCH} and {FETCH}; name one {SEARCH}."
 
 
 def _why_void(argument: str, tool: ToolSettings, settings: Settings) -> str | None:

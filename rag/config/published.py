@@ -11,6 +11,7 @@ from rag.access.bound_to import MAX_TOOLS, BoundTo, Name
 from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
 
+SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
 MAX_NAME_CHARS, MAX_TITLE_CHARS = 64, 100  # every reply names the server
 MAX_INSTRUCTIONS_CHARS = 1_000  # hosts cut at 2,048 without a word, and refdesk adds its own
 MAX_DESCRIPTION_CHARS = 2_000  # the same
@@ -44,7 +45,7 @@ class ToolSettings(BoundTo):
     None for `arguments` offers all that the other settings allow.
     """
 
-    name: ToolName = "search"
+    name: ToolName = SEARCH
     title: Title = ""
     description: Description = ""
     opener: OpenerSettings = OpenerSettings()
