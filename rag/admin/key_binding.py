@@ -30,7 +30,9 @@ _OPTIONS = (
         "--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Highest limit of its searches."
     ),
     click.option("--profile", metavar="NAME", help="The only retrieval profile of its searches."),
-    click.option("--filter", callback=json_object, metavar="JSON", help="Only sources whose fields match."),
+    click.option(
+        "--filter", callback=json_object, metavar="JSON", help="Only sources whose declared fields match."
+    ),
     click.option(
         "--collection",
         "collections",

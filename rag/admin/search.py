@@ -86,7 +86,7 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
 )
 @click.option("--case", is_flag=True, help="In mode exact: letter case counts.")
 @click.option(
-    "--must-contain", multiple=True, metavar="TEXT", help="Only passages with this text. May be repeated."
+    "--must-contain", multiple=True, metavar="TEXT", help="Only passages with this text. Repeatable."
 )
 @click.option("--profile", metavar="NAME", help="Retrieval profile.")
 @click.option("--limit", type=click.IntRange(0, MAX_LIMIT), metavar="N", help="Maximum number of results.")
@@ -163,8 +163,8 @@ async def search_command(  # noqa: PLR0913 one parameter an option
 ) -> None:
     """Search like an assistant and print the passages.
 
-    What an option sets goes before the profile, whatever search.overrides leaves to assistants. A filter uses
-    fields that the collection declares: {"year": {"$gte": 2020}, "status": {"$in": ["final", "draft"]}}.
+    Options override the profile; search.overrides limits assistants only. A filter uses date, path, title,
+    section, and the fields that the collection declares: {"year": {"$gte": 2020}, "path": {"$prefix": "hr/"}}.
 
     A vector is compared with the collections whose vectors are as long. It must come from the model that made
     them. No embedding model is called.

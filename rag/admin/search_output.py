@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WIDTH = 100  # of lines
 STALE = {
     "changed": "The file has changed since it was ingested.",
-    "gone": "The file is gone since it was ingested.",
+    "gone": "The file has gone since it was ingested.",
 }
 NUMBERS = frozenset({"MS"})  # columns that align right
 
@@ -63,10 +63,11 @@ def _evidence(result: HitRecord) -> str:
     """The similarity or, in mode exact, the matches and their lines."""
     if not result.matches:
         return f"similarity {decimals(result.similarity)}"
-    lines = ", ".join(dict.fromkeys(str(one["line"]) for one in result.matches))
+    lines = list(dict.fromkeys(str(one["line"]) for one in result.matches))
     count = result.match_count or 0
+    on = "line" if len(lines) == 1 else "lines"
     more = ", …" if count > len(result.matches) else ""
-    return f"{count} {'match' if count == 1 else 'matches'} on line {lines}{more}"
+    return f"{count} {'match' if count == 1 else 'matches'} on {on} {', '.join(lines)}{more}"
 
 
 def explanation(answer: Answer, fates: Sequence[SourceTrace] = ()) -> list[str]:

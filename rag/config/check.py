@@ -69,7 +69,7 @@ def _of_baselines(settings: Settings) -> Iterator[Contradiction]:
         fusions |= {("search", table, name): one.fusion for name, one in profiles.items() if one.fusion}
     for above, fusion in fusions.items():
         if fusion.baseline and settings.embedder.baseline:
-            problem = "embedder.baseline replaces it; remove one of both."
+            problem = "embedder.baseline replaces it; remove one of the two."
             yield (*above, "fusion", "baseline"), problem
 
 

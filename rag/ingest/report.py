@@ -99,4 +99,4 @@ def flag_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
             )
             yield f"{counted(len(paths), 'document')} {verb} {IN_WORDS[flag]}: {named}."
     if personal := [f"{IN_WORDS[flag]} in {len(paths)}" for flag, paths in flagged.items() if paths]:
-        yield f"Personal data, by documents: {', '.join(personal)}."
+        yield f"Personal data, by number of documents: {', '.join(personal)}."

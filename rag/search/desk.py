@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BROKEN = (
-    "A table or a retriever that the operator attached fails just now, perhaps the one with what you asked "
+    "A table or a retriever that the operator attached is failing, perhaps the one with what you asked "
     "for. Try again later."
 )
 NO_KEYS: Mapping[str, str] = MappingProxyType({})

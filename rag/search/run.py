@@ -38,8 +38,8 @@ PREVIEWS = 5  # hits shown of each step
 PREVIEW_CHARS = 200
 
 UNREAD = (
-    "Some documents could not be searched, because a table or a retriever that the operator attached fails "
-    "just now. Try again later."
+    "Some documents could not be searched, because a table or a retriever that the operator attached is "
+    "failing. Try again later."
 )
 
 _tracer = get_tracer("refdesk")

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
 NO_DOCUMENTS = "There are no documents to search yet. Ask the operator to ingest some."
-NO_EXACT = "a retriever of the operator's finds no exact text"
-NO_STRICT = "the scores of a retriever of the operator's could reveal what you may not read"
+NO_EXACT = "retrievers can't search for exact text"
+NO_STRICT = "the scores of retrievers could reveal what you may not read"
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
 

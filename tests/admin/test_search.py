@@ -40,7 +40,7 @@ def test_people_read_on_which_lines_an_exact_search_matches(clock_desk: Desk) ->
     asked = ("search", r"\d\.\d seconds slow", "--mode", "exact", "--match", "regex", "--case")
     lines = clock_desk.run(*asked).stdout.splitlines()
     assert re.fullmatch(
-        r"   \[[a-z2-7]{16}/[\d-]+\]  score [01]\.\d{2}  \d+ match(es)? on line [\d, ]+", lines[1]
+        r"   \[[a-z2-7]{16}/[\d-]+\]  score [01]\.\d{2}  \d+ match(es)? on line(s \d+,)? [\d, ]+", lines[1]
     )
     (result,) = clock_desk.json(*asked, "--limit", "1")["results"]
     assert result["matches"][0].keys() == {"line", "start", "end"}

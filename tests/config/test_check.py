@@ -97,7 +97,7 @@ BAD: dict[str, tuple[Settings, str]] = {
     ),
     "two baselines of one embedder": (
         _settings({"profiles": {"own": {"fusion": {"baseline": 0.7}}}}, embedder={"baseline": 0.6}),
-        "search.profiles.own.fusion.baseline: embedder.baseline replaces it; remove one of both.",
+        "search.profiles.own.fusion.baseline: embedder.baseline replaces it; remove one of the two.",
     ),
     "no chat model": (
         _settings({"stages": [PLANNER]}),

@@ -39,7 +39,7 @@ async def test_a_run_says_what_it_has_read_anew_and_never_the_data_themselves(tm
             "2 documents contain text that looks like instructions to a model: "
             f"{docs / 'a.md'}, {docs / 'b.md'}."
         ),
-        "Personal data, by documents: an IBAN in 1, an e-mail address in 2.",
+        "Personal data, by number of documents: an IBAN in 1, an e-mail address in 2.",
     ]
     (docs / "c.md").write_text("# C\n\nNo more.\n")
     again = await ingested(tmp_path / "data", docs)

@@ -50,7 +50,7 @@ def test_edits_and_removals_show_until_the_next_ingestion(
     assert _stale(wire) == {"kept": "changed", "edited": "changed", "removed": "gone"}
     printed = scripts.admin("search", "pendulum", "--data", data).stdout
     assert printed.count("The file has changed since it was ingested.") == 2
-    assert printed.count("The file is gone since it was ingested.") == 1
+    assert printed.count("The file has gone since it was ingested.") == 1
     assert scripts.admin("ingest", docs, "--data", data).returncode == 0
     assert _stale(wire) == {"kept": None, "edited": None}
     docs.rename(tmp_path / "elsewhere")  # as in a container where the folder is not mounted
