@@ -125,9 +125,7 @@ def _allowed(schema: Mapping[str, Any]) -> str:
             return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
         case {"minLength": low, "maxLength": high}:
             return f"a string of {low} to {high} characters"
-        case {"type": "string"}:
-            return "a string"
-    return f"an {schema['type']}"
+    return "a string" if schema["type"] == "string" else f"an {schema['type']}"
 
 
 def _number(schema: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.attach import attach_command, remarks_on
 from rag.admin.collection_options import (
-    MAX_FIELDS,
     declared_fields,
     description_option,
     embedder_option,
@@ -24,7 +23,7 @@ from rag.admin.ingest import first_visibility
 from rag.admin.sources import open_collections, open_reader
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
-from rag.ingest.declare import declare
+from rag.ingest.declare import check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store.catalog import check_embedder
@@ -161,7 +160,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     if not after and not fields and not no_field:
         raise click.UsageError("Give --description, --link, --embedder, --field or --no-field.")
     (table,) = await open_collections(settings, name)
-    _check_fields(table.collection, fields, no_field)
+    check_fields(table.collection, fields, no_field)
     identity = None
     if embedder_name is not None:
         async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
@@ -190,23 +189,6 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     for key, value in after.items() if not as_json else ():
         called = "embedder" if key == "embedder_name" else key
         echo(f"{'Set' if value else 'Removed'} the {called} of the collection {name}.")
-
-
-def _check_fields(collection: Collection, fields: Mapping[str, FieldType], removed: Sequence[str]) -> None:
-    unknown = next((name for name in removed if name not in collection.fields), None)
-    if unknown is not None:
-        declared = ", ".join(collection.fields) or "none"
-        raise ConfigurationError(
-            f"The collection {collection.name!r} declares no field {unknown!r}; it declares: {declared}."
-        )
-    for name in fields:
-        if name in collection.fields and name not in removed:
-            raise ConfigurationError(
-                f"The collection {collection.name!r} declares {name} already, as {collection.fields[name]}. "
-                f"To change its type, add --no-field {name}."
-            )
-    if len(collection.fields) - len({*removed}) + len(fields) > MAX_FIELDS:
-        raise ConfigurationError(f"A collection has at most {MAX_FIELDS} fields.")
 
 
 def _with_fields(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from rag.corpus import DEFAULT_EMBEDDER, FieldType
+from rag.ingest.declare import MAX_FIELDS
 from rag.report.tables import one_line
 from rag.web_addresses import web_address
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
-MAX_FIELDS = 32
 MAX_DESCRIPTION = 500  # characters
 MAX_LINK = 200  # characters; assistants read it in each conversation
 

@@ -164,7 +164,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     """Search like an assistant and print the passages.
 
     Options override the profile; search.overrides limits assistants only. A filter uses date, path, title,
-    section, and the fields that the collection declares: {"year": {"$gte": 2020}, "path": {"$prefix": "hr/"}}.
+    section, and fields that the collection declares: {"year": {"$gte": 2020}, "path": {"$prefix": "hr/"}}.
 
     A vector is compared with the collections whose vectors are as long. It must come from the model that made
     them. No embedding model is called.

@@ -94,7 +94,10 @@ def _of_tools(settings: Settings) -> Iterator[Contradiction]:
             if reason := _why_void(argument, tool, settings):
                 yield (*keys, "arguments"), f"{argument} can't be offered: {reason}."
     if server.openai_compat and all(tool.name != SEARCH for tool in server.tools):
-        yield ("server", "openai_compat"), f"ChatGPT calls tools named {SEARCH} and {FETCH}; name one {SEARCH}."
+        yield (
+            ("server", "openai_compat"),
+            f"ChatGPT calls tools named {SEARCH} and {FETCH}; name one {SEARCH}.",
+        )
 
 
 def _why_void(argument: str, tool: ToolSettings, settings: Settings) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rag.errors import ConfigurationError
 from rag.ingest.metadata import declared_fields
 from rag.store.collections import change_collection, open_writer
 from rag.store.folder import note_tenant
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.corpus import Collection, FieldType, Source, Value
+
+MAX_FIELDS = 32  # of a collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ async def declare(
 
     Raises:
         BusyError: another process is writing to the collection.
+        ConfigurationError: it declares one of the fields already, or doesn't declare a removed one.
         StoreError: the storage failed. What was declared before still is.
     """
     filled = dict.fromkeys(fields, 0)
@@ -53,6 +57,7 @@ async def declare(
         return found
 
     async with open_writer(data, collection) as writer:
+        check_fields(writer.collection, fields, removed)  # somebody else may have declared one meanwhile
         kept = {name: kind for name, kind in writer.collection.fields.items() if name not in removed}
         made = await _changed(data, collection, kept)
         await writer.drop_fields(removed)
@@ -63,6 +68,28 @@ async def declare(
             note_tenant(data, collection.tenant, filterable=True)
             made = await _changed(data, collection, kept | dict(fields))
     return Declared(made, filled, tuple(sorted(complaints)))
+
+
+def check_fields(collection: Collection, fields: Mapping[str, FieldType], removed: Names[str]) -> None:
+    """Check a change of declared fields.
+
+    Raises:
+        ConfigurationError: the collection declares a new field or doesn't declare a removed one, or has too many.
+    """
+    unknown = next((name for name in removed if name not in collection.fields), None)
+    if unknown is not None:
+        declared = ", ".join(collection.fields) or "none"
+        raise ConfigurationError(
+            f"The collection {collection.name!r} declares no field {unknown!r}; it declares: {declared}."
+        )
+    for name in fields:
+        if name in collection.fields and name not in removed:
+            raise ConfigurationError(
+                f"The collection {collection.name!r} declares {name} already, as {collection.fields[name]}. "
+                f"To change its type, add --no-field {name}."
+            )
+    if len(collection.fields) - len({*removed}) + len(fields) > MAX_FIELDS:
+        raise ConfigurationError(f"A collection has at most {MAX_FIELDS} fields.")
 
 
 async def _changed(data: Path, collection: Collection, fields: Mapping[str, FieldType]) -> Collection:
