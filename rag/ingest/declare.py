@@ -74,7 +74,7 @@ def check_fields(collection: Collection, fields: Mapping[str, FieldType], remove
     """Check a change of declared fields.
 
     Raises:
-        ConfigurationError: the collection declares a new field or doesn't declare a removed one, or has too many.
+        ConfigurationError: the collection declares a new field, lacks a removed one, or has too many.
     """
     unknown = next((name for name in removed if name not in collection.fields), None)
     if unknown is not None:
