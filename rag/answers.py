@@ -105,6 +105,14 @@ class Hit:
         return Span(self.excerpts[0].start, self.excerpts[-1].end)
 
     @property
+    def header(self) -> str:
+        """The header row of the table that the shown text continues; empty if it begins elsewhere."""
+        first = self.shown_chunks[0]
+        passed = first.text[: max(0, self.span.start - first.start)]
+        in_table = "\n\n" not in passed and "|" in self.text.partition("\n")[0]
+        return first.header if in_table else ""
+
+    @property
     def text(self) -> str:
         """The text that is shown of the hit, with an ellipsis between excerpts."""
         return BETWEEN_EXCERPTS.join(one.text for one in self.excerpts) if self.excerpts else self.chunk.text

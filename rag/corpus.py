@@ -157,8 +157,8 @@ class AccessRecord:
 class Block:
     """A structural part of a document's text: `text[start:end]`.
 
-    A document's blocks are in order, don't overlap, and leave out nothing but white space. `level` and
-    `title` are set for headings only; level 1 is the outermost.
+    A document's blocks are in order, don't overlap, and leave out nothing but white space. `level` is set for
+    headings only; 1 is the outermost. `title` is that of a heading, or the cells of a sheet, as "A2:F2".
     """
 
     kind: BlockKind
@@ -192,9 +192,9 @@ class Document:
 class Passage:
     """A chunk before it is stored: `document.text[start:end]` and its position.
 
-    `context` is a line that precedes the text when it is embedded and indexed, but not when it is shown.
-    `tokens` counts the text without it, in tokens of the embedder. `page` is the 1-based page of the first
-    character.
+    `context` precedes the text when it is embedded and indexed, but not when it is shown: a line with the
+    title and the headings, and another one with the header row, if the text continues a table. `tokens`
+    counts the text without it, in tokens of the embedder. `page` is the 1-based page of the first character.
     """
 
     seq: int
@@ -276,6 +276,7 @@ class Source:
 class Chunk:
     """A stored passage of a source: `text` is `source.text[start:end]`.
 
+    `header` is the header row of the table that the text continues, empty if it begins with no row of one.
     `tokens` counts the text in tokens of the embedder; None if that isn't known.
     """
 
@@ -288,6 +289,7 @@ class Chunk:
     section: tuple[str, ...] = ()
     page: int | None = None
     tokens: int | None = field(default=None, compare=False)
+    header: str = ""
 
 
 @dataclass(frozen=True, slots=True)

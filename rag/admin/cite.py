@@ -16,6 +16,7 @@ from rag.errors import NotFoundError
 from rag.report.tables import counted, shortened
 from rag.search.cite.check import check_answer
 from rag.search.desk import Desk
+from rag.search.reply.cited import page_of
 from rag.search.reply.untrusted import label
 from rag.uris import split_id
 
@@ -131,7 +132,8 @@ def _print(checked: CheckedAnswer, hidden: set[str], *, require: bool) -> None:
 
 def _citation_line(one: CheckedCitation, *, exists: bool) -> str:
     if one.source and one.chunks:
-        page = f", p. {one.chunks[0].page}" if one.chunks[0].page else ""
+        first = one.chunks[0]
+        page = f", {page_of(one.source, first.page, first.page)}" if first.page else ""
         return f"{'readable':{WIDTH}}  [{one.id}]  {label(one.source.title)}{page}"
     if exists:
         return f"{'hidden':{WIDTH}}  [{one.id}]  it exists, but the asker may not read it"

@@ -51,7 +51,7 @@ def print_results(reply: SearchReply) -> None:
             echo(f"   Contains {', '.join(IN_WORDS[flag] for flag in result.flags)}.")
         if result.stale:
             echo(f"   {STALE[result.stale]}")
-        for line in (result.text or "").splitlines():
+        for line in [*filter(None, [result.header]), *(result.text or "").splitlines()]:
             wrapped = textwrap.fill(line, WIDTH, initial_indent="   ", subsequent_indent="   ")
             echo(wrapped if line.strip() else "")
         echo()

@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from rag.answers import Usage
+from rag.search.reply.cited import page_of
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def heading(hit: Hit) -> str:
 def heading_parts(hit: Hit) -> list[str]:
     """Those of title, section and page that the hit has."""
     path = hit.chunk.section[1:] if hit.chunk.section[:1] == (hit.source.title,) else hit.chunk.section
-    page = f"p. {hit.chunk.page}" if hit.chunk.page else ""
+    page = page_of(hit.source, hit.chunk.page, hit.chunk.page) if hit.chunk.page else ""
     return [part for part in (label(hit.source.title), label(" > ".join(path)), page) if part]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.cells import hull
 from rag.corpus import Passage
-from rag.ingest.split import Measure, pieces
+from rag.ingest.split import CHARACTERS_PER_TOKEN, Measure, pieces
+from rag.ingest.tables import tables_of
 from rag.text import Span
 
 if TYPE_CHECKING:
@@ -15,9 +17,11 @@ if TYPE_CHECKING:
 
     from rag.corpus import Block, Document
     from rag.ingest.split import TokenSpans
+    from rag.ingest.tables import Table
 
 SMALL = 32  # tokens: a smaller chunk says too little alone, and is joined to a neighbor
-CONTEXT_SHARE = 4  # the context takes at most 1/4 of the limit
+CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
+HEADER_SHARE = 3  # and the header row of a table at most 1/3
 
 
 def passages(document: Document, *, token_spans: TokenSpans, limit: int) -> list[Passage]:
@@ -25,24 +29,34 @@ def passages(document: Document, *, token_spans: TokenSpans, limit: int) -> list
 
     `limit` is the maximum number of tokens that are embedded: those of `context`, a blank line and the text.
     Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
-    passages, and stay whole if they fit. A heading stays with the text after it.
+    passages, and stay whole if they fit. A heading stays with the text after it. A passage that begins within
+    a table has its header row as the last line of its context. The cells of a sheet that a passage holds are
+    the last part of its section.
 
     No token of `token_spans` may contain white space.
     """
-    cutter = _Cutter(Measure(document.text, token_spans), document.title, limit)
+    cutter = _Cutter(Measure(document.text, token_spans), document.title, limit, tables_of(document))
+    starts = [block.start for block in document.blocks]
     chunks = (chunk for section in _sections(document.blocks) for chunk in cutter.chunks(section))
     return [
         Passage(
             seq=seq,
             start=chunk.span.start,
             end=chunk.span.end,
-            section=chunk.section,
+            section=(*chunk.section, *_cells(document.blocks, starts, chunk.span)),
             context=chunk.frame.context,
             page=bisect_right(document.pages, chunk.span.start) or None,
             tokens=chunk.tokens,
         )
         for seq, chunk in enumerate(cutter.without_small(chunks))
     ]
+
+
+def _cells(blocks: Sequence[Block], starts: Sequence[int], span: Span) -> tuple[str, ...]:
+    """The cells of a sheet within a span, as ("A2:F9",); nothing elsewhere."""
+    inside = blocks[max(0, bisect_right(starts, span.start) - 1) : bisect_left(starts, span.end)]
+    cells = hull(block.title for block in inside if block.kind != "heading" and block.title)
+    return (cells,) if cells else ()
 
 
 class _Section(NamedTuple):
@@ -103,12 +117,14 @@ class _Cutter:
     measure: Measure
     title: str
     limit: int
+    tables: Sequence[Table]
 
     def chunks(self, section: _Section) -> Iterator[_Chunk]:
         """The chunks of a section: its headings are text of the first, and context of the others."""
         outer, inner = self._frame(section.above()), self._frame(section.path)
-        for number, span in enumerate(self._filled(section, outer.room, inner.room)):
-            yield _Chunk(span, self.measure.tokens(*span), inner if number else outer, *2 * (section.path,))
+        for number, span in enumerate(self._filled(section, outer, inner)):
+            frame = self._with_header(inner if number else outer, span.start)
+            yield _Chunk(span, self.measure.tokens(*span), frame, *2 * (section.path,))
 
     def without_small(self, chunks: Iterable[_Chunk]) -> list[_Chunk]:
         """The chunks, with small ones joined to a neighbor in their section, or else to its first subsection.
@@ -133,29 +149,48 @@ class _Cutter:
             small = one.tokens < SMALL and one.path == one.ends_in == other.path[: len(one.path)]
         return small and self.measure.fits(one.span.start, other.span.end, one.frame.room)
 
-    def _filled(self, section: _Section, first_room: int, room: int) -> list[Span]:
+    def _filled(self, section: _Section, first: _Frame, other: _Frame) -> list[Span]:
         """The pieces of a section, joined while they fit."""
         filled: list[Span] = []
-        for piece in self._pieces(section, min(first_room, room)):
+        for piece in self._pieces(section, min(first, other, key=lambda frame: frame.room)):
             start = filled[-1].start if filled else piece.start
-            if filled and self.measure.fits(start, piece.end, first_room if len(filled) == 1 else room):
+            frame = self._with_header(first if len(filled) == 1 else other, start)
+            if filled and self.measure.fits(start, piece.end, frame.room):
                 filled[-1] = Span(start, piece.end)
             else:
                 filled.append(piece)
         return filled
 
-    def _pieces(self, section: _Section, room: int) -> Iterator[Span]:
+    def _pieces(self, section: _Section, frame: _Frame) -> Iterator[Span]:
         """The pieces of a section. Its headings and the beginning of its body are one piece."""
         blocks = section.headings + section.body
         if section.headings and section.body:
             start, body = blocks[0].start, section.body[0]
-            taken = self.measure.size(start, body.start)
+            taken, room = self.measure.size(start, body.start), self._room(frame, body)
             if taken <= room // 2:
                 first, *rest = pieces(self.measure, body, room - taken)
                 yield from (Span(start, first.end), *rest)
                 blocks = section.body[1:]
         for block in blocks:
-            yield from pieces(self.measure, block, room)
+            yield from pieces(self.measure, block, self._room(frame, block))
+
+    def _room(self, frame: _Frame, block: Block) -> int:
+        """What a frame leaves for any piece of a block."""
+        return self._with_header(frame, block.end - 1).room
+
+    def _with_header(self, frame: _Frame, start: int) -> _Frame:
+        """The frame of a chunk that begins at `start`, which may be within a table.
+
+        A header row that takes too much of the limit is left out.
+        """
+        at = bisect_right(self.tables, start, key=lambda table: table.rows) - 1
+        if at < 0 or start >= self.tables[at].end:
+            return frame
+        header = self.tables[at].header
+        taken = len(self.measure.token_spans(header))
+        if max(taken, len(header) // CHARACTERS_PER_TOKEN) > self.limit // HEADER_SHARE:
+            return frame
+        return _Frame(f"{frame.context}\n{header}", frame.room - taken)
 
     def _frame(self, headings: Sequence[Block]) -> _Frame:
         """The title and the headings; if they are too long, without outer headings, at last without all."""

@@ -437,5 +437,7 @@ class Desk:
 
 def _flags(hits: Iterable[Hit]) -> Mapping[str, tuple[Flag, ...]]:
     """The flags of what is shown of each hit, its title and headings included, by chunk id."""
-    texts = {hit.chunk.id: "\n".join((hit.source.title, *hit.chunk.section, hit.text)) for hit in hits}
+    texts = {
+        hit.chunk.id: "\n".join((hit.source.title, *hit.chunk.section, hit.header, hit.text)) for hit in hits
+    }
     return {id_: flags for id_, text in texts.items() if (flags := flags_in(text))}

@@ -600,6 +600,7 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
         section=tuple(row["section"]),
         page=row["page"],
         tokens=row["tokens"],
+        header=schema.header_in(row["body"], row["end"] - row["start"]),
     )
 
 

@@ -212,6 +212,11 @@ def body(context: str, text: str) -> str:
     return f"{context}\n\n{text}" if context else text
 
 
+def header_in(body: str, length: int) -> str:
+    """The header row in the body of a chunk whose text has this length: the second line of its context."""
+    return body[: max(0, len(body) - length - 2)].partition("\n")[2]
+
+
 def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     """A row of the source table."""
     fields = stored_fields(new.fields)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rag.admin.search_trace import changing_steps, heading, rank_changes, ranks_text
 from rag.report.html import Html, note, tag
 from rag.report.tables import shortened
+from rag.search.reply.cited import page_of
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def _nearly(steps: Sequence[RankStep], known: set[str]) -> list[str]:
 
 def _line(steps: Sequence[RankStep], rank: int, hit: Hit) -> Line:
     title = f"{rank}. {heading(hit)}: {_ranks(steps, hit.chunk.id)}"
-    page, kind = f", p. {hit.chunk.page}" if hit.chunk.page else "", f"way-{(rank - 1) % COLOURS + 1}"
+    at = hit.chunk.page
+    page, kind = f", {page_of(hit.source, at, at)}" if at else "", f"way-{(rank - 1) % COLOURS + 1}"
     innermost = hit.chunk.section[-1] if hit.chunk.section else hit.source.title
     name = shortened(label(innermost), NAME_CHARS) + page
     return _path(steps, hit.chunk.id, mark=str(rank), kind=kind, name=name, title=title)

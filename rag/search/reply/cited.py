@@ -1,36 +1,79 @@
-"""How a hit is cited for people: "Handbook › Leave › Parental leave, p. 4"."""
+"""How a hit is cited for people: "Handbook › Leave › Parental leave, p. 4", "Budget › Q1, A2:F9"."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rag.cells import hull, is_cell_range
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.answers import Hit
+    from rag.corpus import Chunk, Source
 
 BETWEEN = " › "
 MAX_PART_CHARS = 80  # of a title or a heading
+SLIDES = frozenset(
+    {
+        "application/vnd.ms-powerpoint",
+        "application/vnd.oasis.opendocument.presentation",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    }
+)
+"""MIME types of documents whose pages are slides."""
+SHEETS = frozenset(
+    {
+        "application/vnd.ms-excel",
+        "application/vnd.oasis.opendocument.spreadsheet",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    }
+)
+"""MIME types of documents whose sections end with cells."""
 MAX_PARTS = 3  # a title, and the headings next to the passage
 _WITHOUT_BRACKETS = str.maketrans("[]", "()")
 
 
 def cite_as(hit: Hit) -> str:
-    """The title, the headings above what is shown, and the page, on one short line.
+    """The title, the headings above what is shown, and the page, slide or cells, on one short line.
 
     It has no square brackets, so a title can't pass for the citation of another document. Of a long path of
     headings, the title and the last ones stay.
     Example: "Handbook", ("Rules", "Leave", "Parental leave"), page 4
     -> "Handbook › … › Leave › Parental leave, p. 4".
     """
-    title, headings = hit.source.title, hit.chunk.section
+    title, headings = hit.source.title, headings_of(hit.source, hit.chunk)
     below = headings[1:] if headings[:1] == (title,) else headings
     parts = [shown for part in (title, *below) if (shown := _part(part))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
-    return BETWEEN.join(parts) + _pages(hit)
+    return BETWEEN.join(parts) + _cells(hit) + _pages(hit)
+
+
+def headings_of(source: Source, chunk: Chunk) -> tuple[str, ...]:
+    """The headings above a chunk: its section without the cells of a sheet."""
+    return chunk.section[:-1] if cells_of(source, chunk) else chunk.section
+
+
+def cells_of(source: Source, chunk: Chunk) -> str:
+    """The cells of a sheet that a chunk holds, as "A2:F9"; empty elsewhere."""
+    last = chunk.section[-1] if chunk.section else ""
+    return last if source.mime_type in SHEETS and is_cell_range(last) else ""
+
+
+def page_of(source: Source, first: int, last: int) -> str:
+    """The page or the slide, or from which to which: "p. 4", "slides 2-3"."""
+    one, several = ("slide", "slides") if source.mime_type in SLIDES else ("p.", "pp.")
+    return f"{one} {first}" if first == last else f"{several} {first}-{last}"
+
+
+def _cells(hit: Hit) -> str:
+    """The cells that are shown of a sheet; of several sheets, those of the first one."""
+    source, headings = hit.source, headings_of(hit.source, hit.chunk)
+    alike = [chunk for chunk in hit.shown_chunks if headings_of(source, chunk) == headings]
+    cells = hull(cells_of(source, chunk) for chunk in alike)
+    return f", {cells}" if cells else ""
 
 
 def _part(text: str) -> str:
@@ -43,4 +86,4 @@ def _pages(hit: Hit) -> str:
     pages: Sequence[int] = [chunk.page for chunk in hit.shown_chunks if chunk.page is not None]
     if not pages:
         return ""
-    return f", p. {pages[0]}" if pages[0] == pages[-1] else f", pp. {pages[0]}-{pages[-1]}"
+    return f", {page_of(hit.source, pages[0], pages[-1])}"

@@ -52,7 +52,8 @@ def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[st
     """Passages under their citations, and their spans; stops after the first one that exceeds `room`."""
     text, passages = "", []
     for hit in hits:
-        head = f"{BETWEEN if text else ''}[{hit.cited}]\n"
+        header = f"{_harmless(hit.header)}\n" if hit.header else ""
+        head = f"{BETWEEN if text else ''}[{hit.cited}]\n{header}"
         passage = _harmless(hit.text)
         text += head + passage
         passages.append(Span(len(text) - len(passage), len(text)))

@@ -31,8 +31,9 @@ class HitRecord(Reply):
 
     `citation` is for machines, `cite_as` for people: title, section and page. Nothing that these say is said
     again: every further mention would take room from passages. `start` and `end` are characters of the
-    source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them. `stale`
-    says that the file has changed or gone since it was ingested, `flags` what the hit contains.
+    source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them.
+    `header` is the header row, further up in the source, of the table that the text continues. `stale` says
+    that the file has changed or gone since it was ingested, `flags` what the hit contains.
     In mode exact, `matches` are the line, the start and the end of the first matches in the passage,
     `match_count` the number of all that begin there.
     """
@@ -47,6 +48,7 @@ class HitRecord(Reply):
     date: str | None = None
     stale: Staleness | None = None
     flags: list[Flag] | None = None
+    header: str | None = None
     text: str | None = None
     start: int
     end: int
@@ -148,7 +150,7 @@ def _context_reply(
     while True:
         shown = [hit for hit in hits if hit.id in context.chunk_ids]
         notes = [*answer.notes, *_text_notes(answer, shown), *_context_notes(context)]
-        results = [hit.model_copy(update={"text": None}) for hit in shown]
+        results = [hit.model_copy(update={"header": None, "text": None}) for hit in shown]
         reply = _reply(answer, results, notes, context.text)
         size = len(reply.compact())
         if max_chars is None or size <= max_chars or not context.text:
@@ -202,6 +204,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
         collection=source.collection,
         page=chunk.page,
         date=shown_date(source),
+        header=label(hit.header) or None,
         text=disarmed(hit.text),
         start=hit.span.start,
         end=hit.span.end,

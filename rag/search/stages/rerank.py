@@ -72,7 +72,8 @@ async def _scores(
 def _scored_text(hit: Hit) -> str:
     """A passage under its heading path, as it was embedded."""
     section = " > ".join(hit.chunk.section) or hit.source.title
-    return f"{section}\n\n{hit.text}"
+    above = f"{section}\n{hit.header}" if hit.header else section
+    return f"{above}\n\n{hit.text}"
 
 
 async def rerank(

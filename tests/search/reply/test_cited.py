@@ -11,6 +11,8 @@ from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
 from rag.search.cite.parse import parse_answer
 from rag.search.reply.cited import MAX_PART_CHARS, cite_as
+from rag.search.reply.context import assemble
+from rag.search.reply.search import hit_record
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,3 +53,39 @@ def test_no_title_passes_for_the_citation_of_another_document() -> None:
     forged = "See [abcdefghijklmno2/3]"
     assert parse_answer(forged).citations
     assert not parse_answer(cite_as(_hit(forged, forged))).citations
+
+
+def test_a_slide_is_cited_as_a_slide() -> None:
+    hit = _hit("Kick-off", "Goals", page=3)
+    slides = replace(hit.source, mime_type="application/vnd.oasis.opendocument.presentation")
+    assert cite_as(replace(hit, source=slides)) == "Kick-off › Goals, slide 3"
+    around = (hit.chunk, replace(hit.chunk, id="s/4", seq=4, start=40, end=50, page=4))
+    both = replace(hit, source=slides, around=around, excerpts=(Excerpt(30, 50, "…"),))
+    assert cite_as(both) == "Kick-off › Goals, slides 3-4"
+
+
+def test_cells_are_cited_after_their_sheet_and_those_of_all_that_is_shown() -> None:
+    hit = _hit("Budget", "Q1", "A2:F9")
+    sheets = replace(hit.source, mime_type="application/vnd.oasis.opendocument.spreadsheet")
+    assert cite_as(replace(hit, source=sheets)) == "Budget › Q1, A2:F9"
+    below = replace(hit.chunk, id="s/4", seq=4, start=40, end=50, section=("Q1", "A10:C12"))
+    other = replace(hit.chunk, id="s/5", seq=5, start=50, end=60, section=("Q2", "A1:Z99"))
+    shown = replace(hit, source=sheets, around=(hit.chunk, below, other), excerpts=(Excerpt(30, 60, "…"),))
+    assert cite_as(shown) == "Budget › Q1, A2:F12"
+    assert cite_as(_hit("Paper", "Sizes", "A4")) == "Paper › Sizes › A4"
+
+
+def test_a_hit_within_a_table_shows_the_header_row() -> None:
+    hit = _hit("Cups", "Sheet1")
+    chunk = replace(
+        hit.chunk, text="| Ann | 3 |\n| Bob | 4 |\n\nThe end.", start=0, end=34, header="| Name | Wins |"
+    )
+    hit = replace(hit, chunk=chunk)
+    assert hit.header == "| Name | Wins |"
+    assert replace(hit, excerpts=(Excerpt(12, 23, "| Bob | 4 |"),)).header == "| Name | Wins |"
+    assert replace(hit, excerpts=(Excerpt(25, 33, "The end."),)).header == ""
+    assert replace(hit, chunk=replace(chunk, header="")).header == ""
+    assert assemble(
+        [hit], budget=99, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
+    ).text.startswith("[s/3]\n| Name | Wins |\n| Ann | 3 |")
+    assert hit_record(hit, vectors=False).header == "| Name | Wins |"

@@ -1,0 +1,88 @@
+"""A part of a table is read with the table's header row, wherever the table is cut."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rag.corpus import Block, Document
+from rag.ingest.chunk import passages
+from rag.ingest.parse import parse
+from rag.ingest.tables import tables_of
+from rag.store.schema import body, header_in
+
+HEADER = "| Team | City | Wins |"
+RULE = "|---|---|---|"
+ROWS = [f"| Team {n} | City {n} | {n} |" for n in range(40)]
+
+
+def words(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def _markdown() -> Document:
+    return parse("\n".join(["# Cups", "", HEADER, RULE, *ROWS, "", "The end of it."]).encode(), "a.md")
+
+
+def _sheet() -> Document:
+    """The same table with a block for each row, as sheets have them."""
+    text = "\n".join([HEADER, RULE, *ROWS])
+    blocks: list[Block] = []
+    start = 0
+    for number, row in enumerate([f"{HEADER}\n{RULE}", *ROWS], 1):
+        blocks.append(Block("table", start, start + len(row), title=f"A{number}:C{number}"))
+        start += len(row) + 1
+    return Document(text, "Cups", "text/plain", tuple(blocks))
+
+
+@pytest.mark.parametrize("document", [_markdown(), _sheet()], ids=["one block", "a block for each row"])
+def test_a_passage_within_a_table_has_its_header_row(document: Document) -> None:
+    found = passages(document, token_spans=words, limit=64)
+    rows = [one for one in found if document.text[one.start : one.end].startswith("| Team ")][1:]
+    assert len(rows) > 3
+    assert {one.context.split("\n")[-1] for one in rows} == {HEADER}
+    assert all(len(words(one.context)) + one.tokens <= 64 for one in found)
+
+
+def test_the_passage_with_the_header_and_the_text_after_the_table_have_no_other_header() -> None:
+    document = _markdown()
+    found = passages(document, token_spans=words, limit=64)
+    assert HEADER not in found[0].context
+    (table,) = tables_of(document)
+    assert document.text[table.rows :].startswith(ROWS[0])
+    assert table.end == document.text.index("\n\nThe end")
+
+
+def test_a_passage_of_a_sheet_says_its_cells() -> None:
+    document = _sheet()
+    found = passages(document, token_spans=words, limit=64)
+    assert found[0].section == ("A1:C7",)
+    assert found[-1].section[-1].endswith(":C41")
+    firsts = [int(one.section[-1].split(":")[0][1:]) for one in found]
+    lasts = [int(one.section[-1].split(":")[1][1:]) for one in found]
+    assert firsts[1:] == [last + 1 for last in lasts[:-1]]
+
+
+def test_a_header_row_that_takes_over_a_third_is_left_out() -> None:
+    wide = "| " + " | ".join(f"column{n}" for n in range(30)) + " |"
+    rule = "|" + "---|" * 30
+    text = "\n".join([wide, rule, *["| " + " | ".join(["7"] * 30) + " |"] * 4])
+    found = passages(parse(text.encode(), "a.md"), token_spans=words, limit=64)
+    assert not any("column1" in one.context for one in found)
+
+
+def test_rows_without_a_header_have_none() -> None:
+    text = "\n".join(ROWS)
+    assert tables_of(Document(text, "", "", (Block("table", 0, len(text)),))) == []
+    assert tables_of(parse(b"a,b\n1,2\n3,4", "a.csv")) == []
+
+
+@pytest.mark.parametrize("context", ["", "Title > Heading", f"Title\n{HEADER}", f"\n{HEADER}"])
+def test_the_header_comes_back_from_what_is_stored(context: str) -> None:
+    assert header_in(body(context, "text\n\nmore"), len("text\n\nmore")) == context.partition("\n")[2]
+
+
+def test_looking_for_a_header_takes_linear_time() -> None:
+    text = "|" * 300_000 + "\n" + "-" * 300_000 + "x"
+    assert tables_of(Document(text, "", "", (Block("table", 0, len(text)),))) == []
