@@ -15,7 +15,8 @@ from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.key_binding import binding_options, bound_to, in_words
 from rag.errors import NotFoundError, StoreError
-from rag.store.folder import locked, prepare, spending_reserve, write_whole
+from rag.store.folder import prepare, spending_reserve, write_whole
+from rag.store.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

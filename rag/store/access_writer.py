@@ -19,7 +19,8 @@ import pyarrow as pa
 from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import connect, engine_errors, open_if_there, table_folder
-from rag.store.folder import locked, spending_reserve
+from rag.store.folder import spending_reserve
+from rag.store.locks import locked
 from rag.store.settle import revised
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from rag.filters.predicate import literal
 from rag.store import catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table, nothing_around
 from rag.store.connection import connect, engine_errors, table_folder
-from rag.store.folder import forget_tenant, locked, make_key, note_tenant, prepare, read_key
+from rag.store.folder import forget_tenant, make_key, note_tenant, prepare, read_key
+from rag.store.locks import locked
 from rag.store.runs import drop_runs
 from rag.store.writer import CollectionWriter, table_folders
 

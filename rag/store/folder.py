@@ -1,4 +1,4 @@
-"""The data folder: its locks, its tenants, its key, and its reserve.
+"""The data folder: its tenants, its key, and its reserve.
 
 The reserve is a file of a few MiB without content. If the disk is full, it is deleted to make room for a
 change that takes rights away (`spending_reserve`). Without a complete reserve, nothing starts that adds
@@ -13,10 +13,8 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from rag.access.tenants import FILTERABLE, tenant_file
-from rag.errors import BusyError, ConfigurationError, RefdeskError, StoreError
+from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.store.connection import database_folder
 
 if TYPE_CHECKING:
@@ -137,30 +135,6 @@ def cannot(what: str, error: OSError) -> RefdeskError:
     if error.errno in FULL:
         return StoreError(f"{what}: {error.strerror}. Free some disk space and try again.")
     return ConfigurationError(f"{what}: {error.strerror}.")
-
-
-@contextmanager
-def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
-    """Hold the lock of this name, waiting for it up to `seconds`.
-
-    Raises:
-        BusyError: another process holds it.
-        ConfigurationError: the folder can't be written.
-        StoreError: its disk is full.
-    """
-    lock = FileLock(data / "locks" / f"{name}.lock", timeout=seconds)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise BusyError(
-            f"Another process is writing to {name!r} in {data}. Try again when it has finished."
-        ) from error
-    except OSError as error:
-        raise cannot(f"The data folder {data} can't be written", error) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:

@@ -12,7 +12,8 @@ from rag.errors import NotFoundError
 from rag.filters.predicate import literal
 from rag.store import maintenance
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there, table_folder
-from rag.store.folder import locked, prepare
+from rag.store.folder import prepare
+from rag.store.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
