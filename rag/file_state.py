@@ -58,14 +58,20 @@ def staleness(uri: str, name: str, ingested: FileState) -> Staleness | None:
     try:
         return None if state_of(path).same_as(ingested) else "changed"
     except (FileNotFoundError, NotADirectoryError):
-        return "gone" if _is_mounted(path, name) else None
+        inside = urlsplit(uri).fragment  # the end of a part's name tells where it lies in its file
+        return (
+            "gone"
+            if _is_mounted(path, len(name.split("/")) - len(inside.split("/")) * bool(inside))
+            else None
+        )
     except OSError:
         return None
 
 
-def _is_mounted(path: str, name: str) -> bool:
+def _is_mounted(path: str, parts: int) -> bool:
+    """Whether the folder that so many parts of the path lie in holds anything."""
     root = path
-    for _ in name.split("/"):
+    for _ in range(parts):
         root = os.path.dirname(root)  # noqa: PTH120 a path of any bytes
     try:
         with os.scandir(root) as entries:

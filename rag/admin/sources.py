@@ -14,9 +14,9 @@ from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table
 from rag.config.data_folder import check_data_folder
 from rag.errors import NotFoundError
-from rag.file_state import local_path
 from rag.flags import flags_in
 from rag.hidden import in_one_line
+from rag.ingest.paths import place_of
 from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, parse_id
 
@@ -115,11 +115,11 @@ def meant(name: str, uris: Mapping[str, str]) -> list[str]:
     path from any folder on (* also matches /). So a[1].md refers to the file of that name if there is one.
     """
     file = os.path.realpath(name)
-    exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, local_path(uri), file)]
+    exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, str(place_of(uri)), file)]
     if exact or not set(name) & set("*?["):
         return exact
     pattern = name if name.startswith("/") else f"*/{name}"
-    return [id_ for id_, uri in uris.items() if fnmatchcase(local_path(uri), pattern)]
+    return [id_ for id_, uri in uris.items() if fnmatchcase(str(place_of(uri)), pattern)]
 
 
 def _is_called(name: str, id_: str, path: str, file: str) -> bool:

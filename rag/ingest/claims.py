@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words, is_narrowed, narrower, same
-from rag.file_state import local_path
 from rag.ingest.moves import renamed_folders
-from rag.ingest.paths import path_of
+from rag.ingest.paths import path_of, place_of
 from rag.store.settle import Claim
 from rag.store.source_ids import PURGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from rag.corpus import Access, AccessRecord
+    from rag.ingest.discover import Found
     from rag.ingest.recorded import Recorded
     from rag.ingest.rights import Rights
     from rag.store.writer import KnownSource
@@ -67,24 +67,24 @@ class Claims:
         return {uri: one for uri, one in folders.items() if one != before.get(uri)}
 
     def of_document(
-        self, path: Path, metadata: Mapping[str, str], content: str, id_: str, source: KnownSource | None
+        self, found: Found, metadata: Mapping[str, str], content: str, id_: str, source: KnownSource | None
     ) -> Claim:
         """The claim of a parsed document. `source` is the stored source that it updates or moved from.
 
         Raises:
             ParseError: the access that it requests is invalid.
         """
+        uri, path = found.uri, found.path
         claim = self.rights.claim(path, metadata, content)
         if claim.set_access:
             return claim
         if source and source.record.content == content:
-            return self._moved(claim, source, path)
+            return self._moved(claim, source, found)
         if source:
             self.note_kept(source, path)
         own = self._recorded.by_id.get(id_)
         if own and own.content == content:  # removed earlier, and back unchanged: the record is its own
             return replace(claim, narrow_to_access=self._rights_changed(path))
-        uri = path.as_uri()
         narrowing = self._recorded.same_content(id_, content, claim.access)
         is_known = bool(narrowing.ids)
         narrowing |= self._recorded.same_uri(id_, uri, claim.access)
@@ -97,39 +97,39 @@ class Claims:
             changed = self.rights.of_path(path) is not None
         else:
             changed = own is not None and source is None and self._rights_changed(path)
-        moved = any(self._rights_differ(one, path) for one in came_from)
+        moved = any(self._rights_differ(one, found) for one in came_from)
         return replace(claim, narrowed_by=narrowing.ids, narrow_to_access=changed or moved)
 
-    def of_moved(self, source: KnownSource, path: Path) -> Claim:
+    def of_moved(self, source: KnownSource, found: Found) -> Claim:
         """The claim of a source that moved and whose text stays: it keeps its record."""
-        access, record = self.rights.of_path(path), source.record
-        return self._moved(Claim(access, content=record.content, requested=record.requested), source, path)
+        access, record = self.rights.of_path(found.path), source.record
+        return self._moved(Claim(access, content=record.content, requested=record.requested), source, found)
 
-    def _moved(self, claim: Claim, source: KnownSource, path: Path) -> Claim:
+    def _moved(self, claim: Claim, source: KnownSource, found: Found) -> Claim:
         """The claim of a stored source with the same content, here or moved here.
 
         If several sources have this content, it is uncertain which one moved, so the narrowest of their
         records counts. If its new path gives other rights than its old one did, they narrow it, too: moving a
         file into a confidential folder hides it, but moving it into an open folder doesn't expose it.
         """
-        differ = self._rights_differ(source.uri, path)
+        differ = self._rights_differ(source.uri, found)
         if not differ:
-            self.note_kept(source, path)
+            self.note_kept(source, found.path)
         claim = replace(claim, narrow_to_access=differ)
-        if source.uri == path.as_uri():
+        if source.uri == found.uri:
             return claim
         narrowing = self._recorded.same_content(source.id, source.record.content, source.record.access)
-        self._reasons[path.as_uri()] = narrowing.reason
+        self._reasons[found.uri] = narrowing.reason
         return replace(claim, narrowed_by=narrowing.ids)
 
-    def _rights_differ(self, before: str, path: Path) -> bool:
-        """Whether a path gives other rights than the URI where a document was before."""
-        if before == path.as_uri():
+    def _rights_differ(self, before: str, found: Found) -> bool:
+        """Whether a document's place gives other rights than the URI where it was before."""
+        if before == found.uri:
             return False
-        access = self.rights.of_path(path)
+        access = self.rights.of_path(found.path)
         if before.startswith(PURGED):  # nobody knows any more what its path gave
             return access is not None
-        earlier = self.rights.of_path(Path(local_path(before)), by_command=False)
+        earlier = self.rights.of_path(place_of(before), by_command=False)
         return access is not None and not same(earlier, access)
 
     def _rights_changed(self, path: Path) -> bool:

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.file_state import state_of
+from rag.file_state import local_path, state_of
 from rag.ingest.discover import read
 from rag.ingest.metadata import read_sidecar
+from rag.ingest.paths import is_local
 
 if TYPE_CHECKING:
     from rag.file_state import FileState
     from rag.ingest.discover import Found
 
-RECIPE = 4
+RECIPE = 5
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
 
 
@@ -47,13 +49,26 @@ async def read_content(found: Found, *, max_bytes: int, max_tokens: int) -> File
     state = await to_thread.run_sync(_state, found)
     data = await to_thread.run_sync(read, found, max_bytes)
     sidecar = await to_thread.run_sync(read_sidecar, found)
-    return FileContent(found, data, sidecar, content_digest(data), _digest(data + sidecar, max_tokens), state)
+    return FileContent(
+        found,
+        data,
+        sidecar,
+        content_digest(data),
+        _digest(data + sidecar + _written(found), max_tokens),
+        state,
+    )
 
 
 def _state(found: Found) -> FileState | None:
+    """The state of the file, or of the file that it is a part of; None for what lies elsewhere."""
     with suppress(OSError):
-        return state_of(found.path)
+        return state_of(local_path(found.uri)) if is_local(found.uri) else None
     return None
+
+
+def _written(found: Found) -> bytes:
+    """What is stated of a document, for its digest."""
+    return json.dumps(dict(found.stated), sort_keys=True).encode() if found.stated else b""
 
 
 def content_digest(data: bytes) -> str:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
+from rag.file_state import local_path
 from rag.ingest.parse import is_supported
-from rag.ingest.paths import printable
+from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.unlinked import open_file, scanned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rag.config.settings import IngestSettings
     from rag.ingest.report import LeftOut
@@ -29,24 +30,66 @@ SIDECAR_SUFFIX = ".meta.toml"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file to read. `name` is its path below the ingested folder."""
+    """A document to read, which always lies in a file.
 
+    `uri` is the same in every run. `path` is its place for rules, folder rights, moves and messages
+    (`rag.ingest.paths.place_of`). `name` is the path below the ingested folder or origin, for readers. `file`
+    is where its bytes lie in this run: the file itself, or a copy in the spool. `stated` is what its
+    container or origin says of it, in the keys and words of a sidecar; it goes before the document's own.
+    `container` is the URI of the file that it came out of, if it is a part of one.
+    """
+
+    uri: str
     path: Path
     name: str
+    file: Path
+    stated: Mapping[str, str] = field(default_factory=dict)
+    container: str = ""
 
-    @property
-    def uri(self) -> str:
-        """The URI of the source."""
-        return self.path.as_uri()
+    @classmethod
+    def local(cls, path: Path, name: str) -> Found:
+        """A file that is read where it lies, at an absolute path."""
+        return cls(path.as_uri(), path, name, path)
 
 
 @dataclass(slots=True)
 class Discovery:
-    """The files to read by URI, the outcomes of rejected ones, and the folders that were walked."""
+    """The documents to read by URI, the outcomes of rejected ones, and what was looked through.
+
+    `folders` are those that were walked. `whole` are the URI prefixes of all that was wholly looked through:
+    folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/"). `partly` are those
+    inside of them that could not be: what is stored from there stays.
+    """
 
     found: dict[str, Found] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
+    whole: set[str] = field(default_factory=set)
+    partly: set[str] = field(default_factory=set)
+
+    def is_gone(self, uri: str) -> bool:
+        """Whether what was at a URI certainly doesn't exist any more.
+
+        A file is gone if its folder doesn't hold it, whether this run looked there or not. A part is gone
+        with its container, or if the container was looked through without finding it. What an origin has is
+        known only if the origin was looked through.
+        """
+        if uri in self.found:
+            return False
+        place, _, inside = uri.partition("#")
+        if is_local(uri):
+            if is_gone(local_path(place)):
+                return True
+        elif self._is_missing_in(place, ""):
+            return True
+        return bool(inside) and self._is_missing_in(uri, place)
+
+    def _is_missing_in(self, uri: str, above: str) -> bool:
+        """Whether the nearest of what lies around a URI, but inside of `above`, was wholly looked through."""
+        if uri in self.found:
+            return False
+        nearest = next((one for one in prefixes(uri, above) if one in self.whole | self.partly), "")
+        return nearest in self.whole and nearest not in self.partly
 
 
 def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path | None = None) -> Discovery:
@@ -57,13 +100,14 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
         path = _resolved(given)
         if path and path.is_dir():
             discovery.folders.append(path)
+            discovery.whole.add(prefix_of(path))
             _walk(path, settings, discovery, left_out)
         elif not path or not os.path.lexists(path):
             discovery.outcomes.append(Outcome(printable(given), "skipped", "no such file or folder"))
         elif not is_supported(path.name) or _is_sidecar(path.name):
             discovery.outcomes.append(Outcome(printable(given), "skipped", _unsupported(path)))
         else:
-            _add(Found(path, path.name), discovery)
+            _add(Found.local(path, path.name), discovery)
     return discovery
 
 
@@ -73,7 +117,7 @@ def read(found: Found, max_bytes: int) -> bytes:
     Raises:
         ParseError: it can't be read, is not a regular file, or is larger than `max_bytes`.
     """
-    data = read_if_there(found.path, max_bytes)
+    data = read_if_there(found.file, max_bytes)
     if data is None:
         raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}")
     return data
@@ -128,7 +172,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, left_out: 
         elif not is_supported(entry.path.name) or _is_sidecar(entry.path.name):
             discovery.outcomes.append(_ignored(entry.path))
         else:
-            _add(Found(entry.path, name), discovery)
+            _add(Found.local(entry.path, name), discovery)
 
 
 class _Entry(NamedTuple):

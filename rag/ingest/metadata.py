@@ -11,6 +11,7 @@ import unicodedata
 from dataclasses import replace
 from datetime import date, datetime, time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
@@ -103,6 +104,7 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
 
 
 MAX_BYTES = 64_000
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 NO_ADDRESS = "its url is not an http or https address"
 
 
@@ -112,20 +114,25 @@ def read_sidecar(found: Found) -> bytes:
     Raises:
         ParseError: it has one that can't be read. It may restrict the document, so the document is skipped.
     """
-    path = Path(f"{found.path}{discover.SIDECAR_SUFFIX}")
+    path = Path(f"{found.file}{discover.SIDECAR_SUFFIX}")
     try:
         return discover.read_if_there(path, MAX_BYTES) or b""
     except ParseError as error:
-        raise ParseError(f"its {path.name}: {error}") from error
+        raise ParseError(f"its {found.path.name}{discover.SIDECAR_SUFFIX}: {error}") from error
 
 
-def described(document: Document, sidecar: bytes) -> Document:
-    """The document with the metadata of its sidecar, and with the address that its metadata states as `url`.
+def described(document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING) -> Document:
+    """The document with what is said of it elsewhere, and with the address that its metadata states as `url`.
+
+    What its container or origin states (`Found.stated`) goes before its own metadata, and its sidecar before
+    both.
 
     Raises:
         ParseError: the sidecar is not valid.
     """
-    return _addressed(_with_sidecar(document, sidecar) if sidecar else document)
+    for entries in (stated, _entries(sidecar) if sidecar else _NOTHING):
+        document = _with_entries(document, entries) if entries else document
+    return _addressed(document)
 
 
 def _addressed(document: Document) -> Document:
@@ -139,8 +146,7 @@ def _addressed(document: Document) -> Document:
     )
 
 
-def _with_sidecar(document: Document, sidecar: bytes) -> Document:
-    entries = _entries(sidecar)
+def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
     day = blocks.date(entries.get("date", ""))
     known = {"title", "date"} if day else {"title"}
     # The access comes from one of both as a whole: two halves of it could add up to more than either.

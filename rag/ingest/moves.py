@@ -12,12 +12,12 @@ from rag.ingest.paths import is_gone, path_of, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rag.ingest.discover import Found
+    from rag.ingest.discover import Discovery, Found
     from rag.store.writer import KnownSource
 
 
 def moved_sources(
-    contents: Mapping[str, str], known: Mapping[str, KnownSource], found: Iterable[str]
+    contents: Mapping[str, str], known: Mapping[str, KnownSource], discovery: Discovery
 ) -> dict[str, KnownSource]:
     """Which new files, given as content digests by URI, are stored sources that moved: by the new URI.
 
@@ -26,10 +26,10 @@ def moved_sources(
     files of equal content, those whose paths end alike belong together: when a/x.md and b/y.md were moved to
     c/x.md and c/y.md, neither must get the id and the rights of the other.
     """
-    present, wanted = set(found), {*contents.values()}
+    wanted = {*contents.values()}
     gone: dict[str, list[KnownSource]] = defaultdict(list)
     for uri, one in known.items():
-        if one.record.content in wanted and uri not in present and is_gone(local_path(uri)):
+        if one.record.content in wanted and discovery.is_gone(uri):
             gone[one.record.content].append(one)
     moved: dict[str, KnownSource] = {}
     for content, sources in gone.items():

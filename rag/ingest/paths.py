@@ -1,18 +1,24 @@
-"""File URIs as paths, for the file system and for people."""
+"""The URIs of sources as paths, for the file system, for rules and for people.
+
+A file has the URI of its path. A part of a file has that URI, "#" and its percent-encoded path inside:
+file:///d/mails.zip#june/a.eml/report.pdf is an attachment of a mail in an archive. A document of another
+origin has origin:NAME/PATH.
+"""
 
 from __future__ import annotations
 
 import os
 import unicodedata
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from rag.file_state import local_path
 from rag.hidden import without_hidden
 from rag.store.source_ids import is_uri
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 
 def printable(path: Path | str) -> str:
@@ -21,9 +27,48 @@ def printable(path: Path | str) -> str:
     return without_hidden("".join(character if character.isprintable() else "�" for character in text))
 
 
+def is_local(uri: str) -> bool:
+    """Whether it is the URI of a local file, or of a part of one."""
+    return uri.startswith("file:")
+
+
+def place_of(uri: str) -> Path:
+    """The place of a source as an absolute path, which rules match. What contains it counts as a folder.
+
+    Example: file:///d/mails.zip#june/a.eml -> /d/mails.zip/june/a.eml; origin:wiki/a.md -> /origin:wiki/a.md.
+    """
+    outer, _, inside = uri.partition("#")
+    at = Path(local_path(outer)) if is_local(uri) else Path("/", unquote(outer, errors="surrogateescape"))
+    return at / unquote(inside, errors="surrogateescape") if inside else at
+
+
 def path_of(uri: str) -> str:
-    """The path of a file's URI, for people."""
-    return printable(local_path(uri))
+    """The place of a source, for people."""
+    return printable(place_of(uri))
+
+
+def part_uri(container: str, path: str) -> str:
+    """The URI of a part with this relative path in a container, which may be a part itself.
+
+    Example: (file:///d/a.zip, "x y.eml") -> file:///d/a.zip#x%20y.eml, and for "b" in that one,
+    file:///d/a.zip#x%20y.eml/b.
+    """
+    inside = quote(path, safe="/", errors="surrogateescape")
+    return f"{parts_prefix(container)}{inside}"
+
+
+def parts_prefix(container: str) -> str:
+    """What the URIs of all parts of a container start with."""
+    return f"{container}/" if "#" in container else f"{container}#"
+
+
+def prefixes(uri: str, above: str = "") -> Iterator[str]:
+    """The prefixes of a URI that end where something contains it, the longest first, longer than `above`.
+
+    Example: (file:///d/a.zip#b/c, file:///d/a.zip) -> file:///d/a.zip#b/, file:///d/a.zip#.
+    """
+    ends = [at + 1 for at, character in enumerate(uri) if character in "/#" and at + 1 > len(above)]
+    return (uri[:end] for end in reversed(ends))
 
 
 def prefix_of(folder: Path) -> str:
@@ -55,5 +100,5 @@ def folder_of(uri: str) -> str:
 def _folded(uri: str) -> str:
     if not is_uri(uri):
         return uri
-    path = unquote(urlsplit(uri).path, errors="surrogateescape")
+    path = str(place_of(uri))
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

@@ -1,22 +1,22 @@
 """Sources whose files are gone, and the guard against an unmounted folder.
 
 An unmounted share looks like a folder from which somebody deleted everything. If too much of a folder is gone
-at once, nothing of it is removed until an operator confirms that with --yes.
+at once, nothing of it is removed until an operator confirms that with --yes. The same holds for a container
+and for an origin.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
-from rag.file_state import local_path
-from rag.ingest.paths import is_gone, name_of, path_of, prefix_of, printable
+from rag.ingest.paths import is_local, name_of, path_of, prefixes
 from rag.ingest.report import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Mapping
 
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
@@ -40,7 +40,7 @@ async def remove_vanished(
 ) -> Removed:
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
     missing = await to_thread.run_sync(vanished, known, discovery)
-    unmounted = {} if confirmed else perhaps_unmounted(missing, known, discovery.folders, settings)
+    unmounted = {} if confirmed else perhaps_unmounted(missing, known, discovery.whole, settings)
     kept = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [one for one in missing if one.id not in kept]:
         await writer.remove([one.id for one in gone])
@@ -51,20 +51,16 @@ async def remove_vanished(
             *(Outcome(path_of(one.uri), "missing", reason, one.id) for one in missing if one.id in kept),
         ],
         [
-            f"{len(ids)} files of {printable(folder)} are gone. Nothing was removed, because the folder may "
-            "be unmounted. If you deleted them, run the command again with --yes."
-            for folder, ids in unmounted.items()
+            f"{len(ids)} {_what(prefix)} are gone. Nothing was removed, because {_why(prefix)}. "
+            "If you deleted them, run the command again with --yes."
+            for prefix, ids in unmounted.items()
         ],
     )
 
 
 def vanished(known: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:
-    """The stored sources below the walked folders whose files don't exist any more."""
-    prefixes = tuple(map(prefix_of, discovery.folders))
-    absent = [
-        one for one in known.values() if one.uri.startswith(prefixes) and one.uri not in discovery.found
-    ]
-    return [one for one in absent if is_gone(local_path(one.uri))]
+    """The stored sources in what was looked through that don't exist any more."""
+    return [one for one in known.values() if _around(one.uri, discovery.whole) and discovery.is_gone(one.uri)]
 
 
 def lost(known: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[str]) -> set[str]:
@@ -75,22 +71,40 @@ def lost(known: Mapping[str, KnownSource], discovery: Discovery, new: Iterable[s
     """
     names = {*map(name_of, new)}
     alike = [one for uri, one in known.items() if uri not in discovery.found and name_of(uri) in names]
-    elsewhere = {one.id for one in alike if is_gone(local_path(one.uri))} if names else set[str]()
+    elsewhere = {one.id for one in alike if discovery.is_gone(one.uri)} if names else set[str]()
     return elsewhere | {one.id for one in vanished(known, discovery)}
 
 
 def perhaps_unmounted(
-    missing: Sequence[KnownSource],
-    known: Mapping[str, KnownSource],
-    folders: Iterable[Path],
+    missing: Iterable[KnownSource],
+    known: Iterable[str],
+    whole: Collection[str],
     settings: IngestSettings,
-) -> dict[Path, set[str]]:
-    """The folders from which too much is missing at once, each with the ids of these sources."""
-    suspicious = {}
-    for folder in folders:
-        prefix = prefix_of(folder)
-        ids = {one.id for one in missing if one.uri.startswith(prefix)}
-        stored = sum(1 for uri in known if uri.startswith(prefix))
-        if len(ids) > settings.max_removed and len(ids) > settings.max_removed_share * stored:
-            suspicious[folder] = ids
-    return suspicious
+) -> dict[str, set[str]]:
+    """The URI prefixes below which too much is missing at once, each with the ids of these sources."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    for one in missing:
+        for prefix in _around(one.uri, whole):
+            ids[prefix].add(one.id)
+    stored = Counter(prefix for uri in known for prefix in _around(uri, whole))
+    return {
+        prefix: gone
+        for prefix, gone in ids.items()
+        if len(gone) > settings.max_removed and len(gone) > settings.max_removed_share * stored[prefix]
+    }
+
+
+def _around(uri: str, whole: Collection[str]) -> list[str]:
+    """Those of the looked-through prefixes that a URI lies below."""
+    return [prefix for prefix in prefixes(uri) if prefix in whole]
+
+
+def _what(prefix: str) -> str:
+    place = path_of(prefix.rstrip("#/") or prefix)
+    return f"parts of {place}" if "#" in prefix else f"files of {place}"
+
+
+def _why(prefix: str) -> str:
+    if "#" in prefix:
+        return "the file may be damaged"
+    return "the folder may be unmounted" if is_local(prefix) else "the origin may be incomplete"

@@ -30,6 +30,7 @@ from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
 from rag.ingest.report import Outcome, Report, flag_notes
 from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.spool import spooling
 from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
 from rag.store.schema import NewSource
 from rag.store.writer import Moved
@@ -83,8 +84,15 @@ async def ingest(
     Raises:
         ProviderError, StoreError: the embedder or the storage failed; what was written stays.
     """
-    discovery = await to_thread.run_sync(partial(discover, paths, instructions.files, without=writer.data))
-    run = _Run(writer, embedder, instructions, progress, await writer.records())
+    with spooling(writer.data, writer.collection):
+        discovery = await to_thread.run_sync(
+            partial(discover, paths, instructions.files, without=writer.data)
+        )
+        run = _Run(writer, embedder, instructions, progress, await writer.records())
+        return await _bring_to(run, discovery)
+
+
+async def _bring_to(run: _Run, discovery: Discovery) -> Report:
     await run.begin(discovery)
     await run.move(discovery)
     to_embed, prepared = anyio.create_memory_object_stream[list[Prepared]](0)
@@ -99,8 +107,7 @@ async def ingest(
     await run.set_rights()
     await run.note_files()
     notes = await run.remove(discovery)
-    await writer.finish()
-    return Report(tuple(run.outcomes), (*notes, *run.notes(discovery)))
+    return await run.report(discovery, notes)
 
 
 class _Run:
@@ -166,7 +173,7 @@ class _Run:
         read = {found.uri: one for found in new if (one := await self._read_if_possible(found))}
         contents = {uri: one.content for uri, one in read.items()}
         self._recorded.note_new(contents.values())
-        matched = await to_thread.run_sync(moved_sources, contents, self._known, discovery.found)
+        matched = await to_thread.run_sync(moved_sources, contents, self._known, discovery)
         if folders := self._claims.follow((source.uri, uri) for uri, source in matched.items()):
             await self._writer.remember(folders)
         unchanged: dict[str, Moved] = {}
@@ -179,7 +186,7 @@ class _Run:
                 self._note_file(source, read[uri])
                 found = read[uri].found
                 metadata = {**source.metadata, "path": printable(found.name)}
-                unchanged[source.id] = Moved(uri, metadata, self._claims.of_moved(source, found.path))
+                unchanged[source.id] = Moved(uri, metadata, self._claims.of_moved(source, found))
         others = [found.uri for found in new if found.uri not in matched]
         self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, others))
         await self._finish_moved(unchanged)
@@ -253,14 +260,14 @@ class _Run:
         self._flags[found.uri] = await to_thread.run_sync(flags_in, _all_text(document))
         source = known or self._moved.get(found.uri)
         id_ = source.id if source else self._writer.source_id(found.uri)
-        claim = self._claims.of_document(found.path, document.metadata, one.content, id_, source)
+        claim = self._claims.of_document(found, document.metadata, one.content, id_, source)
         fields, shown = self._fields(found, document), self._claims.rights.shown(document.metadata)
         return Prepared(found, id_, one.digest, document, chunks, claim, fields, shown, one.state)
 
     async def _parsed(self, one: FileContent) -> Document:
         name = printable(one.found.path.name)
         parsed = await parse_safely(one.data, name, timeout_seconds=self._settings.parse_timeout_seconds)
-        return described(parsed, one.sidecar)
+        return described(parsed, one.sidecar, one.found.stated)
 
     async def _unchanged(self, known: KnownSource, one: FileContent) -> None:
         """A file whose text stays. Only its access may change, if the run sets it or first asks documents."""
@@ -355,8 +362,12 @@ class _Run:
         self.finish(removed.outcomes)
         return removed.notes
 
-    def notes(self, discovery: Discovery) -> list[str]:
-        """What the report must say about the run as a whole."""
+    async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
+        """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
+        await self._writer.finish()
+        return Report(tuple(self.outcomes), (*notes, *self._notes(discovery)))
+
+    def _notes(self, discovery: Discovery) -> list[str]:
         about_vectors = vector_notes(self.outcomes, mended=self._mended)
         return [
             *about_vectors,

@@ -1,4 +1,4 @@
-"""The data folder: its tenants, its key, and its reserve.
+"""The data folder: its tenants, its key, its spool, and its reserve.
 
 The reserve is a file of a few MiB without content. If the disk is full, it is deleted to make room for a
 change that takes rights away (`spending_reserve`). Without a complete reserve, nothing starts that adds
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -135,6 +136,18 @@ def cannot(what: str, error: OSError) -> RefdeskError:
     if error.errno in FULL:
         return StoreError(f"{what}: {error.strerror}. Free some disk space and try again.")
     return ConfigurationError(f"{what}: {error.strerror}.")
+
+
+def spool_folder(data: Path, tenant: str, name: str) -> Path:
+    """Where a run on this collection puts copies of documents; see `rag.ingest.spool`."""
+    return data / "spool" / f"{tenant}.{name}"
+
+
+def empty_spool(data: Path, tenant: str, name: str) -> None:
+    """Remove what a run put there; the caller has the collection's lock. What can't be removed stays."""
+    shutil.rmtree(spool_folder(data, tenant, name), ignore_errors=True)
+    with suppress(OSError):  # another run has something there, or there was none
+        (data / "spool").rmdir()
 
 
 def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:

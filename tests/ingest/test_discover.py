@@ -229,7 +229,7 @@ def test_a_path_is_shown_as_valid_text_on_one_line_whatever_its_bytes(name: byte
 
 
 def _found(path: Path) -> Found:
-    return Found(path, path.name)
+    return Found.local(path, path.name)
 
 
 def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_nothing_outside_is_read_while_a_folder_becomes_a_link_and_back(tmp_path
         place.mkdir(parents=True)
         for name in ("a.md", "a.md.meta.toml"):
             (place / name).write_bytes(word)
-    found = Found(folder / "a.md", "hr/a.md")
+    found = Found.local(folder / "a.md", "hr/a.md")
     reading: Callable[[], bytes] = (
         (lambda: read(found, 100)) if what == "document" else (lambda: read_sidecar(found))
     )

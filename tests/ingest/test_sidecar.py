@@ -102,7 +102,7 @@ def test_an_invalid_sidecar_rejects_the_document(toml: bytes, words: str) -> Non
 
 
 def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
-    found = Found(tmp_path / "plans.md", "plans.md")
+    found = Found.local(tmp_path / "plans.md", "plans.md")
     beside = tmp_path / "plans.md.meta.toml"
     assert read_sidecar(found) == b""
     beside.write_bytes(b"year = 1")
@@ -120,7 +120,7 @@ def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone_is_not_a_file_without_one(tmp_path: Path) -> None:
     (tmp_path / "hr").mkdir()
-    found = Found(tmp_path / "hr" / "plans.md", "hr/plans.md")
+    found = Found.local(tmp_path / "hr" / "plans.md", "hr/plans.md")
     assert read_sidecar(found) == b""
     (tmp_path / "hr").rename(tmp_path / "hr-2026")
     with pytest.raises(ParseError, match=r"its plans\.md\.meta\.toml: .*the folder 'hr' above it is gone"):
@@ -130,7 +130,7 @@ def test_a_folder_that_is_gone_is_not_a_file_without_one(tmp_path: Path) -> None
 def test_a_name_that_is_too_long_to_have_one_beside_it_has_none(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 252 + ".md")
     path.touch()
-    assert read_sidecar(Found(path, path.name)) == b""
+    assert read_sidecar(Found.local(path, path.name)) == b""
 
 
 def test_it_is_no_document_by_itself(tmp_path: Path) -> None:

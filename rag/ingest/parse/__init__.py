@@ -28,7 +28,7 @@ from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from rag.corpus import Document
 
@@ -48,6 +48,25 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(pdf.SUFFIXES, pdf.parse),
 }
 """Binary formats: (content, file name) to document."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """A document inside another file. `name` is its path there, with "/".
+
+    `stated` is what the container says of it, in the keys and words of a sidecar: title, date, url, from.
+    """
+
+    name: str
+    data: bytes
+    stated: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+_CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {}
+"""Formats whose files contain documents, by suffix: (content, file name) to these documents.
+
+A container can be a document as well: then its suffix is also in one of the tables above.
+"""
 
 EMPTY = "the file has no content"
 BEGINNING = 1 << 16  # bytes in which a PDF has its first object
@@ -75,6 +94,20 @@ def format_of(data: bytes, name: str) -> str:
 def is_supported(name: str) -> bool:
     """Whether `parse` supports files of this name."""
     return _suffix(name) in SUFFIXES
+
+
+def is_container(data: bytes, name: str) -> bool:
+    """Whether a file may contain documents."""
+    return format_of(data, name) in _CONTAINERS
+
+
+def members(data: bytes, name: str) -> Iterator[Member]:
+    """The documents inside a file, as they come, and only of this one: a member can be a container, too.
+
+    Raises:
+        ParseError: the content is damaged, or of another format.
+    """
+    return _CONTAINERS[format_of(data, name)](data, PurePath(name).name)
 
 
 def parse(data: bytes, name: str) -> Document:

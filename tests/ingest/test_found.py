@@ -1,0 +1,137 @@
+"""What a run finds: documents in files, parts of files and documents of other origins, by their URIs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.config.settings import IngestSettings
+from rag.corpus import AccessRecord
+from rag.file_state import FileState, staleness
+from rag.ingest.discover import Discovery, Found
+from rag.ingest.metadata import described, read_sidecar
+from rag.ingest.parse import parse
+from rag.ingest.paths import folder_of, name_of, part_uri, path_of, place_of
+from rag.ingest.removal import perhaps_unmounted
+from rag.ingest.spool import spooling
+from rag.store.writer import KnownSource
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+DOCUMENT = parse(b"---\nyear: 1999\nAllow: group:everyone\n---\n# Plans\n\ntext\n", "plans.md")
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("file:///d/a%20b.md", "/d/a b.md"),
+        ("file:///d/x.zip#june/a%23b.eml", "/d/x.zip/june/a#b.eml"),
+        ("file:///d/x%23y.zip#a.eml/r%C3%A9sum%C3%A9.pdf", "/d/x#y.zip/a.eml/résumé.pdf"),
+        ("file:///d/%FF.md", os.fsdecode(b"/d/\xff.md")),
+        ("origin:wiki/hr/pay%3F.md", "/origin:wiki/hr/pay?.md"),
+    ],
+)
+def test_every_uri_has_a_place(uri: str, path: str) -> None:
+    assert place_of(uri) == Path(path)
+    assert path_of(uri) == path.replace("\udcff", "�")
+    assert name_of(uri) == path.rpartition("/")[2].casefold()
+    assert folder_of(uri) == path.rpartition("/")[0].casefold()
+
+
+def test_a_part_of_a_part_lies_deeper_in_the_same_file() -> None:
+    mail = part_uri("file:///d/x.zip", "june/a #1.eml")
+    assert mail == "file:///d/x.zip#june/a%20%231.eml"
+    assert part_uri(mail, "report.pdf") == "file:///d/x.zip#june/a%20%231.eml/report.pdf"
+
+
+def test_a_part_is_gone_with_its_file_or_when_its_container_was_looked_through_without_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "x.zip").touch()
+    here, gone = (tmp_path / "x.zip").as_uri(), (tmp_path / "y.zip").as_uri()
+    folder = f"{tmp_path.as_uri()}/"
+    seen = Discovery(whole={folder, f"{here}#"}, partly={f"{here}#b.eml/"})
+    seen.found[f"{here}#a.md"] = Found(f"{here}#a.md", tmp_path / "x.zip/a.md", "x.zip/a.md", tmp_path / "0")
+    assert not seen.is_gone(f"{here}#a.md")
+    assert seen.is_gone(f"{here}#c.md")
+    assert seen.is_gone(f"{here}#c.eml/report.pdf")
+    assert not seen.is_gone(f"{here}#b.eml/report.pdf"), "the mail could not be opened"
+    assert seen.is_gone(f"{gone}#a.md")
+    unopened = Discovery(whole={folder})
+    assert not unopened.is_gone(f"{here}#c.md"), "nobody looked into the archive"
+
+
+def test_what_an_origin_has_is_known_only_if_it_was_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where there is no file wiki/a.md either
+    assert not Discovery(whole={"file:///d/"}).is_gone("origin:wiki/a.md")
+    looked = Discovery(whole={"origin:wiki/"}, partly={"origin:wiki/hr/"})
+    assert looked.is_gone("origin:wiki/a.md")
+    assert looked.is_gone("origin:wiki/a.zip#a.md")
+    assert not looked.is_gone("origin:wiki/hr/a.md")
+    assert not looked.is_gone("origin:wikis/a.md")
+
+
+def test_too_much_missing_from_a_container_or_an_origin_is_noticed_like_in_a_folder() -> None:
+    known = [f"{place}{number}.md" for place in ("file:///d/x.mbox#", "origin:w/") for number in range(5)]
+    settings = IngestSettings(max_removed=3)
+
+    for whole in ("file:///d/x.mbox#", "origin:w/"):
+        missing = [_stored(uri) for uri in known if uri.startswith(whole)]
+        assert perhaps_unmounted(missing, known, {whole}, settings) == {whole: {one.id for one in missing}}
+        assert not perhaps_unmounted(missing[:3], known, {whole}, settings)
+
+
+def _stored(uri: str) -> KnownSource:
+    return KnownSource(uri, uri, "", 1, "", {}, AccessRecord(uri, "documents", uri, None), 0)
+
+
+def test_what_is_stated_goes_before_the_document_and_a_sidecar_before_both() -> None:
+    stated = {"title": "Stated", "date": "2024-05-01", "from": "ann@example.org", "year": "1"}
+    document = described(DOCUMENT, b"year = 2\n", stated)
+    assert (document.title, document.metadata["from"], document.metadata["year"]) == (
+        "Stated",
+        "ann@example.org",
+        "2",
+    )
+    assert document.date
+    assert document.date.year == 2024
+    hidden = {"visibility": "restricted", "allow": "group:hr"}
+    assert described(DOCUMENT, b'visibility = "tenant"\n', hidden).metadata.get("allow") is None
+
+
+def test_a_part_is_stale_as_its_file_is_and_unknown_while_its_folder_is_not_mounted(tmp_path: Path) -> None:
+    (folder := tmp_path / "mounted").mkdir()
+    (tmp_path / "other.md").touch()
+    (archive := folder / "x.zip").write_bytes(b"PK")
+    uri, state = f"{archive.as_uri()}#june/a.md", FileState(0, 99)
+    assert staleness(uri, "x.zip/june/a.md", state) == "changed"
+    archive.unlink()
+    assert staleness(uri, "x.zip/june/a.md", state) is None, "an empty folder may be unmounted"
+    (folder / "b.md").touch()
+    assert staleness(uri, "x.zip/june/a.md", state) == "gone"
+
+
+@pytest.mark.anyio
+async def test_the_spool_is_private_and_removed_after_a_run_and_a_killed_one_is_swept(
+    tmp_path: Path, small_desk: ModuleType
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        with spooling(tmp_path, writer.collection) as spool:
+            file = spool.add(b"text", b"year = 1\n")
+            found = Found("origin:w/a.md", Path("/origin:w/a.md"), "a.md", file)
+            assert (file.read_bytes(), read_sidecar(found)) == (b"text", b"year = 1\n")
+            assert {file.stat().st_mode & 0o77, spool.folder.stat().st_mode & 0o77} == {0}
+        assert not (tmp_path / "spool").exists()
+        left = spool.add(b"left by a killed run")
+    assert left.exists()
+    async with await small_desk.writing(tmp_path, collection="others"):
+        assert left.exists(), "it may belong to a run on the other collection"
+    async with await small_desk.writing(tmp_path):
+        assert not (tmp_path / "spool").exists()
