@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rag.file_state import local_path
+from rag.ingest.parse import named_after
 from rag.ingest.paths import is_gone, path_of, printable
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) ->
 
 def keeps_title(source: KnownSource, found: Found) -> bool:
     """Whether a moved document keeps its title. One without a title of its own is called as its file."""
-    before = path_of(source.uri).rpartition("/")[2]
-    return source.title != before or printable(found.path.name) == before
+    before, after = path_of(source.uri).rpartition("/")[2], printable(found.path.name)
+    return before == after or source.title not in {before, named_after(before)}
 
 
 def _heads(before: str, after: str) -> tuple[str, str]:

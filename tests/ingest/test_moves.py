@@ -138,7 +138,7 @@ async def test_a_document_whose_title_is_its_file_s_name_gets_the_new_one_and_ke
     archive.move("plain.txt", "other.txt")
     assert _of(await archive.ingest(), "other.txt").outcome == "moved"
     after = (await archive.sources())["other.txt"].source
-    assert (after.id, before.title, after.title) == (before.id, "plain.txt", "other.txt")
+    assert (after.id, before.title, after.title) == (before.id, "plain", "other")
 
 
 async def test_where_only_the_new_place_is_ingested_nothing_stands_twice(archive: Archive) -> None:

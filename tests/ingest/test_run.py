@@ -202,7 +202,7 @@ async def test_only_what_changed_is_embedded_again(library: Library) -> None:
     library.embedder.texts.clear()
     library.write("b.md", "second b")
     await library.ingest()
-    assert library.embedder.texts == ["b.md\n\nsecond b"]
+    assert library.embedder.texts == ["b\n\nsecond b"]
 
 
 async def test_a_changed_file_keeps_its_id_and_so_do_its_chunks(library: Library) -> None:

@@ -26,6 +26,7 @@ from rag.ingest.parse import (
 )
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
+from rag.ingest.parse.titles import file_title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -128,8 +129,15 @@ def parse(data: bytes, name: str) -> Document:
         raise ParseError("nested too deeply") from error
     if not document.blocks:
         raise EmptyFileError(EMPTY)
-    title = title_line(document.title) or title_line(name)
+    title = title_line(document.title)
+    if title in {"", title_line(name)}:
+        title = title_line(named_after(name))
     return dataclasses.replace(document, title=title, text=with_line_ends(document.text))
+
+
+def named_after(name: str) -> str:
+    """What a document without a title of its own is called. Source code and logs keep their suffix."""
+    return name if _suffix(name) in {*source_code.SUFFIXES, ".log"} else file_title(name)
 
 
 def _document(data: bytes, name: str, suffix: str) -> Document:

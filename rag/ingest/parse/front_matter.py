@@ -1,4 +1,4 @@
-"""The front matter of a Markdown text: its YAML as names and values.
+"""The front matter of a Markdown text, in YAML, TOML or JSON, as names and values.
 
 Values stay as they are written, because the fields of the collection decide their types: YAML would read `no`
 as false, `12:30` as 750, and `0123` as 83.
@@ -6,7 +6,9 @@ as false, `12:30` as 750, and `0123` as 83.
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +17,7 @@ import yaml
 from rag.ingest.parse.blocks import clean, title_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ACCESS_KEYS = frozenset({"visibility", "allow", "deny"})
 """In any letter case. Unreadable values of these keys are kept as empty ones, so that they are noticed."""
@@ -24,9 +26,12 @@ _MAX_EXPANDED = 4 * MAX_CHARS  # with what its aliases stand for: ten lines of t
 _MAX_DEPTH = 50  # brackets within brackets: the parser takes a second to give up at some 200
 
 _FENCED = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_TOML = re.compile(r"\+\+\+[ \t]*\n(.*?)^\+\+\+[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_JSON = re.compile(r'\{\s*"')
+_JSON_END = re.compile(r"^\}[ \t]*$", re.MULTILINE)
 _BLANK = re.compile(r"(?:[^\S\n]*+(?:#[^\n]*+)?\n)*+")
 _ENTRY = re.compile(r"""^(?:[^\W\d][\w.-]*+|"[^"\n]++"|'[^'\n]++')[ \t]*+:(?!\S)""", re.MULTILINE)
-_ACCESS_ENTRY = re.compile(rf"\b({'|'.join(sorted(ACCESS_KEYS))})[\"']?\s*:", re.IGNORECASE)
+_ACCESS_ENTRY = re.compile(rf"\b({'|'.join(sorted(ACCESS_KEYS))})[\"']?\s*[:=]", re.IGNORECASE)
 _NULL = "tag:yaml.org,2002:null"
 _ITEM = re.compile(r'\s*+(?:"((?:[^"]|"")*+)"\s*+(?=,|\Z)|([^,]*+))(?:,|\Z)')
 
@@ -49,13 +54,34 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     keys. Entries without a value are left out. If the YAML is not valid, the entries that can be read alone
     are kept. A text that just begins with a thematic break has no front matter.
 
+    TOML stands between lines of three plus signs, JSON is an object with text after it.
+
     Example: "---\ntags: [x, y]\nby: {name: A}\n---\n# B" -> {"tags": "x, y", "by.name": "A"}, "# B".
     """
+    if toml := _TOML.match(text):
+        return _read(toml[1], _toml), text[toml.end() :]
+    if _JSON.match(text):
+        return _split_json(text)
     fenced = _FENCED.match(text)
     blank = _BLANK.match(fenced[1]) if fenced else None
     if not fenced or not blank or not _ENTRY.match(fenced[1], blank.end()):
         return FrontMatter({}), text
-    return _read(fenced[1]), text[fenced.end() :]
+    return _read(fenced[1], _yaml), text[fenced.end() :]
+
+
+def _split_json(text: str) -> tuple[FrontMatter, str]:
+    """An object of JSON before a text. If it can't be read, it ends at the first line that is a brace."""
+    try:
+        found, end = json.JSONDecoder().raw_decode(text[:MAX_CHARS])
+    except (ValueError, RecursionError):
+        closing = _JSON_END.search(text)
+        if not closing:
+            return FrontMatter({}), text
+        why = "its front matter is not valid JSON"
+        return FrontMatter(_unreadable_access(text[: closing.end()]), (why,)), text[closing.end() :]
+    if not found or text[end : end + 1] not in {"", "\n"}:
+        return FrontMatter({}), text
+    return _read(text[:end], _yaml), text[end:]
 
 
 def listed(items: Iterable[str]) -> str:
@@ -76,26 +102,43 @@ def items_of(written: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
-def _read(block: str) -> FrontMatter:
+def _read(block: str, read: Callable[[str], FrontMatter]) -> FrontMatter:
     if len(block) > MAX_CHARS:
         why = f"its front matter has over {MAX_CHARS:,} characters and was not read"
         return FrontMatter(_unreadable_access(block), (why,))
+    return read(block)
+
+
+def _yaml(block: str) -> FrontMatter:
+    """The entries of YAML, of which JSON is a part; of what is not valid, those that can be read alone."""
     try:
-        return _entries(block)
+        return _entries(_composed(block))
     except _UnreadableError as error:
         return _entry_by_entry(block, str(error))
 
 
-def _entries(block: str) -> FrontMatter:
-    """The entries of valid YAML.
+def _toml(block: str) -> FrontMatter:
+    """The entries of TOML; of what is not valid, only which access keys it has."""
+    try:
+        _check_depth(block)
+        return _entries(yaml.SafeDumper("").represent_data(tomllib.loads(block)))
+    except (_UnreadableError, ValueError, RecursionError, yaml.YAMLError) as error:
+        line = re.search(r"line \d+", str(error))
+        where = f" (line {int(line[0][5:]) + 1})" if line else ""  # line 1 is the fence
+        why = f"its front matter is not valid TOML{where} and was not read"
+        return FrontMatter(_unreadable_access(block), (why,))
+
+
+def _entries(root: yaml.Node | None) -> FrontMatter:
+    """The entries of a document's node.
 
     Raises:
-        _UnreadableError: it is not valid, or not a mapping.
+        _UnreadableError: it is not a mapping.
     """
     entries: dict[str, str] = {}
     twice: list[str] = []
     names: set[str] = set()
-    for name, node in _pairs(_composed(block)):
+    for name, node in _pairs(root):
         is_access = name.casefold() in ACCESS_KEYS
         same = name.casefold() if is_access else name
         twice += [name] if same in names else []
@@ -147,9 +190,7 @@ def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
 
 def _composed(block: str) -> yaml.Node | None:
     """The YAML as nodes: nothing is constructed, so that no tag runs anything and values stay as written."""
-    depths = accumulate((mark in "[{") - (mark in "]}") for mark in block)
-    if max(depths, default=0) > _MAX_DEPTH:
-        raise _UnreadableError("it is nested too deeply")
+    _check_depth(block)
     try:
         return yaml.compose(block, Loader=yaml.SafeLoader)
     except RecursionError as error:
@@ -161,6 +202,12 @@ def _composed(block: str) -> yaml.Node | None:
         raise _UnreadableError(where + title_line(str(why))) from error
 
 
+def _check_depth(block: str) -> None:
+    depths = accumulate((mark in "[{") - (mark in "]}") for mark in block)
+    if max(depths, default=0) > _MAX_DEPTH:
+        raise _UnreadableError("it is nested too deeply")
+
+
 def _entry_by_entry(block: str, why: str) -> FrontMatter:
     """What can be read of invalid YAML: the entries that are valid alone, or on one line."""
     entries: dict[str, str] = {}
@@ -169,7 +216,7 @@ def _entry_by_entry(block: str, why: str) -> FrontMatter:
     for start, end in pairwise([*starts, len(block)]):
         part = block[start:end].strip()
         try:
-            entries |= _entries(part).entries
+            entries |= _entries(_composed(part)).entries
         except _UnreadableError:
             name, value = (clean(half).strip() for half in part.split(":", 1))
             if "\n" in part or "\n" in value:

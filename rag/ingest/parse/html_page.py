@@ -10,7 +10,8 @@ from html_to_markdown import ConversionError, ConversionOptions, PreprocessingOp
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.blocks import clean, date, first_heading, title_line
+from rag.ingest.parse.blocks import clean, date, first_heading
+from rag.ingest.parse.facts import facts
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.web_addresses import web_address
 
@@ -45,12 +46,17 @@ def parse(text: str, name: str) -> Document:
     blocks = tuple(markdown_blocks(content))
     return Document(
         text=content,
-        title=head.title or first_heading(blocks) or name,
+        title=head.title or head.open_graph.get("title") or first_heading(blocks) or name,
         mime_type="text/html",
         blocks=blocks,
         date=_published(head.meta_tags, text),
         url=web_address(clean(head.canonical_url or "")),
-        metadata={"language": title_line(head.language)} if head.language else {},
+        metadata=facts(
+            author=head.author or head.meta_tags.get("article-author") or head.meta_tags.get("dc.creator"),
+            keywords=head.keywords,
+            language=head.language,
+            description=head.description or head.open_graph.get("description"),
+        ),
     )
 
 

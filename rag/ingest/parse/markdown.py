@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from rag.corpus import Block, Document
-from rag.ingest.parse.blocks import Lines, date, first_heading, line_blocks
+from rag.ingest.parse.blocks import Lines, date, line_blocks
+from rag.ingest.parse.facts import with_facts
 from rag.ingest.parse.front_matter import split_front_matter
+from rag.ingest.parse.titles import heading_words, markdown_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +37,6 @@ _KINDS: dict[str, BlockKind] = {
 }
 _SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory for each
 _HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
-_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)")
-_MARKUP = re.compile(r"`|\*\*|</\w+>|<\w+\s[^<>]*>|\s*\{:?\s*[#.][^{}]*\}\s*$|\s+#+\s*$")
 
 
 def parse(text: str, name: str) -> Document:
@@ -47,11 +47,11 @@ def parse(text: str, name: str) -> Document:
     known = {"title", "date"} if day else {"title"}
     return Document(
         text=body,
-        title=entries.get("title") or first_heading(blocks) or name,
+        title=markdown_title(body, blocks, entries) or name,
         mime_type="text/markdown",
         blocks=blocks,
         date=day,
-        metadata={key: value for key, value in entries.items() if key not in known},
+        metadata=with_facts({key: value for key, value in entries.items() if key not in known}),
         remarks=remarks,
     )
 
@@ -82,7 +82,7 @@ def _parts(tokens: Sequence[Token]) -> Iterator[Lines]:
         kind = _KINDS.get(token.type, "paragraph")
         if token.map and (token.level == 0 or kind == "code"):
             level = int(token.tag[1]) if kind == "heading" else 0
-            title = _words(following.content) if kind == "heading" else ""
+            title = heading_words(following.content) if kind == "heading" else ""
             yield Lines(kind, token.map[0], token.map[1], level, title)
 
 
@@ -98,7 +98,3 @@ def _gapless(parts: Iterator[Lines], lines: int) -> Iterator[Lines]:
         else:
             outer, at = part, part.first
     yield outer._replace(first=at, last=lines)
-
-
-def _words(heading: str) -> str:
-    return _MARKUP.sub("", _LINK.sub(r"\1", heading[:1000]))

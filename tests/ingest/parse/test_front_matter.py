@@ -213,3 +213,33 @@ def test_no_yaml_loses_the_body_or_breaks_the_parser(yaml: str) -> None:
     (entries, _), body = split_front_matter(f"---\na: b\n{yaml}\n---\nText.")
     assert body.endswith("Text.")
     assert all(isinstance(value, str) for value in entries.values())
+
+
+def test_toml_is_front_matter() -> None:
+    text = "+++\ndate = 2024-05-01\ntags = ['a', 'b, c']\ndraft = false\n[by]\nname = 'A'\n+++\nText"
+    (entries, remarks), body = split_front_matter(text)
+    assert entries == {"date": "2024-05-01", "tags": 'a, "b, c"', "draft": "false", "by.name": "A"}
+    assert (remarks, body) == ((), "Text")
+
+
+def test_json_is_front_matter_if_a_text_follows_on_a_new_line() -> None:
+    (entries, _), body = split_front_matter('{\n"tags": ["a", "b"],\n"allow": ["user:x"]\n}\nText')
+    assert (entries, body.strip()) == ({"tags": "a, b", "allow": "user:x"}, "Text")
+    assert split_front_matter('{"tags": 1} is an object')[1] == '{"tags": 1} is an object'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "+++\ntitle = \nallow = ['user:x']\n+++\nText",
+        "+++\nallow = " + "[" * 60 + "]" * 60 + "\n+++\nText",
+        "+++\nallow = ['user:x']\nallow = ['user:y']\n+++\nText",
+        '{\n"title": "J" "allow": ["user:x"]\n}\nText',
+        '{\n"title": "J", "allow": "user:x", "allow": "user:y"\n}\nText',
+    ],
+)
+def test_the_access_in_broken_toml_or_json_admits_nobody(text: str) -> None:
+    (entries, remarks), body = split_front_matter(text)
+    assert entries["allow"] == ""
+    assert remarks
+    assert body.strip() == "Text"

@@ -72,7 +72,40 @@ def test_the_title_is_that_of_the_front_matter_or_the_first_outermost_heading_or
     assert parse(b"---\ntitle: Front\n---\n# Heading", "a.md").title == "Front"
     assert parse(b"## Inner\n\n# Heading\n\n# Later", "a.md").title == "Heading"
     assert parse(b"### Inner\n\n## Outer", "a.md").title == "Inner"
-    assert parse(b"Text", "a.md").title == "a.md"
+    assert parse(b"Text", "a.md").title == "a"
+
+
+@pytest.mark.parametrize(
+    ("content", "title"),
+    [
+        ("<h1 align='center'>\n  <img src='x' alt='Foo &amp; Bar'>\n</h1>\n\n## Install", "Foo & Bar"),
+        ("<div>\n<h1>The <b>first</b></h1>\n</div>\n\n# Later", "The first"),
+        ("# Heading\n\n<h1>Later</h1>", "Heading"),
+        ("```\n<h1>Code</h1>\n```\n\n## Inner", "Inner"),
+        ("[![Build](b.svg)](x)\n\n# [![Build](b.svg)](x) Tool\n\nText", "Build Tool"),
+        ("# ![Logo](l.png)\n\nText", "Logo"),
+        ("Under\n=====\n\nText", "Under"),
+        ("**Bold title**\n\nText here.", "Bold title"),
+        ("**Note**: read this.\n\nText here.", "a"),
+        ("#Title\n\nText.", "Title"),
+        ("<!-- written by a tool -->\n\nISC License\n\nAnybody may.", "ISC License"),
+        ("See below.\n\nText.", "a"),
+        ("ISC License", "a"),
+        ("---\nsidebar_label: Menu\n---\n## Inner\n\nText", "Menu"),
+        ("---\nsidebar_label: Menu\n---\n# Outer\n\nText", "Outer"),
+        ("---\nTitle: Front\n---\n# Outer\n\nText", "Front"),
+        ('\ufeff---\r\ntitle: "Quoted: x"\r\n---\r\nText', "Quoted: x"),
+        ("+++\ntitle = 'Toml'\n+++\n# Outer", "Toml"),
+        ('{\n "title": "Json"\n}\n\n# Outer', "Json"),
+    ],
+)
+def test_a_title_is_found_as_people_write_it(content: str, title: str) -> None:
+    assert parse(content.encode(), "a.md").title == title
+
+
+def test_front_matter_states_facts_under_shared_names() -> None:
+    metadata = parse(b"---\nauthors: [{name: Ann}, {name: Bo}]\nLang: en_GB\n---\nText", "a.md").metadata
+    assert metadata == {"authors.name": "Ann, Bo", "author": "Ann, Bo", "Lang": "en_GB", "language": "en-GB"}
 
 
 def test_front_matter_is_metadata_and_not_text() -> None:

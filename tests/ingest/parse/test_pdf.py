@@ -140,8 +140,8 @@ def test_an_outline_without_end_is_cut_and_a_damaged_one_left_out() -> None:
     ("page", "outline", "title"),
     [
         ("# On the\n# pendulum\nby Ann\nIt swings. It swings.", None, "On the pendulum"),
-        ("# Contents\nIt swings. It swings.", None, "a.pdf"),
-        ("It swings. It swings.", None, "a.pdf"),
+        ("# Contents\nIt swings. It swings.", None, "a"),
+        ("It swings. It swings.", None, "a"),
         ("# Large\nIt swings.", [("Clocks", 1, 0), ("Towers", 2, 0)], "Clocks"),
         ("# Large\nIt swings.", [("Abstract", 1, 0), ("Towers", 2, 0)], "Large"),
         ("# Large\nIt swings.", [("One", 1, 0), ("Two", 1, 0)], "Large"),
@@ -168,7 +168,7 @@ def test_a_pdf_without_a_title_has_that_of_its_outline_or_of_its_first_page(
     ],
 )
 def test_a_title_that_a_program_made_up_is_none(title: str) -> None:
-    assert parse(pdf("Text", Title=title), "a.pdf").title == "a.pdf"
+    assert parse(pdf("Text", Title=title), "a.pdf").title == "a"
 
 
 def test_a_pdf_that_opens_without_a_password_is_read() -> None:

@@ -26,8 +26,8 @@ def test_a_log_is_made_of_lines(shape: Shape) -> None:
 
 def test_a_first_line_that_stands_alone_is_the_title() -> None:
     assert parse(b"A LETTER ON TIME\n\nDear reader,\n", "letter.txt").title == "A LETTER ON TIME"
-    assert parse(b"This is a sentence.\n\nAnd another.\n", "letter.txt").title == "letter.txt"
-    assert parse(b"one\ntwo\n\nthree\n", "letter.txt").title == "letter.txt"
+    assert parse(b"This is a sentence.\n\nAnd another.\n", "letter.txt").title == "letter"
+    assert parse(b"one\ntwo\n\nthree\n", "letter.txt").title == "letter"
     assert parse(b"up\n\ndown\n", "a.log").title == "a.log"
 
 
