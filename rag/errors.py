@@ -8,7 +8,21 @@ documents, and it is not written for the reader.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+Cause = Literal[
+    "access",
+    "crashed",
+    "damaged",
+    "encrypted",
+    "no text",
+    "timeout",
+    "too large",
+    "unreadable",
+    "unsupported",
+]
+"""Why a file was skipped. `access`: the access that it requests is invalid. `crashed`: its parser did, or
+took too much memory. `unreadable`: the file system refuses it. `no text`: it has images or noise only."""
 
 
 class RefdeskError(Exception):
@@ -75,7 +89,11 @@ class StoreError(RefdeskError):
 
 
 class ParseError(RefdeskError):
-    """This file cannot be parsed as a document; skip it and continue."""
+    """This file cannot be parsed as a document; skip it and continue. `cause` is for statistics."""
+
+    def __init__(self, message: str, cause: Cause = "damaged") -> None:
+        super().__init__(message)
+        self.cause: Cause = cause
 
 
 class EmptyFileError(ParseError):

@@ -103,9 +103,11 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             discovery.whole.add(prefix_of(path))
             _walk(path, settings, discovery, left_out)
         elif not path or not os.path.lexists(path):
-            discovery.outcomes.append(Outcome(printable(given), "skipped", "no such file or folder"))
+            reason = "no such file or folder"
+            discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unreadable"))
         elif not is_supported(path.name) or _is_sidecar(path.name):
-            discovery.outcomes.append(Outcome(printable(given), "skipped", _unsupported(path)))
+            reason = _unsupported(path)
+            discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unsupported"))
         else:
             _add(Found.local(path, path.name), discovery)
     return discovery
@@ -119,7 +121,7 @@ def read(found: Found, max_bytes: int) -> bytes:
     """
     data = read_if_there(found.file, max_bytes)
     if data is None:
-        raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}")
+        raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}", "unreadable")
     return data
 
 
@@ -138,17 +140,18 @@ def read_if_there(path: Path, max_bytes: int) -> bytes | None:
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
             return None
-        raise ParseError(f"it can't be read: {error.strerror}") from error
+        raise ParseError(f"it can't be read: {error.strerror}", "unreadable") from error
 
 
 def _content(descriptor: int, max_bytes: int) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise ParseError("not a regular file")
+        raise ParseError("not a regular file", "unreadable")
     if status.st_size > max_bytes:
         raise ParseError(
             f"{status.st_size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB "
-            "(ingest.max_file_bytes)"
+            "(ingest.max_file_bytes)",
+            "too large",
         )
     with os.fdopen(descriptor, "rb", closefd=False) as file:
         return file.read()
@@ -191,7 +194,7 @@ def _entries(folder: Path, discovery: Discovery) -> list[_Entry]:
             ]
     except OSError as error:
         reason = f"the folder can't be read: {error.strerror}"
-        discovery.outcomes.append(Outcome(printable(folder), "skipped", reason))
+        discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause="unreadable"))
         return []
 
 
@@ -199,7 +202,7 @@ def _link(link: Path, root: Path) -> Outcome:
     target = _resolved(link)
     if target and target.is_relative_to(root):
         return Outcome(printable(link), "ignored", "a link to another path in the folder")
-    return Outcome(printable(link), "skipped", "a link that points outside the folder")
+    return Outcome(printable(link), "skipped", "a link that points outside the folder", cause="unreadable")
 
 
 def _resolved(path: Path) -> Path | None:

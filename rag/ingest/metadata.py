@@ -118,7 +118,8 @@ def read_sidecar(found: Found) -> bytes:
     try:
         return discover.read_if_there(path, MAX_BYTES) or b""
     except ParseError as error:
-        raise ParseError(f"its {found.path.name}{discover.SIDECAR_SUFFIX}: {error}") from error
+        reason = f"its {found.path.name}{discover.SIDECAR_SUFFIX}: {error}"
+        raise ParseError(reason, error.cause) from error
 
 
 def described(document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING) -> Document:

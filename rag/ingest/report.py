@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rag.corpus import Access
+    from rag.errors import Cause
 
 LeftOut = Literal["", "unsupported", "empty"]
 NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
@@ -30,6 +31,7 @@ class Outcome:
     `kind` tells more; `missing`, that it is gone, but so are so many others that nothing was removed.
     `access` is who may see the source, if the run decided that. `without_vector` counts the chunks for which
     the embedder has no valid vector. `flags` say what the text contains, if the run has read it anew.
+    `cause` tells of a skipped file what its reason says in words.
     """
 
     path: str
@@ -41,6 +43,7 @@ class Outcome:
     without_vector: int = 0
     flags: tuple[Flag, ...] = ()
     kind: LeftOut = ""
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)

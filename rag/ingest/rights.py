@@ -149,12 +149,12 @@ def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
     """The access that a document requests. An unreadable request rejects it: it may have meant to hide it."""
     for key, value in entries.items():
         if not value:
-            raise ParseError(f"its {key} can't be read; write a list of plain values")
+            raise ParseError(f"its {key} can't be read; write a list of plain values", "access")
     match entries.get("visibility"):
         case None | "tenant" | "restricted" as visibility:
             pass
         case _:
-            raise ParseError("its visibility must be tenant or restricted")
+            raise ParseError("its visibility must be tenant or restricted", "access")
     lists = (entries.get(name, "").split(",") for name in ("allow", "deny"))
     requested = RequestedAccess(
         visibility, *(tuple(one.strip() for one in names if one.strip()) for names in lists)
@@ -162,5 +162,5 @@ def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
     try:
         check_access(requested.visibility, requested.allow, requested.deny)
     except ConfigurationError as error:
-        raise ParseError(str(error)) from error
+        raise ParseError(str(error), "access") from error
     return requested

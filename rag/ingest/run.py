@@ -240,10 +240,11 @@ class _Run:
             if not has_earlier:
                 self.finish([Outcome(path, "ignored", str(error), kind="empty")])
                 return None
-            self.finish([Outcome(path, "skipped", f"{error} any more; the earlier version stays")])
+            reason = f"{error} any more; the earlier version stays"
+            self.finish([Outcome(path, "skipped", reason, cause="no text")])
         except ParseError as error:
             kept = "; the earlier version stays" if has_earlier else ""
-            self.finish([Outcome(path, "skipped", f"{error}{kept}")])
+            self.finish([Outcome(path, "skipped", f"{error}{kept}", cause=error.cause)])
         return None
 
     async def _prepared(self, found: Found) -> Prepared | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
 
 
-MORE = ("without_vector", "kind", "flags")
+MORE = ("without_vector", "kind", "flags", "cause")
 
 
 @pytest.fixture
@@ -64,6 +64,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "access": None,
         "without_vector": 0,
         "kind": "unsupported",
+        "cause": None,
         "flags": [],
     }
 
@@ -88,6 +89,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "access": None,
         "without_vector": 0,
         "kind": "",
+        "cause": None,
         "flags": [],
     }
     texts = [hit["text"] for hit in desk.json("search", "days of leave", "--limit", "50")["results"]]

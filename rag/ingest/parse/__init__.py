@@ -144,7 +144,7 @@ def _document(data: bytes, name: str, suffix: str) -> Document:
     if suffix in _BINARY:
         return _BINARY[suffix](data, name)
     if suffix not in _TEXT:
-        raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files")
+        raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files", "unsupported")
     text, encoding = decode(data)
     document = _TEXT[suffix](text, name)
     if encoding == "cp1252":

@@ -48,18 +48,19 @@ def parse(data: bytes, name: str) -> Document:
         outline = outline_of(reader)
         title = _title(reader.metadata) or title_in(outline, reader.pages[0])
     except FileNotDecryptedError as error:
-        raise ParseError("the PDF is encrypted with a password") from error
+        raise ParseError("the PDF is encrypted with a password", "encrypted") from error
     except RecursionError:
         raise
     except Exception as error:  # pypdf raises all kinds of errors on damaged files
         raise ParseError("the PDF is damaged") from error
     if is_garbled(_GAP.join(extracted)):
         raise ParseError(
-            "the PDF has no map from its glyphs to characters, so its text is noise; run OCR on it first"
+            "the PDF has no map from its glyphs to characters, so its text is noise; run OCR on it first",
+            "no text",
         )
     pages = [_readable(page) for page in extracted]
     if not any(page.strip() for page in pages):
-        raise ParseError("the PDF has no text, only images; run OCR on it first")
+        raise ParseError("the PDF has no text, only images; run OCR on it first", "no text")
     starts = tuple(accumulate((len(page) + len(_GAP) for page in pages), initial=0))
     text = _GAP.join(pages)
     return Document(

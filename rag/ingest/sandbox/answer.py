@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.corpus import Block, BlockKind, Document
-from rag.errors import EmptyFileError, ParseError
+from rag.errors import Cause, EmptyFileError, ParseError
 from rag.ingest.parse.blocks import title_line, utc
 from rag.web_addresses import web_address
 
@@ -38,6 +38,7 @@ class _Document(_Data):
 class _Answer(_Data):
     document: _Document | None = None
     error: str | None = None
+    cause: Cause = "damaged"
     empty: bool = False
 
 
@@ -55,7 +56,7 @@ def document_of(answer: bytes) -> Document:
         raise NoDocumentError(f"{error.error_count()} errors") from error
     if parsed.document is None:
         kind = EmptyFileError if parsed.empty else ParseError
-        raise kind(title_line(parsed.error or "") or "the parser gave no reason")
+        raise kind(title_line(parsed.error or "") or "the parser gave no reason", parsed.cause)
     return _checked(parsed.document)
 
 

@@ -70,9 +70,11 @@ def _answer(data: bytes, name: str) -> bytes:
     try:
         answer = _written({"document": _values(parsers.parse(data, name))})
     except ParseError as error:
-        return _written({"error": str(error), "empty": isinstance(error, EmptyFileError)})
+        return _written(
+            {"error": str(error), "cause": error.cause, "empty": isinstance(error, EmptyFileError)}
+        )
     if len(answer) > MAX_ANSWER_BYTES:
-        return _written({"error": f"its text takes over {MAX_ANSWER_BYTES >> 20} MB"})
+        return _written({"error": f"its text takes over {MAX_ANSWER_BYTES >> 20} MB", "cause": "too large"})
     return answer
 
 

@@ -62,11 +62,15 @@ async def parse_safely(
                 return document_of(answer)
             return await to_thread.run_sync(document_of, answer)
     except TimeoutError as error:
-        raise ParseError(f"parsing took over {timeout_seconds:g} s (ingest.parse_timeout_seconds)") from error
+        raise ParseError(
+            f"parsing took over {timeout_seconds:g} s (ingest.parse_timeout_seconds)", "timeout"
+        ) from error
     except NoDocumentError as error:
-        raise ParseError("the parser returned an invalid document") from error
+        raise ParseError("the parser returned an invalid document", "crashed") from error
     except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:
-        raise ParseError(f"parsing crashed or needed over {memory_bytes >> 20} MB of memory") from error
+        raise ParseError(
+            f"parsing crashed or needed over {memory_bytes >> 20} MB of memory", "crashed"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ async def _started(memory_bytes: int) -> _Child:
     try:
         process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     except OSError as error:
-        raise ParseError(f"the parser process can't be started: {error.strerror}") from error
+        raise ParseError(f"the parser process can't be started: {error.strerror}", "crashed") from error
     assert process.stdout  # noqa: S101 for the type checker: it is a pipe by default
     child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes)
     try:
@@ -165,7 +169,7 @@ async def _started(memory_bytes: int) -> _Child:
         raise
     if not ready:
         await child.end()
-        raise ParseError("the parser process doesn't start; is refdesk installed completely?")
+        raise ParseError("the parser process doesn't start; is refdesk installed completely?", "crashed")
     return child
 
 
