@@ -21,6 +21,7 @@ from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
+from rag.admin.runs import in_history
 from rag.admin.sources import open_reader
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
@@ -56,6 +57,7 @@ PARTLY_FAILED = 3
 @click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
 @click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
+@click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
 @click.option(
     "--report",
     "page",
@@ -78,6 +80,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     set_access: bool,
     yes: bool,
     verbose: bool,
+    as_log: bool,
     page: Path | None,
     as_json: bool,
 ) -> int:
@@ -105,6 +108,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         rights=rights_of(settings, from_options(visibility, allow, deny), set_access=set_access),
         removes=yes,
         verbose=verbose,
+        as_log=as_log,
         quiet=as_json,
     )
     if page:
@@ -142,12 +146,13 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     rights: Rights | None = None,
     removes: bool = False,
     verbose: bool = False,
+    as_log: bool = False,
     quiet: bool,
 ) -> Report:
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
     `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
-    sources. `verbose` lists every file.
+    sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines.
     """
     name, began = valid_name(collection), datetime.now(UTC)
     tenant = tenant_of(settings)
@@ -178,8 +183,10 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             _no_leftover(settings, made, began),
             open_writer(settings.data, made, around=around) as writer,
         ):
-            with shown_progress(verbose=verbose) as progress:
-                report = await ingest(writer, embedder, paths, instructions, progress)
+            with in_history(settings.data, made, "ingest", paths) as entry:
+                with shown_progress(verbose=verbose, as_log=as_log) as progress:
+                    report = await ingest(writer, embedder, paths, instructions, progress)
+                entry.report = report
     if report.fruitless and made.created_at == began:
         await drop_if_empty(settings.data, made)
     print_summary(report, made, quiet=quiet)

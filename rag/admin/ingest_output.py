@@ -13,7 +13,7 @@ from rag.report.html import Html, note, page, section, tag
 from rag.report.tables import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rag.corpus import Collection
     from rag.ingest.report import Outcome, OutcomeKind, Report
@@ -50,6 +50,8 @@ def print_summary(report: Report, collection: Collection, *, quiet: bool) -> Non
     """
     counts = {kind: count for kind, count in report.counts.items() if count or kind not in UNUSUAL}
     echo(", ".join(f"{count} {kind}" for kind, count in counts.items()), err=quiet)
+    if failed := failures(report.outcomes):
+        echo(f"Failed: {failed}", err=quiet)
     if unread := not_read(report.outcomes):
         echo(f"Not read: {unread}", err=quiet)
     if report.visibility:
@@ -68,6 +70,17 @@ def print_summary(report: Report, collection: Collection, *, quiet: bool) -> Non
 def _usual(collection: Collection) -> str:
     usual = f": new sources of {collection.name} are restricted unless --visibility says otherwise"
     return usual if collection.visibility == "restricted" else ""
+
+
+def failures(outcomes: Iterable[Outcome]) -> str:
+    """The skipped files by cause: "3 damaged, 1 encrypted"."""
+    return in_causes(Counter(one.cause or "damaged" for one in outcomes if one.outcome == "skipped"))
+
+
+def in_causes(causes: Mapping[str, int]) -> str:
+    """Counts by cause, the largest first: {"damaged": 3, "encrypted": 1} -> "3 damaged, 1 encrypted"."""
+    ordered = sorted(causes.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{count} {cause}" for cause, count in ordered)
 
 
 def not_read(outcomes: Iterable[Outcome]) -> str:
@@ -102,8 +115,12 @@ def ingestion_report(report: Report, collection: str) -> str:
     """An HTML page with the result of every file, what needs attention first."""
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
     header = tag("header", tag("h1", f"Ingestion into {collection}"), note(counts or "There were no files."))
-    unread = not_read(report.outcomes)
-    about = [*report.notes, *([f"Not read: {unread}"] if unread else [])]
+    failed, unread = failures(report.outcomes), not_read(report.outcomes)
+    about = [
+        *report.notes,
+        *([f"Failed: {failed}"] if failed else []),
+        *([f"Not read: {unread}"] if unread else []),
+    ]
     sections = [section("Notes", *(tag("p", one) for one in about)), *_sections(report)]
     return page(f"Ingestion into {collection}", header, sections)
 

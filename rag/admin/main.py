@@ -20,6 +20,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "demo": "demo",
     "ingest": "ingest",
+    "runs": "runs",
     "search": "search",
     "sources": "sources",
     "source": "sources",

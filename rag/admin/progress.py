@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from tqdm import tqdm
@@ -24,11 +26,14 @@ WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaini
 
 
 @contextmanager
-def shown_progress(*, verbose: bool = False) -> Iterator[Progress]:
+def shown_progress(*, verbose: bool = False, as_log: bool = False) -> Iterator[Progress]:
     """An observer that shows an ingestion's progress on standard error; a bar disappears at the end.
 
-    `verbose` lists every file.
+    `verbose` lists every file. `as_log` writes JSON lines.
     """
+    if as_log:
+        yield Log(verbose=verbose)
+        return
     if not sys.stderr.isatty():
         yield Lines(verbose=verbose)
         return
@@ -59,6 +64,39 @@ class Lines:
         """Print a file's result."""
         if self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome):
             echo(outcome_line(outcome), err=True)
+
+
+class Log:
+    """A JSON object per line, for a log collector: the number of files, then each file that has news."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def started(self, files: int, work: int) -> None:
+        """Log the number of files and their bytes."""
+        log_line("started", files=files, bytes=work)
+
+    def worked(self, work: int) -> None:
+        """Log nothing."""
+
+    def embedded(self, chunks: int) -> None:
+        """Log nothing: the file's own line follows."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Log a file's result; a failure as an error."""
+        if not (self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome)):
+            return
+        level = "error" if outcome.outcome == "skipped" else "info"
+        fields = {"outcome": outcome.outcome, "path": outcome.path, "source": outcome.source_id}
+        more = {"chunks": outcome.chunks, "reason": outcome.reason, "cause": outcome.cause}
+        log_line("file", level=level, **fields, **{key: value for key, value in more.items() if value})
+
+
+def log_line(event: str, *, level: str = "info", **fields: object) -> None:
+    """Write a line of the log to standard error: time, level, the event and its fields."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"time": time, "level": level, "event": event, **fields}
+    echo(json.dumps({key: value for key, value in line.items() if value is not None}), err=True)
 
 
 class Bar:

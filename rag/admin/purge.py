@@ -12,6 +12,7 @@ from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import open_collections
 from rag.admin.status import folder_bytes
 from rag.report.tables import counted
+from rag.run_history import forget_names
 from rag.store.collections import open_writer
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) 
         with recorded(settings.data, act):
             await writer.forget(one.id for one in gone)
             await writer.purge()
+        forget_names(settings.data, made.tenant, made.name)
     kept = await table.statistics()
     freed = before - folder_bytes(settings.data)
     return Purged(made.name, kept.sources, kept.chunks, freed)

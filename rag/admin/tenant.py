@@ -13,6 +13,7 @@ from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
 from rag.report.tables import counted
+from rag.run_history import forget_runs
 from rag.store.collections import create_tenant, drop_tenant
 from rag.store.folder import prepare, spending_reserve
 from rag.store.reader import Reader
@@ -78,6 +79,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         for attempt in spending_reserve(settings.data):
             with attempt:
                 await drop_tenant(settings.data, name, collections)
+        forget_runs(settings.data, name)
     if as_json:
         print_json({"removed": name, "collections": held})
     else:

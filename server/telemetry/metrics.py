@@ -16,10 +16,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from rag.access.tenants import tenants
 from rag.errors import ConfigurationError
+from rag.run_history import last_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from prometheus_client.core import Metric
@@ -37,12 +40,16 @@ log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The measurements of one server. No label takes a value that a caller can make up."""
+    """The measurements of one server, and of the last ingestion into each collection of the data folder.
 
-    def __init__(self, admission: Admission, lazy_desk: LazyDesk) -> None:
+    No label takes a value that a caller can make up.
+    """
+
+    def __init__(self, admission: Admission, lazy_desk: LazyDesk, data: Path) -> None:
         self._lazy_desk = lazy_desk
         self.registry = CollectorRegistry()
         self.registry.register(_CurrentState(admission, lazy_desk))
+        self.registry.register(LastRuns(data))
         ProcessCollector(registry=self.registry)
         self._calls = Histogram(
             "refdesk_call_seconds",
@@ -213,6 +220,50 @@ class _CurrentState(Collector):
             value=self._lazy_desk.alarms,
         )
         yield from _endpoint_state(self._lazy_desk.breakers)
+
+
+class LastRuns(Collector):
+    """The last ingestion run of each collection that has ended, read at each scrape."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    def collect(self) -> Iterable[Metric]:
+        """When the runs ended, how, and how many of their files failed for which cause."""
+        labels = ["tenant", "collection"]
+        ended = GaugeMetricFamily(
+            "refdesk_ingestion_ended_timestamp_seconds",
+            "When the last ingestion run of a collection ended, in seconds since 1970.",
+            labels=labels,
+        )
+        complete = GaugeMetricFamily(
+            "refdesk_ingestion_complete",
+            "Whether the last ingestion run of a collection read every file.",
+            labels=labels,
+        )
+        files = GaugeMetricFamily(
+            "refdesk_ingestion_files", "Files of that run, by outcome.", labels=[*labels, "outcome"]
+        )
+        failures = GaugeMetricFamily(
+            "refdesk_ingestion_failures",
+            "Failed files of that run, by cause.",
+            labels=[*labels, "cause"],
+        )
+        for tenant in self._tenants():
+            for run in last_runs(self._data, tenant):
+                ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
+                complete.add_metric([tenant, run.collection], float(run.result == "complete"))
+                for outcome, count in run.counts.items():
+                    files.add_metric([tenant, run.collection, outcome], count)
+                for cause, count in run.causes.items():
+                    failures.add_metric([tenant, run.collection, cause], count)
+        yield from (ended, complete, files, failures)
+
+    def _tenants(self) -> tuple[str, ...]:
+        try:
+            return tenants(self._data)
+        except ConfigurationError:  # the data folder can't be read just now
+            return ()
 
 
 def _endpoint_state(breakers: Mapping[str, Breaker]) -> Iterable[Metric]:

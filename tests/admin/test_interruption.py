@@ -63,6 +63,7 @@ def test_an_interrupted_run_says_so_keeps_what_it_wrote_and_is_completed_by_the_
     assert 1 <= len(written) < FILES
 
     counts = desk.json(*command)["counts"]
+    assert [run["result"] for run in desk.json("runs")["runs"]] == ["interrupted", "complete"]
     assert counts["unchanged"] == len(written)
     assert counts["added"] == FILES - len(written)
     assert len(desk.paths()) == FILES

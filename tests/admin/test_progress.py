@@ -42,7 +42,7 @@ def news(folder: Path) -> list[str]:
     ]
 
 
-COUNTS = ["3 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 4 ignored", EMPTY]
+COUNTS = ["3 added, 0 replaced, 0 unchanged, 0 removed, 1 skipped, 4 ignored", "Failed: 1 damaged", EMPTY]
 VISIBLE = "3 added: 3 open to the tenant"
 
 
