@@ -63,7 +63,7 @@ class Prepared:
         outline = tuple(
             Heading(block.title, block.level, block.start)
             for block in document.blocks
-            if block.kind == "heading"
+            if block.kind == "heading" and block.title
         )
         return NewSource(
             source,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest import parse as parsers
+from rag.ingest.parse import syntax
 from rag.ingest.sandbox.confinement import allow_cpu, confine
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ def _import_everything() -> None:
     import pypdf  # noqa: PLC0415 see above
 
     _import_all_of(pypdf)
+    for library in syntax.LIBRARIES:
+        with suppress(ImportError):  # a grammar that isn't installed
+            importlib.import_module(library)
     _import_all_of(encodings)
 
 
