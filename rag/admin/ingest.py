@@ -19,6 +19,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.access import access_options, from_options
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json, write_page
+from rag.admin.embedding import with_bill, with_cache
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
 from rag.admin.runs import in_history
@@ -26,6 +27,7 @@ from rag.admin.sources import open_reader
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
+from rag.ingest.report import InterruptedRunError
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
@@ -100,24 +102,35 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
     if page:
         _check_page(page, paths)
-    report = await run_ingest(
-        settings.model_copy(update={"ingest": options}),
-        paths,
-        collection,
-        language=language,
-        rights=rights_of(settings, from_options(visibility, allow, deny), set_access=set_access),
-        removes=yes,
-        verbose=verbose,
-        as_log=as_log,
-        quiet=as_json,
-    )
+    failure = None
+    try:
+        report = await run_ingest(
+            settings.model_copy(update={"ingest": options}),
+            paths,
+            collection,
+            language=language,
+            rights=rights_of(settings, from_options(visibility, allow, deny), set_access=set_access),
+            removes=yes,
+            verbose=verbose,
+            as_log=as_log,
+            quiet=as_json,
+        )
+    except InterruptedRunError as error:
+        failure, report = error, error.report
     if page:
         await write_page(page, ingestion_report(report, collection))
         echo(f"Wrote {page}.", err=True)
     if as_json:
-        files = [_json(one) for one in report.outcomes]
-        print_json({"counts": report.counts, "files": files, "notes": report.notes})
+        print_json(_report_json(report))
+    if failure:
+        raise failure
     return _exit_code(report)
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    files = [_json(one) for one in report.outcomes]
+    shown = {"counts": report.counts, "files": files, "notes": report.notes}
+    return shown | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
 
 
 def _check_page(page: Path, paths: Iterable[Path]) -> None:
@@ -183,10 +196,17 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             _no_leftover(settings, made, began),
             open_writer(settings.data, made, around=around) as writer,
         ):
-            with in_history(settings.data, made, "ingest", paths) as entry:
-                with shown_progress(verbose=verbose, as_log=as_log) as progress:
-                    report = await ingest(writer, embedder, paths, instructions, progress)
-                entry.report = report
+            model = settings.embedder_named(embedder_name)
+            async with with_cache(settings, made, embedder) as cached:
+                with in_history(settings.data, made, "ingest", paths) as entry:
+                    try:
+                        with shown_progress(verbose=verbose, as_log=as_log) as progress:
+                            report = await ingest(writer, cached, paths, instructions, progress)
+                    except InterruptedRunError as error:
+                        error.report = entry.report = with_bill(error.report, cached, model)
+                        print_summary(error.report, made, quiet=quiet)
+                        raise
+                    entry.report = report = with_bill(report, cached, model)
     if report.fruitless and made.created_at == began:
         await drop_if_empty(settings.data, made)
     print_summary(report, made, quiet=quiet)

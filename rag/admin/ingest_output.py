@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from rag.corpus import Collection
-    from rag.ingest.report import Outcome, OutcomeKind, Report
+    from rag.ingest.report import Bill, Outcome, OutcomeKind, Report
 
 UNUSUAL = ("moved", "missing")
 SUFFIXES_SHOWN = 8
@@ -63,8 +63,23 @@ def print_summary(report: Report, collection: Collection, *, quiet: bool) -> Non
             "PATH --visibility tenant.",
             err=quiet,
         )
+    if report.bill:
+        echo(bill_line(report.bill), err=quiet)
     for one in report.notes:
         echo(f"Note: {one}", err=True)
+
+
+def bill_line(bill: Bill) -> str:
+    """What a run sent to a remote embedder.
+
+    Example: "Embedding: 120 texts sent (34,560 tokens, cost 0.0007), 880 taken from the cache".
+    """
+    tokens = f"{bill.tokens:,} tokens"
+    if bill.unreported:
+        tokens += f", without {counted(bill.unreported, 'text')} of which the provider gave no number"
+    cost = f", cost {bill.cost:.4g}" if bill.cost is not None else ""
+    cached = f", {bill.cached:,} taken from the cache" if bill.cached else ""
+    return f"Embedding: {counted(bill.texts, 'text')} sent ({tokens}{cost}){cached}"
 
 
 def _usual(collection: Collection) -> str:
@@ -120,6 +135,7 @@ def ingestion_report(report: Report, collection: str) -> str:
         *report.notes,
         *([f"Failed: {failed}"] if failed else []),
         *([f"Not read: {unread}"] if unread else []),
+        *([bill_line(report.bill)] if report.bill else []),
     ]
     sections = [section("Notes", *(tag("p", one) for one in about)), *_sections(report)]
     return page(f"Ingestion into {collection}", header, sections)

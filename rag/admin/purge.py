@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
+from anyio import to_thread
 
+from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, access_state, recorded
 from rag.admin.console import collection_option, command, echo, print_json
-from rag.admin.sources import open_collections
+from rag.admin.sources import open_collections, open_reader
 from rag.admin.status import folder_bytes
+from rag.models.embed import cache
 from rag.report.tables import counted
 from rag.run_history import forget_names
 from rag.store.collections import open_writer
+from rag.store.folder import read_key
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rag.admin.acts import State
     from rag.config.settings import Settings
     from rag.store.reader import CollectionReader
@@ -38,10 +45,13 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
     """Delete the text of removed documents from the disk.
 
     Searches don't find removed documents, but their text remains in data files, older versions and indexes
-    until you purge, which rewrites all of them. Servers can keep running; disk space that they hold open is
-    freed when they exit. Access records are kept in case the documents come back, unless you add --forget.
+    until you purge, which rewrites all of them, and deletes their embeddings from the cache. Servers can keep
+    running; disk space that they hold open is freed when they exit. Access records are
+    kept in case the documents come back, unless you add --forget.
     """
     tables = await open_collections(settings, collection)
+    if collection is None:
+        await _forget_dropped(settings)
     purged = [
         await _purged(settings, table, forget=forget)
         for table in tables
@@ -69,7 +79,30 @@ async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) 
         with recorded(settings.data, act):
             await writer.forget(one.id for one in gone)
             await writer.purge()
+            await _forget_embeddings(settings.data, table)
         forget_names(settings.data, made.tenant, made.name)
     kept = await table.statistics()
     freed = before - folder_bytes(settings.data)
     return Purged(made.name, kept.sources, kept.chunks, freed)
+
+
+async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
+    """Delete the cached embeddings of texts that the collection doesn't hold any more."""
+    made = table.collection
+    if not cache.cache_file(data).exists():
+        return
+    texts = await table.bodies()
+    key = read_key(data)
+    await to_thread.run_sync(
+        partial(cache.forget, data, key, made.tenant, texts=texts, collections=[made.name])
+    )
+
+
+async def _forget_dropped(settings: Settings) -> None:
+    """Delete the cached embeddings of the tenant's collections that were removed."""
+    data, tenant = settings.data, tenant_of(settings)
+    cached = await to_thread.run_sync(cache.owners, data, tenant)
+    there = {one.name for one in await open_reader(settings).collections(tenant)}
+    if removed := cached - there:
+        key = read_key(data)
+        await to_thread.run_sync(partial(cache.forget, data, key, tenant, collections=sorted(removed)))

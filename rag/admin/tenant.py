@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from anyio import to_thread
 
 from rag.access.names import valid_name
 from rag.access.tenants import tenants
@@ -12,10 +13,11 @@ from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
+from rag.models.embed.cache import cache_file, forget
 from rag.report.tables import counted
 from rag.run_history import forget_runs
 from rag.store.collections import create_tenant, drop_tenant
-from rag.store.folder import prepare, spending_reserve
+from rag.store.folder import prepare, read_key, spending_reserve
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
         for attempt in spending_reserve(settings.data):
             with attempt:
                 await drop_tenant(settings.data, name, collections)
+                if cache_file(settings.data).exists():
+                    await to_thread.run_sync(forget, settings.data, read_key(settings.data), name)
         forget_runs(settings.data, name)
     if as_json:
         print_json({"removed": name, "collections": held})

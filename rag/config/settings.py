@@ -148,7 +148,9 @@ class EmbedderSettings(Section):
     query_prefix: str = ""
     document_prefix: str = ""
     baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
-    batch_size: Annotated[int, Field(ge=1, le=2048)] = 64
+    batch_size: Annotated[int, Field(ge=1, le=2048)] = 256
+    batch_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
+    price: Annotated[float, Field(ge=0)] = 0.0
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
     options: EmbedderOptions = EmbedderOptions()
 
@@ -242,6 +244,7 @@ class IngestSettings(Section):
     max_removed_share: Annotated[float, Field(ge=0, le=1)] = 0.33
     max_file_bytes: Annotated[int, Field(ge=1)] = 20_000_000
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    embedding_cache_bytes: Annotated[int, Field(ge=0)] = 1_000_000_000
 
 
 class SearchSettings(Section):

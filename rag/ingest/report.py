@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from rag.access.rule import in_words, visible_to_nobody
+from rag.errors import ProviderError
 from rag.flags import FLAGS, IN_WORDS, Flag
 from rag.report.tables import counted
 
@@ -20,6 +21,7 @@ LeftOut = Literal["", "unsupported", "empty"]
 NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
 """Those whose documents somebody should look at. Of personal data, the number is enough."""
 NAMED = 5  # documents in a note
+_STORED = frozenset({"added", "replaced", "moved"})
 OutcomeKind = Literal["added", "replaced", "moved", "unchanged", "removed", "missing", "skipped", "ignored"]
 
 
@@ -47,11 +49,35 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Bill:
+    """What a run sent to a remote embedder, after its control text: texts, and the tokens that it reports.
+
+    `cached` texts were not sent, because the cache had their vectors. `unreported` texts are those for
+    which the provider gave no number of tokens. `price` is that of a million tokens, 0 if it isn't known.
+    """
+
+    texts: int
+    tokens: int
+    cached: int = 0
+    unreported: int = 0
+    price: float = 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """The money, in the currency of the price; None if it can't be told."""
+        return None if self.unreported or not self.price else self.tokens * self.price / 1e6
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The outcomes of a run, in the order in which files were finished, and notes on the run as a whole."""
+    """The outcomes of a run, in the order in which files were finished, and notes on the run as a whole.
+
+    `bill` is None if the embedder is not remote.
+    """
 
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...] = ()
+    bill: Bill | None = None
 
     @property
     def counts(self) -> dict[OutcomeKind, int]:
@@ -82,6 +108,19 @@ class Report:
         """Whether files failed and no other file had a result."""
         done = ("added", "replaced", "moved", "unchanged", "removed", "missing")
         return not self.complete and not any(one.outcome in done for one in self.outcomes)
+
+
+class InterruptedRunError(ProviderError):
+    """The embedder failed during a run. What it had embedded is stored; `report` has what was done."""
+
+    def __init__(self, error: ProviderError, report: Report, left: int) -> None:
+        done = counted(sum(1 for one in report.outcomes if one.outcome in _STORED), "document")
+        super().__init__(
+            f"{error} This run stored {done}; {counted(left, 'file')} are left. Run the same command again: "
+            "it goes on there.",
+            for_caller=error.for_caller,
+        )
+        self.report = report
 
 
 def flag_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:

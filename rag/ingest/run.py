@@ -6,6 +6,7 @@ files -> move unchanged ones -> prepare -> waves of Prepared -> embed -> waves o
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import numpy as np
 from anyio import to_thread
 
 from rag.concurrency import concurrently
-from rag.errors import EmptyFileError, ParseError
+from rag.errors import EmptyFileError, ParseError, ProviderError
 from rag.flags import flags_in
 from rag.ingest.chunk import passages
 from rag.ingest.claims import Claims
@@ -28,7 +29,7 @@ from rag.ingest.prepared import Prepared
 from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
-from rag.ingest.report import Outcome, Report, flag_notes
+from rag.ingest.report import InterruptedRunError, Outcome, Report, flag_notes
 from rag.ingest.sandbox.pool import parse_safely
 from rag.ingest.spool import spooling
 from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from rag.config.settings import IngestSettings
-    from rag.corpus import Access, AccessRecord, Document, Source, Value
+    from rag.corpus import Access, AccessRecord, Document, Source, Value, Vectors
     from rag.file_state import FileState
     from rag.flags import Flag
     from rag.ingest.content import FileContent
@@ -82,7 +83,9 @@ async def ingest(
     A file that can't be read is skipped with its reason, and an earlier version of it stays.
 
     Raises:
-        ProviderError, StoreError: the embedder or the storage failed; what was written stays.
+        InterruptedRunError: the embedder failed; what it had embedded is stored.
+        ProviderError, StoreError: it failed before the first file, or the storage failed; what was written
+        stays.
     """
     with spooling(writer.data, writer.collection):
         discovery = await to_thread.run_sync(
@@ -106,8 +109,12 @@ async def _bring_to(run: _Run, discovery: Discovery) -> Report:
     )
     await run.set_rights()
     await run.note_files()
-    notes = await run.remove(discovery)
-    return await run.report(discovery, notes)
+    notes = [] if run.failure else await run.remove(discovery)
+    report = await run.report(discovery, notes)
+    if run.failure:
+        left = len(discovery.found) + len(discovery.outcomes) - len(run.outcomes)
+        raise InterruptedRunError(run.failure, report, left) from run.failure
+    return report
 
 
 class _Run:
@@ -122,6 +129,7 @@ class _Run:
         records: Mapping[str, AccessRecord],
     ) -> None:
         self.outcomes: list[Outcome] = []
+        self.failure: ProviderError | None = None
         self._writer = writer
         self._embedder = embedder
         self._instructions = instructions
@@ -226,10 +234,14 @@ class _Run:
                 else:
                     self._work.pass_over(uri)
                 if sum(len(one.passages) for one in wave) >= WAVE_CHUNKS:
-                    await waves.send(wave)
+                    with suppress(anyio.BrokenResourceError):  # the embedder failed
+                        await waves.send(wave)
                     wave = []
+                if self.failure:
+                    return
             if wave:
-                await waves.send(wave)
+                with suppress(anyio.BrokenResourceError):
+                    await waves.send(wave)
 
     async def _prepared_or_reported(self, found: Found) -> Prepared | None:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
@@ -301,11 +313,20 @@ class _Run:
         async with waves, embedded:
             async for wave in waves:
                 texts = [text for one in wave for text in one.texts()]
-                vectors = await vectors_of_texts(self._embedder, texts, self._work.counter(wave))
+                done: list[Vectors] = []
+                try:
+                    await vectors_of_texts(self._embedder, texts, self._work.counter(wave), done)
+                except ProviderError as error:
+                    self.failure = error
+                vectors = np.concatenate(done)
                 ends = np.cumsum([len(one.passages) for one in wave])
-                parts = zip(wave, np.split(vectors, ends[:-1]), strict=True)
+                parts = zip(wave, np.split(vectors, ends[:-1]), ends, strict=True)
                 name = self._writer.collection.name
-                await embedded.send([one.new_source(name, part) for one, part in parts])
+                whole = [one.new_source(name, part) for one, part, end in parts if end <= len(vectors)]
+                if whole:
+                    await embedded.send(whole)
+                if self.failure:
+                    return
 
     async def write(self, waves: MemoryObjectReceiveStream[list[NewSource]]) -> None:
         """Commit wave by wave."""

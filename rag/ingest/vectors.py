@@ -25,13 +25,18 @@ NAMED = 5  # files in a note; the report has them all
 CONTROL = "refdesk"  # every model has a vector for it
 
 
-async def vectors_of_texts(embedder: Embedder, texts: Sequence[str], count: Callable[[int], None]) -> Vectors:
+async def vectors_of_texts(
+    embedder: Embedder, texts: Sequence[str], count: Callable[[int], None], parts: list[Vectors] | None = None
+) -> Vectors:
     """The vectors of documents, zeros for those that get none. `count` is told how many more are done.
+
+    If it fails, `parts` has the vectors of the first texts, as far as they were done.
 
     Raises:
         ProviderError: the model failed, or has no vector for anything any more.
     """
-    parts = [np.empty((0, embedder.identity.dimension), np.float32)]
+    parts = [] if parts is None else parts
+    parts.append(np.empty((0, embedder.identity.dimension), np.float32))
     for start in range(0, len(texts), EMBED_AT_ONCE):
         part = await embedder.embed(texts[start : start + EMBED_AT_ONCE], "document")
         if not part.any():

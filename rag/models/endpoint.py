@@ -12,8 +12,11 @@ from __future__ import annotations
 import logging
 import random
 import re
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -291,9 +294,22 @@ def _retry_after(error: CallError) -> str:
 def delay_after(attempt: int, retry_after: str, *, first_delay: float) -> float:
     """Seconds to wait after the failed `attempt` (from 1): Retry-After, or exponential backoff with jitter.
 
-    A Retry-After in the form of a date is ignored.
+    Retry-After is a number of seconds or a date (RFC 9110, section 10.2.3). One that is neither is ignored.
     """
     if re.fullmatch(r"[0-9]{1,9}", retry_after):
         return min(int(retry_after), LONGEST_WAIT)
+    if (left := _seconds_until(retry_after)) is not None:
+        return min(max(left, 0.0), LONGEST_WAIT)
     jitter = random.uniform(0, first_delay / 2)  # noqa: S311 it only spreads clients out, so it need not be unpredictable
     return first_delay * 2.0 ** (attempt - 1) + jitter
+
+
+def _seconds_until(date: str) -> float | None:
+    """The seconds until an HTTP date, None if it isn't one."""
+    if not date:
+        return None
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - time.time()

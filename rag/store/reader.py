@@ -286,6 +286,12 @@ class CollectionReader:
         with engine_errors("reading chunks"):
             return await self._table(build(self._chunks.query()))
 
+    async def bodies(self) -> list[str]:
+        """What is embedded of each chunk, of any generation, in no order. There is no time limit."""
+        with engine_errors("reading chunks"):
+            rows = await self._chunks.query().select(["body"]).to_arrow()
+        return cast("list[str]", rows["body"].to_pylist())
+
     async def attempt(self, reading: Awaitable[T], nothing: T) -> T:  # noqa: ARG002 of attached tables
         """The result of a reading. Attached tables have `nothing` if it fails."""
         return await reading

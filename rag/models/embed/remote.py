@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import openai
@@ -21,7 +21,7 @@ from rag.models.endpoint import FIRST_DELAY, RefusedError, open_endpoint
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -38,12 +38,35 @@ CONTROL = "refdesk"
 
 
 @dataclass(slots=True)
+class Sent:
+    """What an endpoint was sent and answered: texts, and their tokens as it reports them.
+
+    `unreported` counts the texts of answers without a number of tokens.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    unreported: int = 0
+
+    def note(self, texts: int, reply: Mapping[str, Any]) -> None:
+        """Count an answer to so many texts."""
+        self.texts += texts
+        usage = reply.get("usage")
+        reported = (usage.get("total_tokens") or usage.get("prompt_tokens")) if isinstance(usage, dict) else 0
+        if isinstance(reported, int) and reported > 0:
+            self.tokens += reported
+        else:
+            self.unreported += texts
+
+
+@dataclass(slots=True)
 class VectorModel:
     """One embedding model behind one endpoint. `encoding` is the fastest that it accepts, once known."""
 
     endpoint: Endpoint
     settings: EmbedderSettings
     encoding: Encoding | None = None
+    sent: Sent = field(default_factory=Sent)
 
     async def vectors(self, texts: Sequence[str], dimension: int = 0, kind: TextKind = "document") -> Vectors:
         """One vector of unit length per text, in order; each has `dimension` components, unless that is 0.
@@ -57,9 +80,12 @@ class VectorModel:
         """
         body = await self._answer(texts, kind)
         try:
-            return unit_rows(_rows(body, len(texts), dimension))
+            reply = json.loads(body)
+            vectors = unit_rows(_rows(reply, len(texts), dimension))
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
             raise self.invalid(len(texts), dimension) from error
+        self.sent.note(len(texts), reply)
+        return vectors
 
     def invalid(self, count: int, dimension: int) -> ProviderError:
         """The error for a reply to this many texts that lacks valid vectors."""
@@ -98,9 +124,9 @@ class VectorModel:
         return reply.content  # the SDK's own parsing is many times slower
 
 
-def _rows(body: bytes, count: int, dimension: int) -> npt.NDArray[np.float64]:
-    """The vectors in a reply's body, ordered by their `index`. Any exception means an invalid reply."""
-    data = sorted(json.loads(body)["data"], key=itemgetter("index"))
+def _rows(reply: Mapping[str, Any], count: int, dimension: int) -> npt.NDArray[np.float64]:
+    """The vectors in a reply, ordered by their `index`. Any exception means an invalid reply."""
+    data = sorted(reply["data"], key=itemgetter("index"))
     rows = np.stack([_row(item["embedding"]) for item in data])
     expected = (count, dimension or rows.shape[-1])
     if [item["index"] for item in data] != list(range(count)) or rows.shape != expected:
@@ -119,12 +145,16 @@ LONGEST_TOKEN = 16  # characters; WordPiece may count a longer unknown word as o
 
 @dataclass(frozen=True, slots=True)
 class RemoteEmbedder:
-    """An embedder behind HTTP. Its token counts are estimates, because its tokenizer isn't available here."""
+    """An embedder behind HTTP. Its token counts are estimates, because its tokenizer isn't available here.
+
+    `control` is its vector of `CONTROL`, None if it was opened without a probe.
+    """
 
     identity: EmbedderIdentity
     model: VectorModel
     tokens: Tokens
     size: BatchSize
+    control: Vectors | None = None
 
     @property
     def window(self) -> int:
@@ -151,8 +181,18 @@ class RemoteEmbedder:
         Raises:
             ProviderError: the endpoint failed, its reply is invalid, or a query has no valid vector.
         """
+        parts = [part async for part in self.parts(texts, kind)]
+        return np.concatenate(parts) if parts else np.empty((0, self.identity.dimension), np.float32)
+
+    async def parts(self, texts: Sequence[str], kind: TextKind) -> AsyncGenerator[Vectors]:
+        """The same in parts, each as soon as it is there: what was paid for survives a failure.
+
+        Raises:
+            ProviderError: as `embed`.
+        """
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
-        given = [prefix + self._truncated(text) for text in texts]
+        cut = [self._truncated(text) for text in texts]
+        given, counts = [prefix + text for text, _ in cut], [count for _, count in cut]
         dimension = self.identity.dimension
 
         async def request(batch: Sequence[str]) -> Vectors:
@@ -166,14 +206,14 @@ class RemoteEmbedder:
                 raise refusal
             return np.zeros_like(await self.model.vectors([CONTROL], dimension))
 
-        parts = await in_batches(
-            given, self.size, request, alone, first_delay=self.model.endpoint.first_delay
-        )
-        return np.concatenate(parts) if parts else np.empty((0, dimension), np.float32)
+        delay = self.model.endpoint.first_delay
+        async for part in in_batches(given, counts, self.size, request, alone, first_delay=delay):
+            yield part
 
-    def _truncated(self, text: str) -> str:
+    def _truncated(self, text: str) -> tuple[str, int]:
+        """The text cut to the window, and its tokens."""
         spans, window = self.token_spans(text), self.window
-        return text if len(spans) <= window else text[: spans[window - 1][1]]
+        return (text, len(spans)) if len(spans) <= window else (text[: spans[window - 1][1]], window)
 
 
 def _split(start: int, end: int, *, whole: bool) -> Sequence[tuple[int, int]]:
@@ -207,7 +247,9 @@ async def remote_embedder(
         breaker=breaker,
     ) as endpoint:
         model = VectorModel(endpoint, settings)
-        dimension = await _probed(model) if probe else settings.dimensions or 0
+        control = await _probed(model) if probe else None
+        model.sent = Sent()
+        dimension = settings.dimensions or 0 if control is None else control.shape[1]
         body = settings.options.of_documents
         identity = EmbedderIdentity(
             settings.provider,
@@ -217,12 +259,12 @@ async def remote_embedder(
             settings.document_prefix,
             json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
         )
-        size = BatchSize(settings.batch_size, settings.batch_size)
-        yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size)
+        size = BatchSize(settings.batch_size, settings.batch_size, settings.batch_tokens)
+        yield RemoteEmbedder(identity, model, Tokens(BUILTIN_MODEL / "tokenizer.json"), size, control)
 
 
-async def _probed(model: VectorModel) -> int:
-    """The dimension of the endpoint's vectors."""
+async def _probed(model: VectorModel) -> Vectors:
+    """The endpoint's vector of `CONTROL`."""
     vectors = await model.vectors([CONTROL])
     if not vectors.any():
         raise model.invalid(1, 0)
@@ -233,4 +275,4 @@ async def _probed(model: VectorModel) -> int:
             f"{model.endpoint.name} returns vectors with {found} dimensions, but embedder.dimensions is "
             f"{wanted}. Remove that setting, or use a model that can shorten its vectors."
         )
-    return found
+    return vectors

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -376,6 +378,41 @@ async def test_what_is_beyond_the_window_is_not_sent(provider: Endpoint) -> None
     async with opened(provider, max_tokens=64, query_prefix="Q ") as embedder:
         await embedder.embed(["word " * 64, "word " * 65], "query")
     assert provider.requests[1]["input"] == ["Q " + "word " * 64, "Q " + ("word " * 64).rstrip()]
+
+
+async def test_a_batch_has_no_more_tokens_than_the_settings_allow_and_at_least_one_text(
+    provider: Endpoint,
+) -> None:
+    async with opened(provider, batch_tokens=4) as embedder:
+        await embedder.embed(["a b", "a b", "a", "a b c d e f", "a"], "document")
+    assert sizes(provider) == [2, 1, 1, 1]
+
+
+async def test_batches_that_grew_into_the_rate_limit_again_grow_half_as_fast(provider: Endpoint) -> None:
+    limit = provider.failing(429, **{"Retry-After": "0"})
+    provider.script = [limit, *[honest] * 8, limit, honest]
+    async with opened(provider, batch_size=2) as embedder:
+        await embedder.embed(["x"] * 40, "document")
+    assert sizes(provider) == [2, *[1] * 8, 2, *[1] * 16, *[2] * 8]
+
+
+async def test_the_tokens_that_the_provider_reports_are_counted(provider: Endpoint) -> None:
+    def reporting(request: dict[str, Any]) -> Reply:
+        status, headers, body = provider.embedding(request)
+        usage = {"usage": {"prompt_tokens": 7, "total_tokens": 7}}
+        return status, headers, json.dumps(json.loads(body) | usage).encode()
+
+    provider.script = [reporting, reporting, provider.embedding]
+    async with opened(provider, probe=reporting, batch_size=2) as embedder:
+        await embedder.embed(["a", "b", "c", "d", "e"], "document")
+    sent = embedder.model.sent
+    assert (sent.texts, sent.tokens, sent.unreported) == (5, 14, 1)
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(20, 20), (-60, 0), (3600, 30)])
+def test_a_server_can_name_the_moment_of_the_next_attempt(seconds: int, most: int) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+    assert most - 2 <= delay_after(1, date, first_delay=100) <= most
 
 
 @pytest.mark.parametrize(

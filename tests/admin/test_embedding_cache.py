@@ -1,0 +1,155 @@
+"""Nothing is paid for twice: the cache of embeddings, the bill, and providers that fail, from outside."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.models.embed.cache import cache_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+    from tests.endpoint import Behaviour, Endpoint, Reply
+
+TOKENS = 10  # that the provider reports for each text
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A data folder, documents, and a provider with a price."""
+
+    desk: Desk
+    folder: Path
+    provider: Endpoint
+
+    def write(self, *names: str) -> None:
+        for name in names:
+            (self.folder / f"{name}.md").write_text(f"# {name}\n\nThe story of {name}.\n")
+
+    def config(self, *more: str, **changes: str) -> Path:
+        table = {"provider": "openai", "model": "beta", "base_url": self.provider.url} | changes
+        lines = ["[embedder]", "price = 50.0", *(f'{key} = "{value}"' for key, value in table.items()), *more]
+        file = self.folder.parent / "config.toml"
+        file.write_text("\n".join(lines))
+        return file
+
+    def ingest(self, *options: str, config: Path | None = None) -> Any:  # noqa: ANN401 any JSON
+        """What a run prints, and in `sent` what was sent after the probe."""
+        self.provider.requests.clear()
+        printed = self.desk.json("ingest", self.folder, "--config", config or self.config(), *options)
+        sent = [text for request in self.provider.requests for text in request["input"]][1:]
+        return printed | {"sent": sent}
+
+
+def reporting(request: dict[str, Any], endpoint: Endpoint) -> Reply:
+    status, headers, body = endpoint.embedding(request)
+    usage = {"usage": {"prompt_tokens": TOKENS * len(request["input"])}}
+    return status, headers, json.dumps(json.loads(body) | usage).encode()
+
+
+@pytest.fixture
+def shop(inside: Desk, provider: Endpoint, tmp_path: Path) -> Shop:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    provider.script = [lambda request: reporting(request, provider)]
+    made = Shop(inside, folder, provider)
+    made.write("ann", "bob", "cid")
+    return made
+
+
+def test_after_a_collection_was_removed_it_is_made_again_without_sending_a_text(shop: Shop) -> None:
+    first = shop.ingest()
+    bill = {"texts": 3, "tokens": 30, "cached": 0, "unreported": 0, "price": 50.0, "cost": 0.0015}
+    assert (len(first["sent"]), first["embedding"]) == (3, bill)
+    found = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    again = shop.ingest()
+    assert (again["sent"], again["embedding"]["cached"], again["embedding"]["cost"]) == ([], 3, 0.0)
+    same = shop.desk.json("search", "story of bob", "--config", shop.config())["results"]
+    assert [one["similarity"] for one in same] == [one["similarity"] for one in found]
+
+
+def test_another_collection_and_a_changed_title_pay_only_for_what_is_new(shop: Shop) -> None:
+    shop.ingest()
+    shop.write("dan")
+    assert len(shop.ingest("--collection", "others")["sent"]) == 1
+    assert shop.ingest()["embedding"]["cached"] == 1
+    other = shop.config(model="gamma")
+    assert len(shop.ingest("--collection", "third", config=other)["sent"]) == 4
+
+
+def test_without_a_cache_everything_is_sent_again_and_the_file_is_gone(shop: Shop) -> None:
+    shop.ingest()
+    assert cache_file(shop.desk.data).exists()
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    off = shop.config("[ingest]", "embedding_cache_bytes = 0")
+    assert len(shop.ingest(config=off)["sent"]) == 3
+    assert not cache_file(shop.desk.data).exists()
+
+
+def test_a_purge_removes_the_embeddings_of_removed_documents_and_of_removed_collections(shop: Shop) -> None:
+    shop.ingest()
+    shop.ingest("--collection", "others")
+    (shop.folder / "ann.md").unlink()
+    for name in ("documents", "others"):
+        shop.ingest("--collection", name)
+        shop.desk.run("purge", "--collection", name)
+    shop.write("ann")
+    assert [text.split("\n")[0] for text in shop.ingest()["sent"]] == ["ann"]
+    for name in ("documents", "others"):
+        shop.desk.run("collection", "remove", name, "--yes")
+    assert not shop.ingest()["sent"]
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    shop.desk.run("purge")
+    assert len(shop.ingest()["sent"]) == 3
+
+
+def test_a_removed_tenant_leaves_no_embedding(shop: Shop) -> None:
+    shop.ingest("--tenant", "acme")
+    shop.desk.run("tenant", "remove", "acme", "--yes")
+    assert len(shop.ingest("--tenant", "acme")["sent"]) == 3
+
+
+def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(shop: Shop) -> None:
+    def other(request: dict[str, Any]) -> Reply:
+        return reporting({"input": [text[::-1] + " qq ww ee" for text in request["input"]]}, shop.provider)
+
+    shop.ingest()
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    shop.provider.script = [other]
+    again = shop.ingest()
+    assert len(again["sent"]) == 3
+    assert any("another model behind its name" in note for note in again["notes"])
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(
+    shop: Shop, *, cache: bool
+) -> None:
+    """Batches of one text: the first two are answered, then the key is refused."""
+    config = shop.config("batch_size = 1", "[ingest]", f"embedding_cache_bytes = {10**9 if cache else 0}")
+    honest: Behaviour = lambda request: reporting(request, shop.provider)  # noqa: E731 two of them
+    shop.provider.script = [honest, honest, honest, shop.provider.failing(403)]
+    run = shop.desk.run("ingest", shop.folder, "--config", config, code=1)
+    assert "HTTP 403; check the API key" in run.stderr
+    assert "Run the same command again: it goes on there." in run.stderr
+    assert "Embedding: 2 texts sent (20 tokens, cost 0.001)" in run.stdout
+    shop.provider.script = [honest]
+    again = shop.ingest(config=config)
+    assert len(again["sent"]) == (1 if cache else 3)
+    assert {one["outcome"] for one in again["files"]} <= {"added", "unchanged"}
+    assert len(shop.desk.paths()) == 3
+
+
+def test_a_damaged_cache_is_told_and_does_not_stop_a_run(shop: Shop) -> None:
+    shop.ingest()
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    cache_file(shop.desk.data).write_bytes(b"garbage" * 1000)
+    again = shop.ingest()
+    assert len(again["sent"]) == 3
+    assert any("was damaged" in note for note in again["notes"])

@@ -1,0 +1,163 @@
+"""The cache of embeddings: it answers only for its own model and tenant, stays small, and survives damage."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from rag.models.embed.cache import EmbeddingCache, cache_file, forget, owners
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rag.corpus import Vectors
+
+KEY = b"k" * 32
+
+
+def vector(seed: int, dimension: int = 8) -> Vectors:
+    made: Vectors = np.random.default_rng(seed).random(dimension, np.float32)
+    return made / np.linalg.norm(made)
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Callable[..., EmbeddingCache]:
+    usual: dict[str, Any] = {
+        "key": KEY,
+        "tenant": "acme",
+        "collection": "letters",
+        "model": "m",
+        "most": 1 << 30,
+    }
+    return lambda **changes: EmbeddingCache(tmp_path, **(usual | changes))
+
+
+def test_a_text_is_known_with_its_very_vector_in_another_process_and_collection(
+    cached: Callable[..., EmbeddingCache],
+) -> None:
+    one = cached()
+    one.keep([("a", vector(1)), ("b", vector(2))])
+    found = cached(collection="others").known(["b", "c", "a"])
+    assert {text: list(found[text]) for text in found} == {"a": list(vector(1)), "b": list(vector(2))}
+
+
+@pytest.mark.parametrize("change", [{"tenant": "other"}, {"model": "n"}, {"key": b"x" * 32}])
+def test_another_tenant_model_or_data_folder_knows_nothing(
+    cached: Callable[..., EmbeddingCache], change: dict[str, object]
+) -> None:
+    cached().keep([("a", vector(1))])
+    assert cached().known(["a"])
+    assert not cached(**change).known(["a"])
+
+
+def test_the_file_holds_no_text_and_only_its_owner_may_read_it(
+    cached: Callable[..., EmbeddingCache], tmp_path: Path
+) -> None:
+    one = cached()
+    one.keep([("a secret sentence", vector(1))])
+    one.close()
+    assert b"secret" not in cache_file(tmp_path).read_bytes()
+    assert cache_file(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_another_model_behind_the_same_name_is_noticed_and_rounding_is_not(
+    cached: Callable[..., EmbeddingCache],
+) -> None:
+    first = cached()
+    first.check_model(vector(1))
+    first.keep([("a", vector(3))])
+    again = cached()
+    again.check_model(vector(1) + np.float32(0.0005))
+    assert (bool(again.known(["a"])), again.notes) == (True, [])
+    swapped = cached()
+    swapped.check_model(vector(2))
+    assert not swapped.known(["a"])
+    assert "another model behind its name" in swapped.notes[0]
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 100, b"", None], ids=["text", "empty", "torn"])
+def test_a_damaged_cache_is_an_empty_one(
+    cached: Callable[..., EmbeddingCache], tmp_path: Path, content: bytes | None
+) -> None:
+    one = cached()
+    one.keep([(str(n), vector(n)) for n in range(200)])
+    one.close()
+    file = cache_file(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4096] + b"\xff" * 4096 + whole[8192:] if content is None else content)
+    damaged = cached()
+    damaged.known(["1"])
+    damaged.keep([("new", vector(9))])
+    damaged.keep([("new", vector(9))])
+    assert list(damaged.known(["new"])) == ["new"]
+    assert damaged.notes == ([] if content == b"" else [damaged.notes[0]])
+    assert all("was damaged" in note for note in damaged.notes)
+
+
+def test_a_cache_that_somebody_else_keeps_locked_is_left_alone(
+    cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.models.embed.cache.WAIT_SECONDS", 0.05)
+    one = cached()
+    one.keep([("a", vector(1))])
+    other = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        assert list(one.known(["a"])) == ["a"]  # reading goes on
+        one.keep([("b", vector(2))])
+        assert one.known(["a"]) == {}
+        assert "another process was using it" in one.notes[0]
+    finally:
+        other.close()
+    assert list(cached().known(["a", "b"])) == ["a"]
+
+
+def test_two_writers_at_once_lose_nothing(cached: Callable[..., EmbeddingCache]) -> None:
+    one, other = cached(), cached()
+    for n in range(20):
+        one.keep([(f"one {n}", vector(n))])
+        other.keep([(f"other {n}", vector(n))])
+    assert len(cached().known([f"{who} {n}" for who in ("one", "other") for n in range(20)])) == 40
+
+
+def test_beyond_the_limit_what_was_not_used_for_longest_goes(
+    cached: Callable[..., EmbeddingCache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.models.embed.cache.time.time", lambda: 1e9)
+    old = cached(most=200_000)
+    old.keep([(f"old {n}", vector(n, 256)) for n in range(150)])
+    monkeypatch.setattr("rag.models.embed.cache.time.time", lambda: 1.1e9)
+    old.keep([(f"new {n}", vector(n, 256)) for n in range(50)], used=[f"old {n}" for n in range(50)])
+    old.close()
+    assert cache_file(tmp_path).stat().st_size <= 200_000
+    left = cached().known([f"{age} {n}" for age in ("old", "new") for n in range(150)])
+    assert {f"new {n}" for n in range(50)} | {f"old {n}" for n in range(50)} <= left.keys()
+    assert len(left) < 200
+
+
+def test_forgetting_a_collection_keeps_its_texts_of_now_and_what_others_own(
+    cached: Callable[..., EmbeddingCache], tmp_path: Path
+) -> None:
+    letters, others, strangers = cached(), cached(collection="others"), cached(tenant="acme-two")
+    for one in (letters, others, strangers):
+        one.check_model(vector(0))
+    letters.keep([("stays", vector(1)), ("goes", vector(2)), ("shared", vector(3))])
+    others.keep([("theirs", vector(4))], used=["shared"])
+    strangers.keep([("goes", vector(5))])
+    assert owners(tmp_path, "acme") == {"letters", "others"}
+    assert forget(tmp_path, KEY, "acme", texts=["stays"], collections=["letters"]) == 1
+    assert set(letters.known(["stays", "goes", "shared", "theirs"])) == {"stays", "shared", "theirs"}
+    assert vector(2).tobytes() not in cache_file(tmp_path).read_bytes()
+    assert vector(1).tobytes() in cache_file(tmp_path).read_bytes()
+    forget(tmp_path, KEY, "acme")
+    assert not letters.known(["stays", "shared", "theirs"])
+    assert strangers.known(["goes"])
+
+
+def test_without_a_cache_there_is_nothing_to_forget(tmp_path: Path) -> None:
+    assert (forget(tmp_path, KEY, "acme"), owners(tmp_path, "acme")) == (0, set())
+    assert not list(tmp_path.iterdir())
