@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,8 @@ def print_summary(report: Report, collection: Collection, *, quiet: bool) -> Non
     """
     counts = {kind: count for kind, count in report.counts.items() if count or kind not in UNUSUAL}
     echo(", ".join(f"{count} {kind}" for kind, count in counts.items()), err=quiet)
+    if stored := stored_formats(report.outcomes):
+        echo(f"Stored: {stored}", err=quiet)
     if failed := failures(report.outcomes):
         echo(f"Failed: {failed}", err=quiet)
     if unread := not_read(report.outcomes):
@@ -85,6 +87,18 @@ def bill_line(bill: Bill) -> str:
 def _usual(collection: Collection) -> str:
     usual = f": new sources of {collection.name} are restricted unless --visibility says otherwise"
     return usual if collection.visibility == "restricted" else ""
+
+
+def stored_formats(outcomes: Iterable[Outcome]) -> str:
+    """The added and replaced files by format, if there are several: "120 .md, 3 .pdf"."""
+    stored = [one for one in outcomes if one.outcome in {"added", "replaced"}]
+    formats = Counter(_format(one) for one in stored)
+    named = [f"{count} {name}" for name, count in formats.most_common()]
+    return listed(named, SUFFIXES_SHOWN) if len(named) > 1 else ""
+
+
+def _format(outcome: Outcome) -> str:
+    return PurePath(outcome.path).suffix.lower() or "without a suffix"
 
 
 def failures(outcomes: Iterable[Outcome]) -> str:
@@ -126,19 +140,48 @@ def outcome_line(outcome: Outcome) -> str:
     return in_one_line(f"{outcome.outcome:9} {outcome.path}{chunks}{reason}")
 
 
+STYLE = """
+.files { width: 100%; table-layout: fixed; margin-top: 0.75rem; }
+.files th, .files td { padding: 0.3rem 0.75rem 0.3rem 0; vertical-align: top; text-align: left; }
+.files tbody tr { border-top: 1px solid var(--line); }
+.files th:nth-child(2) { width: 5rem; }
+"""
+
+
 def ingestion_report(report: Report, collection: str) -> str:
     """An HTML page with the result of every file, what needs attention first."""
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
-    header = tag("header", tag("h1", f"Ingestion into {collection}"), note(counts or "There were no files."))
+    about = [counts or "There were no files.", *filter(None, [report.visibility])]
+    header = tag("header", tag("h1", f"Ingestion into {collection}"), *map(note, about))
     failed, unread = failures(report.outcomes), not_read(report.outcomes)
-    about = [
-        *report.notes,
+    notes = [
         *([f"Failed: {failed}"] if failed else []),
         *([f"Not read: {unread}"] if unread else []),
         *([bill_line(report.bill)] if report.bill else []),
+        *report.notes,
     ]
-    sections = [section("Notes", *(tag("p", one) for one in about)), *_sections(report)]
-    return page(f"Ingestion into {collection}", header, sections)
+    sections = [section("Notes", *(tag("p", one) for one in notes)), _formats(report), *_sections(report)]
+    return page(f"Ingestion into {collection}", header, sections, style=STYLE)
+
+
+def _formats(report: Report) -> Html:
+    """How many files of each format had which outcome, and how many chunks they make."""
+    files = [one for one in report.outcomes if one.outcome != "ignored"]
+    kinds = [kind for kind in FIRST if any(one.outcome == kind for one in files)]
+    by_format: defaultdict[str, list[Outcome]] = defaultdict(list)
+    for one in files:
+        by_format[_format(one)].append(one)
+    rows = []
+    for name, ones in sorted(by_format.items(), key=lambda one: (-len(one[1]), one[0])):
+        counts = Counter(one.outcome for one in ones)
+        chunks = sum(one.chunks for one in ones)
+        cells = [str(counts[kind] or "") for kind in kinds]
+        rows.append(tag("tr", tag("th", name), *(tag("td", cell) for cell in (*cells, f"{chunks:,}"))))
+    if not rows:
+        return Html()
+    head = tag("tr", tag("td"), *(tag("th", title) for title in (*kinds, "chunks")))
+    table = tag("table", tag("thead", head), tag("tbody", *rows))
+    return section("Formats", tag("div", table, class_="scroll", tabindex=0))
 
 
 def _sections(report: Report) -> Iterator[Html]:
@@ -147,7 +190,8 @@ def _sections(report: Report) -> Iterator[Html]:
         if files:
             rows = [tag("tr", *(tag("td", cell) for cell in _cells(one))) for one in files]
             head = tag("tr", *(tag("th", title) for title in ("File", "Chunks", "Note")))
-            yield section(f"{counted(len(files), 'file')} {kind}", tag("table", head, *rows))
+            table = tag("table", tag("thead", head), tag("tbody", *rows), class_="files")
+            yield section(f"{counted(len(files), 'file')} {kind}", table)
 
 
 def _cells(outcome: Outcome) -> tuple[str, str, str]:

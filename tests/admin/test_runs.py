@@ -100,6 +100,18 @@ def test_the_progress_as_json_lines_has_each_file_with_news_and_its_cause(inside
     assert datetime.fromisoformat(added["time"]).tzinfo
 
 
+def test_files_are_counted_by_format_if_there_are_several(inside: Desk, notes: Path, tmp_path: Path) -> None:
+    (notes / "more.md").write_text("# More\n\nMore leave.\n")
+    (notes / "plan.txt").write_text("A plan for the year.\n")
+    page = tmp_path / "report.html"
+    run = inside.run("ingest", notes, "--report", page, code=3)
+    assert "Stored: 2 .md, 1 .txt" in run.stdout.splitlines()
+    rows = re.findall(r"<tr><th>(\.\w+)</th>(.*?)</tr>", page.read_text())
+    counts = {name: re.findall(r"<td>(.*?)</td>", cells) for name, cells in rows}
+    assert counts == {".md": ["1", "2", "2"], ".json": ["1", "", "0"], ".txt": ["", "1", "1"]}
+    assert "Stored" not in inside.run("ingest", notes, code=3).stdout
+
+
 def _run(collection: str = "notes", **more: object) -> IngestionRun:
     return IngestionRun.model_validate(
         {"collection": collection, "command": "ingest", "began": BEGAN, **more}
