@@ -16,6 +16,7 @@ from rag.errors import EmptyFileError, ParseError
 from rag.hidden import with_line_ends
 from rag.ingest.parse import (
     csv_table,
+    docx,
     html_page,
     json_data,
     markdown,
@@ -45,8 +46,15 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
 }
 """Formats that are text: (text, file name) to document."""
 
+_OFFICE: dict[str, Callable[[bytes, str], Document]] = {
+    **dict.fromkeys(docx.SUFFIXES, docx.parse),
+}
+OFFICE = frozenset(_OFFICE)
+"""Suffixes of office formats, most of which are ZIP archives of XML."""
+
 _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(pdf.SUFFIXES, pdf.parse),
+    **_OFFICE,
 }
 """Binary formats: (content, file name) to document."""
 

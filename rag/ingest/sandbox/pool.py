@@ -23,7 +23,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.concurrency import cores
 from rag.errors import ParseError
-from rag.ingest.parse import format_of, parse
+from rag.ingest.parse import OFFICE, format_of, parse
 from rag.ingest.sandbox.answer import NoDocumentError, document_of
 from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, READY, REQUEST
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rag.corpus import Document
 
 MEMORY_BYTES = 1 << 30
-SANDBOXED = (".pdf", ".html", ".htm", ".xhtml")  # their parsers can take quadratic time
+SANDBOXED = (".pdf", ".html", ".htm", ".xhtml", *OFFICE)  # these can take endless time or memory
 LARGE_BYTES = 1_000_000  # from this size on the others can take too much memory, too
 SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
 START_SECONDS = 60.0

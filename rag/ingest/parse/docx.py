@@ -1,0 +1,288 @@
+"""Word (DOCX): headings by their styles, lists with their numbers, tables, notes; nothing that was deleted.
+
+Parse only in the sandbox: the XML of a small file can be large.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rag.ingest.parse.docx_styles import Numbering, Styles
+from rag.ingest.parse.draft import PAGE_BREAK, Draft
+from rag.ingest.parse.equations import linear
+from rag.ingest.parse.properties import core_properties, left_out, written_document
+from rag.ingest.parse.zipped import Package, child, descendants, is_on, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+    from rag.corpus import Document
+
+SUFFIXES = (".docx", ".docm", ".dotx", ".dotm")
+MIME_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+_TRANSPARENT = frozenset(
+    {"sdtContent", "customXml", "ins", "moveTo", "smartTag", "fldSimple", "hyperlink", "dir", "bdo"}
+)
+_IN_PARAGRAPH = _TRANSPARENT | {"rubyBase", "ruby"}
+_CHARACTERS = {
+    "tab": "\t",
+    "ptab": "\t",
+    "br": "\n",
+    "cr": "\n",
+    "noBreakHyphen": "-",
+    "lastRenderedPageBreak": PAGE_BREAK,
+}
+_CONTENTS = ("toc ", "table of figures", "table of authorities")
+_DRAWN = frozenset({"drawing", "pict", "object"})
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a Word file. Headers, footers, comments and the table of contents are left out.
+
+    Pages are those of Word's own last layout, if their number is the one that Word noted.
+    """
+    package = Package(data)
+    main = package.related_as("", "officeDocument") or "word/document.xml"
+    reader = _Reader(package, main)
+    body = child(package.xml(main), "body")
+    if body is not None:
+        reader.blocks(body)
+    draft = reader.draft
+    draft.pages = [0, *draft.pages] if _pages(package) == len(draft.pages) + 1 else []
+    comments = package.xml_if_there(package.related_as(main, "comments"))
+    remarks = [
+        *left_out(reader.hidden, "hidden piece of text", "hidden pieces of text"),
+        *left_out(sum(1 for one in comments.iter("comment")) if comments is not None else 0, "comment"),
+    ]
+    return written_document(
+        draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=reader.title
+    )
+
+
+def _pages(package: Package) -> int:
+    """The number of pages that Word noted when it saved the document, 0 if it did not."""
+    root = package.xml_if_there("docProps/app.xml")
+    pages = child(root, "Pages")
+    written = (pages.text or "") if pages is not None else ""
+    return int(written) if written.isdecimal() and len(written) < 6 and written != "1" else 0  # noqa: PLR2004 digits
+
+
+class _Reader:
+    """Reads the body of a document into a draft."""
+
+    def __init__(self, package: Package, main: str) -> None:
+        self.draft = Draft()
+        self.hidden = 0
+        self.title = ""
+        self._styles = Styles(package.xml_if_there(package.related_as(main, "styles")))
+        numbering = package.xml_if_there(package.related_as(main, "numbering"))
+        self._numbering = Numbering(numbering, self._styles)
+        self._notes = {
+            kind: _by_id(package.xml_if_there(package.related_as(main, f"{kind}s")), kind)
+            for kind in ("footnote", "endnote")
+        }
+        self._referred: list[Element] = []
+        self._noted = 0
+        self._boxes: list[Element] = []
+
+    def blocks(self, parent: Element) -> None:
+        """Write the paragraphs and tables of a body, a cell or a text box."""
+        for one in _blocks(parent):
+            if one.tag == "p":
+                self._paragraph(one)
+            elif one.tag == "tbl":
+                self._table(one)
+            self._write_notes()
+
+    def _paragraph(self, paragraph: Element) -> None:
+        about = child(paragraph, "pPr")
+        style = self._styles[value(about, "pStyle")]
+        if style.name.startswith(_CONTENTS):
+            return
+        text = self._inline(paragraph)
+        level = _level(about, style.level)
+        mark, depth = self._numbering.mark(about, style) if text.strip() else ("", 0)
+        if style.name == "title" and not self.title:
+            self.title = " ".join(text.split())
+        if level:
+            self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
+        elif mark:
+            self.draft.item(text, depth, mark)
+        else:
+            self.draft.paragraph(text, bold=self._is_bold(paragraph, style.bold))
+        boxes, self._boxes = self._boxes, []
+        for box in boxes:
+            self.blocks(box)
+
+    def _is_bold(self, paragraph: Element, bold: bool) -> bool:  # noqa: FBT001 what its style says
+        runs = [
+            run for run in paragraph.iter("r") if any((text.text or "").strip() for text in run.iter("t"))
+        ]
+        return bool(runs) and all(
+            is_on(run, "rPr", "b") if child(run, "rPr", "b") is not None else bold for run in runs
+        )
+
+    def _inline(self, parent: Element) -> str:
+        """The text of a paragraph as it is read: what was inserted stays, and what was deleted doesn't."""
+        texts = []
+        for one in parent:
+            if one.tag == "r":
+                texts.append(self._run(one))
+            elif one.tag in _IN_PARAGRAPH:
+                texts.append(self._inline(one))
+            elif one.tag == "sdt":
+                content = child(one, "sdtContent")
+                texts.append(self._inline(content) if content is not None else "")
+            elif one.tag == "AlternateContent":
+                texts.append(self._inline(_chosen(one)))
+            elif one.tag in {"oMath", "oMathPara"}:
+                texts.append(f" {linear(one)} ")
+        return "".join(texts)
+
+    def _run(self, run: Element) -> str:
+        about = child(run, "rPr")
+        vanish = child(about, "vanish")
+        hidden = is_on(about, "vanish") if vanish is not None else self._styles[value(about, "rStyle")].hidden
+        if hidden or _is_tiny(about):
+            self.hidden += any((one.text or "").strip() for one in run.iter("t"))
+            return ""
+        return "".join(self._character(one) for one in run)
+
+    def _character(self, one: Element) -> str:
+        if one.tag == "t":
+            return one.text or ""
+        if one.tag in _CHARACTERS:
+            return _CHARACTERS[one.tag] if one.get("type") not in {"page", "column"} else "\n"
+        if one.tag in {"footnoteReference", "endnoteReference"}:
+            return self._note(one)
+        if one.tag == "AlternateContent":
+            return "".join(self._character(part) for part in _chosen(one))
+        if one.tag == "ruby":
+            base = child(one, "rubyBase")
+            return self._inline(base) if base is not None else ""
+        if one.tag in _DRAWN:
+            self._boxes += _outermost(one, "txbxContent")
+        return ""
+
+    def _note(self, reference: Element) -> str:
+        note = self._notes[reference.tag.removesuffix("Reference")].get(reference.get("id", ""))
+        if note is None:
+            return ""
+        self._referred.append(note)
+        return f"[^{self._noted + len(self._referred)}]"
+
+    def _write_notes(self) -> None:
+        """Write the notes that were referred to, below the block that does."""
+        while self._referred:
+            note = self._referred.pop(0)
+            self._noted += 1
+            text = "\n".join(filter(None, (self._inline(one).strip() for one in note.iter("p"))))
+            if text:
+                self.draft.paragraph(f"[^{self._noted}]: {text}")
+
+    def _table(self, table: Element) -> None:
+        rows = [self._row(row) for row in _blocks(table) if row.tag == "tr"]
+        if all(len(row) == 1 for row in rows):  # a frame around text
+            for row in rows:
+                for cell, _ in row:
+                    self.blocks(cell)
+            return
+        texts: list[list[str]] = []
+        for row in rows:
+            texts += [self._cells(row, texts[-1] if texts else [])]
+        self.draft.table(texts)
+
+    def _row(self, row: Element) -> list[tuple[Element, int]]:
+        """The cells of a row, each with the number of columns that it takes."""
+        skipped = value(row, "trPr", "gridBefore")
+        cells = [(one, _number(value(one, "tcPr", "gridSpan"))) for one in _blocks(row) if one.tag == "tc"]
+        return [*([(row.makeelement("tc", {}), _number(skipped))] if skipped else []), *cells]
+
+    def _cells(self, row: list[tuple[Element, int]], above: list[str]) -> list[str]:
+        """The texts of a row's cells; one that is merged with the cell above repeats its text."""
+        texts: list[str] = []
+        for cell, span in row:
+            merged = child(cell, "tcPr", "vMerge")
+            if merged is not None and merged.get("val") != "restart":
+                text = above[len(texts)] if len(texts) < len(above) else ""
+            else:
+                text = self._cell(cell)
+            texts += [text, *[""] * (span - 1)]
+        return texts
+
+    def _cell(self, cell: Element) -> str:
+        """The text of a cell on one line; a table in it becomes words."""
+        texts = []
+        for one in _blocks(cell):
+            if one.tag == "p":
+                about = child(one, "pPr")
+                text = self._inline(one)
+                mark = (
+                    self._numbering.mark(about, self._styles[value(about, "pStyle")])[0]
+                    if text.strip()
+                    else ""
+                )
+                texts.append(f"{mark} {text}" if mark else text)
+                boxes, self._boxes = self._boxes, []
+                texts += [self._cell(box) for box in boxes]
+            elif one.tag == "tbl":
+                texts += [
+                    self._cell(inner) for row in _blocks(one) for inner in _blocks(row) if inner.tag == "tc"
+                ]
+        return " ".join(text.strip(" \t\n") for text in texts if text.strip(" \t\n"))
+
+
+def _blocks(parent: Element) -> Iterator[Element]:
+    """The paragraphs, tables, rows or cells of an element, also those in content controls."""
+    for one in parent:
+        if one.tag == "sdt":
+            if value(one, "sdtPr", "docPartObj", "docPartGallery") != "Table of Contents":
+                for content in descendants(one, "sdtContent"):
+                    yield from _blocks(content)
+        elif one.tag in _TRANSPARENT:
+            yield from _blocks(one)
+        elif one.tag == "AlternateContent":
+            yield from _blocks(_chosen(one))
+        elif one.tag == "tr" and child(one, "trPr", "del") is not None:
+            continue
+        else:
+            yield one
+
+
+def _chosen(alternatives: Element) -> Element:
+    """What a recent program shows of alternatives that say the same."""
+    return next((one for one in alternatives if one.tag == "Choice"), alternatives)
+
+
+def _outermost(parent: Element, tag: str) -> Iterator[Element]:
+    for one in parent:
+        if one.tag == tag:
+            yield one
+        elif one.tag == "AlternateContent":
+            yield from _outermost(_chosen(one), tag)
+        else:
+            yield from _outermost(one, tag)
+
+
+def _by_id(root: Element | None, kind: str) -> dict[str, Element]:
+    """The notes of a part by their ids, without the lines that separate them from the text."""
+    notes = root.iter(kind) if root is not None else ()
+    return {one.get("id", ""): one for one in notes if one.get("type", "normal") == "normal"}
+
+
+def _level(about: Element | None, styled: int) -> int:
+    """The level of a heading, 0 for other paragraphs. What the paragraph says goes before its style."""
+    own = value(about, "outlineLvl")
+    return (int(own) + 1 if own < "9" else 0) if own.isdecimal() and len(own) == 1 else styled
+
+
+def _is_tiny(about: Element | None) -> bool:
+    """Whether text is at most 1 point high, which nobody can read."""
+    size = value(about, "sz")
+    return size.isdecimal() and 0 < int(size[:5]) <= 2  # noqa: PLR2004 half points
+
+
+def _number(written: str) -> int:
+    return min(int(written), 99) if written.isdecimal() and len(written) < 9 and int(written) else 1  # noqa: PLR2004

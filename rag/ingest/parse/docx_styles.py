@@ -1,0 +1,192 @@
+"""What the styles and the numbering of a Word document say of its paragraphs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.ingest.parse.zipped import child, descendants, is_on, value
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+_HEADING = re.compile(r"heading ([1-9])")
+_MAX_INHERITED = 20  # styles above a style; a loop of them ends here
+_LEVELS = 9
+_BULLET = "-"
+_ROMAN = {
+    1000: "m",
+    900: "cm",
+    500: "d",
+    400: "cd",
+    100: "c",
+    90: "xc",
+    50: "l",
+    40: "xl",
+    10: "x",
+    9: "ix",
+    5: "v",
+    4: "iv",
+    1: "i",
+}
+
+
+class Style(NamedTuple):
+    """A style: its name in small letters, the level of a heading or 0, and its list, if it has one."""
+
+    name: str = ""
+    level: int = 0
+    hidden: bool = False
+    bold: bool = False
+    list_id: str = ""
+    list_level: str = ""
+
+
+_PLAIN = Style()
+
+
+class Styles:
+    """The styles of a document by their ids, with what they inherit."""
+
+    def __init__(self, root: Element | None) -> None:
+        elements = {one.get("styleId", ""): one for one in root.iter("style")} if root is not None else {}
+        self._styles = {id_: _style(id_, elements) for id_ in elements}
+        default = next(
+            (
+                id_
+                for id_, one in elements.items()
+                if one.get("type") == "paragraph" and one.get("default") in {"1", "true"}
+            ),
+            "",
+        )
+        self._default = self._styles.get(default, _PLAIN)._replace(name="")
+
+    def __getitem__(self, id_: str) -> Style:
+        """The style of this id; that of plain paragraphs for "" and for an id that isn't there."""
+        return self._styles.get(id_, self._default)
+
+
+def _style(id_: str, elements: dict[str, Element]) -> Style:
+    style = Style((value(elements[id_], "name")).lower())
+    for _ in range(_MAX_INHERITED):
+        element = elements.get(id_)
+        if element is None:
+            break
+        style = _joined(style, element)
+        id_ = value(element, "basedOn")
+    return style
+
+
+def _joined(style: Style, above: Element) -> Style:
+    """A style with what the style above it says and it doesn't."""
+    heading = _HEADING.fullmatch(value(above, "name").lower())
+    outline = value(above, "pPr", "outlineLvl")
+    level = int(outline) + 1 if outline.isdecimal() and int(outline) < _LEVELS else 0
+    level = level or (int(heading[1]) if heading else int(value(above, "name").lower() == "title"))
+    return style._replace(
+        level=style.level or level,
+        hidden=style.hidden or is_on(above, "rPr", "vanish"),
+        bold=style.bold or is_on(above, "rPr", "b"),
+        list_id=style.list_id or value(above, "pPr", "numPr", "numId"),
+        list_level=style.list_level or value(above, "pPr", "numPr", "ilvl"),
+    )
+
+
+class _Level(NamedTuple):
+    kind: str
+    text: str
+    start: int
+
+
+class Numbering:
+    """The lists of a document, and how far each is counted."""
+
+    def __init__(self, root: Element | None, styles: Styles) -> None:
+        self._abstract: dict[str, dict[int, _Level]] = {}
+        self._lists: dict[str, str] = {}
+        self._restarts: dict[str, dict[int, int]] = {}
+        self._counts: dict[str, list[int]] = {}
+        self._begun: set[str] = set()
+        linked = {}
+        for one in descendants(root, "abstractNum") if root is not None else ():
+            id_ = one.get("abstractNumId", "")
+            self._abstract[id_] = {
+                _int(level.get("ilvl", "")): _level(level) for level in descendants(one, "lvl")
+            }
+            linked[id_] = styles[value(one, "numStyleLink")].list_id if value(one, "numStyleLink") else ""
+        for one in descendants(root, "num") if root is not None else ():
+            id_ = one.get("numId", "")
+            self._lists[id_] = value(one, "abstractNumId")
+            self._restarts[id_] = {
+                _int(level.get("ilvl", "")): _int(value(level, "startOverride"))
+                for level in descendants(one, "lvlOverride")
+                if child(level, "startOverride") is not None
+            }
+        for id_, list_id in linked.items():
+            if list_id in self._lists:
+                self._abstract[id_] = self._abstract.get(self._lists[list_id], {})
+
+    def mark(self, about: Element | None, style: Style) -> tuple[str, int]:
+        """What stands before a paragraph of a list, and its depth: ("-", 0), ("2.1.", 1); "" in no list."""
+        own = value(about, "numPr", "numId")
+        list_id = own or style.list_id
+        depth = _int(value(about, "numPr", "ilvl") or ("" if own else style.list_level))
+        abstract = self._lists.get(list_id, "")
+        levels = self._abstract.get(abstract, {})
+        if list_id in {"", "0"} or not levels:
+            return "", 0
+        depth = min(depth, _LEVELS - 1)
+        level = levels.get(depth, _Level("bullet", "", 1))
+        counts = self._counted(list_id, abstract, levels, depth)
+        if level.kind == "bullet":
+            return _BULLET, depth
+        shown = re.sub(r"%([1-9])", lambda match: _shown(counts, levels, int(match[1]) - 1), level.text)
+        return shown.strip(), depth
+
+    def _counted(self, list_id: str, abstract: str, levels: dict[int, _Level], depth: int) -> list[int]:
+        counts = self._counts.setdefault(abstract, [0] * _LEVELS)
+        if list_id not in self._begun:
+            self._begun.add(list_id)
+            for at, start in self._restarts.get(list_id, {}).items():
+                if at < _LEVELS:
+                    counts[at] = start - 1
+        for at in range(depth + 1):
+            start = levels[at].start if at in levels else 1
+            if counts[at] == 0 and at < depth:
+                counts[at] = start
+            elif at == depth:
+                counts[at] = max(counts[at] + 1, start)
+        counts[depth + 1 :] = [0] * (_LEVELS - depth - 1)
+        return counts
+
+
+def _level(element: Element) -> _Level:
+    start = value(element, "start")
+    return _Level(
+        value(element, "numFmt") or "decimal", value(element, "lvlText"), _int(start) if start else 1
+    )
+
+
+def _int(written: str) -> int:
+    return int(written) if written.isdecimal() and len(written) < 9 else 0  # noqa: PLR2004 digits
+
+
+def _shown(counts: list[int], levels: dict[int, _Level], at: int) -> str:
+    number, kind = counts[at], levels[at].kind if at in levels else "decimal"
+    if kind in {"lowerLetter", "upperLetter"} and number > 0:
+        letters = chr(ord("a") + (number - 1) % 26) * min(1 + (number - 1) // 26, 9)
+        return letters.upper() if kind == "upperLetter" else letters
+    if kind in {"lowerRoman", "upperRoman"}:
+        return roman(number).upper() if kind == "upperRoman" else roman(number)
+    return "" if kind in {"none", "bullet"} else f"{number:02}" if kind == "decimalZero" else str(number)
+
+
+def roman(number: int) -> str:
+    """A number in Roman numerals: 14 -> "xiv". From 4,000 on, which has none, as it is."""
+    if not 0 < number < 4000:  # noqa: PLR2004 as above
+        return str(number)
+    text = ""
+    for size, letters in _ROMAN.items():
+        text += letters * (number // size)
+        number %= size
+    return text

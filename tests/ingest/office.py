@@ -1,0 +1,143 @@
+"""Compares what the parsers read of office documents with what LibreOffice does, word by word.
+
+Not part of the tests: `python -m tests.ingest.office [FOLDER]`. It prints, for each format, how many files
+were read and the F1 of their words against the reference, taken together and of the worst file. The reference
+of a text document is LibreOffice's export as text. That of slides is the text of the slides and notes in the
+file's own XML, and that of a sheet LibreOffice's export of all its sheets as CSV, as it shows the cells.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import Counter, defaultdict
+from pathlib import Path
+from shutil import which
+
+from click import echo
+
+from rag.errors import ParseError
+from rag.ingest.parse import parse
+from rag.ingest.parse.zipped import xml_root
+
+SAMPLES = Path("/work/shared/data/office")
+_TEXTS = (".docx", ".odt", ".rtf", ".doc")
+_SHEETS = (".xlsx", ".xls", ".ods")
+_SLIDES = (".pptx", ".odp", ".ppt")
+_CSV = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,true,false,false,false,-1"
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> Counter[str]:
+    """The words of a text, by how often each occurs."""
+    return Counter(_WORD.findall(text.casefold()))
+
+
+def f1(found: Counter[str], reference: Counter[str]) -> tuple[float, float, float]:
+    """Precision, recall and F1 of words against a reference; 1 if both are empty."""
+    common = (found & reference).total()
+    precision = common / found.total() if found else float(not reference)
+    recall = common / reference.total() if reference else float(not found)
+    return precision, recall, 2 * precision * recall / (precision + recall) if common else float(not found)
+
+
+def reference(path: Path, folder: Path) -> str | None:
+    """What LibreOffice reads, None if it can't open the file."""
+    suffix, target = path.suffix.lower(), folder / f"{abs(hash(str(path)))}"
+    if suffix == ".pptx":
+        return _slides(path)
+    if suffix in _SLIDES:
+        path = _converted(path, target, "pptx") or path
+        return _slides(path) if path.suffix == ".pptx" else None
+    if suffix in _SHEETS:
+        _converted(path, target, _CSV)
+        texts = [one.read_text(encoding="utf-8") for one in sorted(target.glob("*.csv"))]
+        return "\n".join(texts) if texts else None
+    made = _converted(path, target, "txt:Text (encoded):UTF8")
+    return made.read_text(encoding="utf-8-sig") + _not_exported(path) if made else None
+
+
+def _converted(path: Path, target: Path, form: str) -> Path | None:
+    command = ["soffice", "--headless", "--convert-to", form, "--outdir", str(target), str(path)]
+    subprocess.run(command, capture_output=True, timeout=120, check=False)
+    return next(iter(sorted(target.glob("*"))), None)
+
+
+def _not_exported(path: Path) -> str:
+    """The text in the shapes and equations of a Word file, which LibreOffice leaves out of its text."""
+    if not zipfile.is_zipfile(path) or path.suffix.lower() != ".docx":
+        return ""
+    with zipfile.ZipFile(path) as archive:
+        root = xml_root(archive.read("word/document.xml"), "")
+    again = {id(one) for other in root.iter("Fallback") for one in other.iter()}
+    boxes = [box for box in root.iter("txbxContent") if id(box) not in again]
+    lines = [p.itertext() for box in boxes for p in box.iter("p")] + [
+        m.itertext() for m in root.iter("oMath")
+    ]
+    return "\n".join(["", *("".join(line) for line in lines)])
+
+
+def _slides(path: Path) -> str | None:
+    """The text of a presentation's slides and notes, paragraph by paragraph, as its XML has it."""
+    if not zipfile.is_zipfile(path):
+        return None
+    texts = []
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if re.fullmatch(r"ppt/(slides|notesSlides|diagrams)/(slide|notesSlide|data)\d+\.xml", name):
+                for paragraph in xml_root(archive.read(name), "").iter("p"):
+                    fields = {id(one) for field in paragraph.iter("fld") for one in field.iter()}
+                    texts.append("".join(t.text or "" for t in paragraph.iter("t") if id(t) not in fields))
+    return "\n".join(texts)
+
+
+def compare(folder: Path, suffixes: tuple[str, ...]) -> None:
+    """Print a line for each file and a table of the formats."""
+    totals: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    with tempfile.TemporaryDirectory() as made:
+        for path in sorted(folder.rglob("*")):
+            suffix = path.suffix.lower()
+            if suffix not in suffixes:
+                continue
+            expected = reference(path, Path(made))
+            try:
+                text = parse(path.read_bytes(), path.name).text
+            except ParseError as error:
+                echo(f"{path.name}: {error} (reference: {'none' if expected is None else len(expected)})")
+                if expected and expected.strip():
+                    totals[suffix].append((0.0, path.name))
+                continue
+            if expected is None:
+                echo(f"{path.name}: read, but LibreOffice opens it not")
+                continue
+            found, wanted = words(text), words(expected)
+            precision, recall, value = f1(found, wanted)
+            totals[suffix].append((value, path.name))
+            for at, count in enumerate(((found & wanted).total(), found.total(), wanted.total())):
+                sums[suffix][at] += count
+            if value < 1:
+                more, less = (found - wanted).most_common(6), (wanted - found).most_common(6)
+                echo(f"{path.name}: P {precision:.3f} R {recall:.3f} F1 {value:.3f}  +{more}  -{less}")
+    for suffix, values in sorted(totals.items()):
+        common, found_sum, wanted_sum = sums[suffix]
+        mean = sum(value for value, _ in values) / len(values)
+        together = 2 * common / ((found_sum + wanted_sum) or 1)
+        echo(
+            f"{suffix:6} {len(values):3} files  F1 {together:.4f} together, {mean:.4f} on average, worst"
+            f" {min(values)[0]:.4f} ({min(values)[1]})"
+        )
+
+
+if __name__ == "__main__":
+    if which("soffice") is None:
+        sys.exit("Skipped: LibreOffice (soffice) is not installed.")
+    chosen = [Path(one) for one in sys.argv[1:] if not one.startswith(".")] or [SAMPLES]
+    if not chosen[0].is_dir():
+        sys.exit(f"Skipped: the samples are not at {chosen[0]}.")
+    compare(
+        chosen[0], tuple(one for one in sys.argv[1:] if one.startswith(".")) or _TEXTS + _SHEETS + _SLIDES
+    )
