@@ -26,6 +26,7 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
+from rag.ingest.sandbox.pool import parse_safely
 from rag.models.embed import unit_rows
 from rag.store.access_writer import access_table
 from rag.store.collections import ensure_collection, open_writer
@@ -210,6 +211,19 @@ def without_rights(folder: Path) -> Iterator[Path]:
             yield Path(name)
         finally:
             os.seteuid(0)
+
+
+async def started_parser() -> None:
+    """Start the parser process of this event loop, with the rights of before `without_rights`.
+
+    Python itself may lie in a folder of root's.
+    """
+    user = os.geteuid()
+    os.seteuid(os.getuid())
+    try:
+        await parse_safely(b"text", "a.txt", timeout_seconds=60)
+    finally:
+        os.seteuid(user)
 
 
 async def _ingest(data: str, *paths: str) -> None:

@@ -284,6 +284,7 @@ async def test_files_in_a_folder_that_can_not_be_read_are_not_taken_for_vanished
     library = Library(
         small_desk, plain_folder / "docs", plain_folder / "data", Watched(small_desk.BagOfWords())
     )
+    await small_desk.started_parser()
     library.write("a.md", "a")
     library.write("closed/b.md", "b")
     secret = library.write("secret.md", "c")

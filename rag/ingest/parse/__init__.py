@@ -1,7 +1,8 @@
 """Parses files into documents: one module for each format.
 
 To add a format, write a module with its `SUFFIXES` and a `parse` function that raises `ParseError` for files
-that it can't read, and enter it below.
+that it can't read, and enter it below. `LIBRARIES` names what its functions import, in the process that runs
+them; "package.*" is a package with all of its modules.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import re
+import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -30,9 +32,10 @@ from rag.ingest.parse.decode import decode
 from rag.ingest.parse.titles import file_title
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from rag.corpus import Document
+    from rag.ingest.parse.member import Member
 
 _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(markdown.SUFFIXES, markdown.parse),
@@ -57,19 +60,6 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **_OFFICE,
 }
 """Binary formats: (content, file name) to document."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Member:
-    """A document inside another file. `name` is its path there, with "/".
-
-    `stated` is what the container says of it, in the keys and words of a sidecar: title, date, url, from.
-    """
-
-    name: str
-    data: bytes
-    stated: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
 
 _CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {}
 """Formats whose files contain documents, by suffix: (content, file name) to these documents.
@@ -108,6 +98,19 @@ def is_supported(name: str) -> bool:
 def is_container(data: bytes, name: str) -> bool:
     """Whether a file may contain documents."""
     return format_of(data, name) in _CONTAINERS
+
+
+def family_of(data: bytes, name: str) -> str:
+    """The parser module whose libraries the functions for this file import; "" if they need none."""
+    suffix = format_of(data, name)
+    functions = [table[suffix].__module__ for table in (_TEXT, _BINARY, _CONTAINERS) if suffix in table]
+    return next((one for one in functions if libraries_of(one)), "")
+
+
+def libraries_of(family: str) -> tuple[str, ...]:
+    """The names of the modules that a parser module's functions import."""
+    named: tuple[str, ...] = getattr(sys.modules[family], "LIBRARIES", ()) if family else ()
+    return named
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:

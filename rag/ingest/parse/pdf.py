@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pypdf import DocumentInformation
 
 SUFFIXES = (".pdf",)
+LIBRARIES = ("pypdf.*",)
 
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings quote the file
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Block, Document
 from rag.ingest.parse.blocks import block
-from rag.ingest.parse.syntax import definitions
+from rag.ingest.parse.syntax import LIBRARIES, definitions
 from rag.text import trimmed
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _LANGUAGES = """
     dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile
 """
 SUFFIXES = tuple(_LANGUAGES.split())
+__all__ = ["LIBRARIES", "SUFFIXES", "code_blocks", "parse"]  # the parser process imports the first
 
 _TOP_LEVEL = re.compile(r"\n[^\S\n]*+\n(?=[^\s)\]}])")
 _CLOSING = re.compile(r"(?:[\s)\]};,]|end\b|#endif\b.*)*")

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import Cause, EmptyFileError, ParseError
-from rag.ingest.parse.blocks import title_line, utc
+from rag.ingest.parse.blocks import clean, title_line, utc
+from rag.ingest.parse.member import Member
 from rag.web_addresses import web_address
 
 Position = Annotated[int, Field(ge=0)]
@@ -35,6 +36,14 @@ class _Document(_Data):
     remarks: tuple[str, ...] = ()
 
 
+class _Member(_Data):
+    name: str = ""
+    stated: dict[str, str] = {}
+    refused: str = ""
+    cause: Cause = "damaged"
+    error: str | None = None
+
+
 class _Answer(_Data):
     document: _Document | None = None
     error: str | None = None
@@ -58,6 +67,23 @@ def document_of(answer: bytes) -> Document:
         kind = EmptyFileError if parsed.empty else ParseError
         raise kind(title_line(parsed.error or "") or "the parser gave no reason", parsed.cause)
     return _checked(parsed.document)
+
+
+def member_of(answer: bytes) -> Member:
+    """The member that an answer announces, without its content. Its name is as the file has it.
+
+    Raises:
+        ParseError: it reports an error of the file.
+        NoDocumentError: it is not a valid answer.
+    """
+    try:
+        parsed = _Member.model_validate_json(answer)
+    except ValidationError as error:
+        raise NoDocumentError(f"{error.error_count()} errors") from error
+    if parsed.error is not None:
+        raise ParseError(title_line(parsed.error) or "the parser gave no reason", parsed.cause)
+    stated = {clean(key): clean(value) for key, value in parsed.stated.items()}
+    return Member(parsed.name, stated=stated, refused=title_line(parsed.refused), cause=parsed.cause)
 
 
 def _checked(document: _Document) -> Document:

@@ -1,13 +1,14 @@
 """The parser process, started by `rag.ingest.sandbox.pool`: requests on stdin, answers on stdout.
 
-A request is a header (`REQUEST`: the lengths of name and content, and the CPU seconds it may take), the name
-and the content. An answer is its length (`LENGTH`) and JSON: the document, or an error. The first answer is
+A request is a header (`REQUEST`: what is asked for, the lengths of name and content, and the CPU seconds it
+may take), the name and the content. To `PARSE` there is one answer, the document or an error. To `MEMBERS`
+there are two for each member, what is known of it and its content, and at the end one that is empty or an
+error. An answer is its length (`LENGTH`) and JSON, except for the content of a member. The first answer is
 `READY`.
 """
 
 from __future__ import annotations
 
-import encodings
 import importlib
 import json
 import pkgutil
@@ -18,17 +19,19 @@ from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest import parse as parsers
-from rag.ingest.parse import syntax
 from rag.ingest.sandbox.confinement import allow_cpu, confine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
     from rag.corpus import Document
 
-REQUEST = struct.Struct("!IIQ")
+REQUEST = struct.Struct("!cIIQ")
+PARSE, MEMBERS = b"p", b"m"
 LENGTH = struct.Struct("!I")
 READY = b"ready"
+TOO_MUCH_MEMORY = "parsing needed too much memory"
 MAX_ANSWER_BYTES = 1 << 27
 """No useful text is longer. The pool rejects an answer that announces more."""
 
@@ -37,37 +40,51 @@ def main() -> None:
     """Answer requests until stdin ends."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # what a parser prints is not an answer
-    _import_everything()
+    import_lazy_modules(sys.argv[2])
     confine(int(sys.argv[1]))
     answers.write(LENGTH.pack(len(READY)) + READY)
     answers.flush()
     while head := requests.read(REQUEST.size):
-        name_size, size, seconds = REQUEST.unpack(head)
+        asked, name_size, size, seconds = REQUEST.unpack(head)
         name = requests.read(name_size).decode()
         allow_cpu(seconds)
-        answer = _answer(requests.read(size), name)
-        answers.write(LENGTH.pack(len(answer)))
-        answers.write(answer)
+        data = requests.read(size)
+        for answer in [_answer(data, name)] if asked == PARSE else _members(data, name):
+            answers.write(LENGTH.pack(len(answer)))
+            answers.write(answer)
         answers.flush()
 
 
-def _import_everything() -> None:
-    """Import all lazily imported modules: after `confine` no file can be opened."""
-    importlib.import_module("_strptime")
-
-    import pypdf  # noqa: PLC0415 see above
-
-    _import_all_of(pypdf)
-    for library in syntax.LIBRARIES:
-        with suppress(ImportError):  # a grammar that isn't installed
-            importlib.import_module(library)
-    _import_all_of(encodings)
+def import_lazy_modules(family: str) -> None:
+    """Import what the functions of a parser module import: after `confine` no file can be opened."""
+    for name in ("_strptime", "encodings.*", *parsers.libraries_of(family)):
+        with suppress(ImportError):  # of an extra that isn't installed
+            package = importlib.import_module(name.removesuffix(".*"))
+            if name.endswith(".*"):
+                _import_all_of(package)
 
 
 def _import_all_of(package: ModuleType) -> None:
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         with suppress(ImportError):  # for another platform, or with missing dependencies
             importlib.import_module(module.name)
+
+
+def _members(data: bytes, name: str) -> Iterator[bytes]:
+    try:
+        for one in parsers.members(data, name):
+            yield _written(
+                {"name": one.name, "stated": one.stated, "refused": one.refused, "cause": one.cause}
+            )
+            yield one.data
+    except ParseError as error:
+        yield _written({"error": str(error), "cause": error.cause})
+    except RecursionError:
+        yield _written({"error": "nested too deeply"})
+    except MemoryError:
+        yield _written({"error": TOO_MUCH_MEMORY, "cause": "crashed"})
+    else:
+        yield b""
 
 
 def _answer(data: bytes, name: str) -> bytes:
@@ -77,6 +94,8 @@ def _answer(data: bytes, name: str) -> bytes:
         return _written(
             {"error": str(error), "cause": error.cause, "empty": isinstance(error, EmptyFileError)}
         )
+    except MemoryError:
+        return _written({"error": TOO_MUCH_MEMORY, "cause": "crashed"})
     if len(answer) > MAX_ANSWER_BYTES:
         return _written({"error": f"its text takes over {MAX_ANSWER_BYTES >> 20} MB", "cause": "too large"})
     return answer

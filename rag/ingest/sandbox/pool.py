@@ -1,8 +1,9 @@
-"""A pool of processes for parsers that a hostile file can make hang or take too much memory.
+"""A pool of processes for parsers, which a hostile file can make hang, crash or take too much memory.
 
 `rag.ingest.sandbox.child` is such a process. It gets a file's content, answers with data, and can do nothing
-else (`rag.ingest.sandbox.confinement`). It is reused for the next file, until the event loop ends or a file
-breaks it.
+else (`rag.ingest.sandbox.confinement`). It is reused for the next file of its *family*, which is a parser
+module with the libraries that it needs, until the event loop ends or a file breaks it. A small file takes
+half a millisecond more than in this process, and starting a process 0.2 s.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,23 +24,22 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.concurrency import cores
 from rag.errors import ParseError
-from rag.ingest.parse import OFFICE, format_of, parse
-from rag.ingest.sandbox.answer import NoDocumentError, document_of
-from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, READY, REQUEST
+from rag.ingest.parse import family_of
+from rag.ingest.sandbox.answer import NoDocumentError, document_of, member_of
+from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, MEMBERS, PARSE, READY, REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from anyio.abc import Process
 
     from rag.corpus import Document
+    from rag.ingest.parse.member import Member
 
 MEMORY_BYTES = 1 << 30
-SANDBOXED = (".pdf", ".html", ".htm", ".xhtml", *OFFICE)  # these can take endless time or memory
-LARGE_BYTES = 1_000_000  # from this size on the others can take too much memory, too
 SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
 START_SECONDS = 60.0
-PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rag.ingest.sandbox.child import main; main()"
+PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.ingest.sandbox.child import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
 """Environment variables that Python may need to start. Others may contain keys and are not passed on."""
 
@@ -47,20 +47,54 @@ KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
 async def parse_safely(
     data: bytes, name: str, *, timeout_seconds: float, memory_bytes: int = MEMORY_BYTES
 ) -> Document:
-    """Parse a file off the event loop; in the sandbox if its format or size is risky.
+    """Parse a file in the sandbox.
 
     Raises:
         ParseError: it can't be parsed, or only beyond the limits.
     """
-    if len(data) < LARGE_BYTES and format_of(data, name) not in SANDBOXED:
-        return await to_thread.run_sync(parse, data, name)
+    async with _lent(data, name, timeout_seconds, memory_bytes) as child:
+        with anyio.fail_after(timeout_seconds):
+            await child.ask(PARSE, data, name, math.ceil(timeout_seconds))
+            answer = await child.receive()
+        if len(answer) < SHORT_ANSWER_BYTES:
+            return document_of(answer)
+        return await to_thread.run_sync(document_of, answer)
+
+
+async def members_safely(
+    data: bytes,
+    name: str,
+    receive: Callable[[Member], None],
+    *,
+    timeout_seconds: float,
+    memory_bytes: int = MEMORY_BYTES,
+) -> None:
+    """Open a file that contains others in the sandbox. `receive` gets each of its members as it comes.
+
+    It is called in a thread, and may raise to stop.
+
+    Raises:
+        ParseError: it can't be opened, or only beyond the limits. Members may have come before.
+    """
+    async with _lent(data, name, timeout_seconds, memory_bytes) as child:
+        with anyio.fail_after(timeout_seconds):
+            await child.ask(MEMBERS, data, name, math.ceil(timeout_seconds))
+            while about := await child.receive():
+                member = member_of(about)
+                content = await child.receive()
+                try:
+                    await to_thread.run_sync(receive, replace(member, data=content))
+                except ParseError:
+                    await child.end()  # it has more to say
+                    raise
+
+
+@asynccontextmanager
+async def _lent(data: bytes, name: str, timeout_seconds: float, memory_bytes: int) -> AsyncIterator[_Child]:
+    """A process for this file, whose failures are those of the file."""
     try:
-        async with _borrowed(memory_bytes) as child:
-            with anyio.fail_after(timeout_seconds):
-                answer = await child.answer(data, name, math.ceil(timeout_seconds))
-            if len(answer) < SHORT_ANSWER_BYTES:
-                return document_of(answer)
-            return await to_thread.run_sync(document_of, answer)
+        async with _borrowed(memory_bytes, family_of(data, name)) as child:
+            yield child
     except TimeoutError as error:
         raise ParseError(
             f"parsing took over {timeout_seconds:g} s (ingest.parse_timeout_seconds)", "timeout"
@@ -80,13 +114,13 @@ class _Child:
     process: Process
     answers: BufferedByteReceiveStream
     memory_bytes: int
+    family: str
 
-    async def answer(self, data: bytes, name: str, seconds: int) -> bytes:
-        """Its answer to a file, within this much CPU time."""
+    async def ask(self, what: bytes, data: bytes, name: str, seconds: int) -> None:
+        """Send it a file, for this much CPU time; `receive` has its answers."""
         assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
         named = name.encode()
-        await self.process.stdin.send(REQUEST.pack(len(named), len(data), seconds) + named + data)
-        return await self.receive()
+        await self.process.stdin.send(REQUEST.pack(what, len(named), len(data), seconds) + named + data)
 
     async def receive(self) -> bytes:
         """Its next message.
@@ -119,15 +153,18 @@ _pools: RunVar[tuple[_Pool, AsyncGenerator[_Pool]]] = RunVar("parsing processes"
 
 
 @asynccontextmanager
-async def _borrowed(memory_bytes: int) -> AsyncIterator[_Child]:
+async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
     """A process with this memory limit; it goes back to the pool unless the file breaks it."""
     pool = await _pool()
     async with pool.limiter:
-        child = await _taken(pool, memory_bytes) or await _started(memory_bytes)
+        child = await _taken(pool, memory_bytes, family) or await _started(memory_bytes, family)
         try:
             yield child
-        except ParseError:
-            pool.idle.append(child)
+        except ParseError as error:
+            if error.cause == "crashed":  # it may lack memory for the next file
+                await child.end()
+            else:
+                pool.idle.append(child)
             raise
         except BaseException:
             await child.end()
@@ -135,30 +172,31 @@ async def _borrowed(memory_bytes: int) -> AsyncIterator[_Child]:
         pool.idle.append(child)
 
 
-async def _taken(pool: _Pool, memory_bytes: int) -> _Child | None:
-    while pool.idle:
-        child = pool.idle.pop()
-        if child.process.returncode is None and child.memory_bytes == memory_bytes:
+async def _taken(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:
+    fitting = [one for one in pool.idle if (one.memory_bytes, one.family) == (memory_bytes, family)]
+    for child in fitting:
+        pool.idle.remove(child)
+        if child.process.returncode is None:
             return child
         await child.end()
     return None
 
 
-async def _started(memory_bytes: int) -> _Child:
+async def _started(memory_bytes: int, family: str = "") -> _Child:
     """A new process that is ready. It imports from the same folders, except from the working folder.
 
     Raises:
         ParseError: it doesn't start.
     """
     where = [path for path in sys.path if Path(path).is_absolute()]
-    command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), *where]
+    command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), family, *where]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     try:
         process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     except OSError as error:
         raise ParseError(f"the parser process can't be started: {error.strerror}", "crashed") from error
     assert process.stdout  # noqa: S101 for the type checker: it is a pipe by default
-    child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes)
+    child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes, family)
     try:
         with anyio.fail_after(START_SECONDS):
             ready = await child.receive() == READY

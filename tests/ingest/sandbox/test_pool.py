@@ -26,8 +26,9 @@ from pypdf import PdfWriter
 from rag.config.settings import IngestSettings
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.sandbox import pool as sandbox
+from rag.ingest.sandbox.child import PARSE
 from rag.ingest.sandbox.confinement import NOBODY
-from rag.ingest.sandbox.pool import LARGE_BYTES, parse_safely
+from rag.ingest.sandbox.pool import parse_safely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,13 +121,15 @@ async def test_a_pdf_is_parsed_outside_this_process_and_comes_back_whole() -> No
     assert len(_children() - before) == 1
 
 
-async def test_small_texts_are_parsed_here() -> None:
+async def test_one_process_parses_all_that_needs_no_library_and_another_what_does() -> None:
     before = _children()
     assert (await parse_safely(b"# Title", "a.md", timeout_seconds=60)).title == "Title"
-    assert _children() == before
-    large = b"word " * (LARGE_BYTES // 5)
-    assert len((await parse_safely(large, "a.txt", timeout_seconds=60)).text) == len(large)
+    assert (await parse_safely(b"a,b\n1,2\n", "a.csv", timeout_seconds=60)).text
     assert len(_children() - before) == 1
+    for _ in range(2):
+        await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
+        await parse_safely(b"text", "a.txt", timeout_seconds=60)
+    assert len(_children() - before) == 2
 
 
 async def test_what_takes_too_long_is_given_up_and_its_process_ended() -> None:
@@ -182,10 +185,12 @@ async def _kill_when_busy(before: set[int]) -> None:
 
 
 async def test_a_processor_is_lent_for_so_many_seconds_even_if_nobody_watches() -> None:
-    child = await sandbox._started(sandbox.MEMORY_BYTES)  # noqa: SLF001 the outer limit would be faster
-    assert b"Hello" in await child.answer(_pdf([HELLO]), "a.pdf", 0)
+    child = await sandbox._started(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf")  # noqa: SLF001 the outer limit would be faster
+    await child.ask(PARSE, _pdf([HELLO]), "a.pdf", 0)
+    assert b"Hello" in await child.receive()
+    await child.ask(PARSE, SLOW, "a.pdf", 0)
     with pytest.raises(anyio.IncompleteRead):
-        await child.answer(SLOW, "a.pdf", 0)
+        await child.receive()
     await child.process.wait()  # before any other signal, whose sender would take the reason of its end
     assert child.process.returncode == -signal.SIGXCPU
     await child.end()
@@ -207,7 +212,7 @@ async def test_a_bad_file_is_skipped_with_its_reason_and_the_others_come_in(
 
 
 EXPLOITED = """
-import sys; sys.path[:] = sys.argv[2:]
+import sys; sys.path[:] = sys.argv[3:]
 import ctypes, os, resource, signal, socket
 from pathlib import Path
 from rag.ingest.sandbox import child as confined, confinement
@@ -455,10 +460,12 @@ async def test_a_process_that_does_not_start_is_a_reason_too(
 
 
 WORKING = """
-import anyio, sys
+import anyio, contextlib, sys
+from rag.errors import ParseError
 from rag.ingest.sandbox.pool import parse_safely
 async def main():
-    await parse_safely(b"<h1>Title</h1>", "a.html", timeout_seconds=60)
+    with contextlib.suppress(ParseError):
+        await parse_safely(b"no PDF", "a.pdf", timeout_seconds=60)
     print("warm", flush=True)
     await parse_safely(sys.stdin.buffer.read(), "a.pdf", timeout_seconds=60)
 anyio.run(main)
