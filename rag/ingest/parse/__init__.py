@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING
 from rag.errors import EmptyFileError, ParseError
 from rag.hidden import with_line_ends
 from rag.ingest.parse import (
+    calendars,
     csv_table,
     docx,
     html_page,
     json_data,
+    mail,
+    mailbox,
     markdown,
+    outlook,
     pdf,
     plain_text,
     restructured_text,
@@ -46,6 +50,7 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(json_data.SUFFIXES, json_data.parse),
     **dict.fromkeys(json_data.LINES_SUFFIXES, json_data.parse_lines),
     **dict.fromkeys(csv_table.SUFFIXES, csv_table.parse),
+    **dict.fromkeys(calendars.SUFFIXES, calendars.parse),
 }
 """Formats that are text: (text, file name) to document."""
 
@@ -57,11 +62,19 @@ OFFICE = frozenset(_OFFICE)
 
 _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(pdf.SUFFIXES, pdf.parse),
+    **dict.fromkeys(mail.SUFFIXES, mail.parse),
+    **dict.fromkeys(mail.PAGE_SUFFIXES, mail.parse_page),
+    **dict.fromkeys(mailbox.SUFFIXES, mailbox.parse),
+    **dict.fromkeys(outlook.SUFFIXES, outlook.parse),
     **_OFFICE,
 }
 """Binary formats: (content, file name) to document."""
 
-_CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {}
+_CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
+    **dict.fromkeys(mail.SUFFIXES, mail.members),
+    **dict.fromkeys(mailbox.SUFFIXES, mailbox.members),
+    **dict.fromkeys(outlook.SUFFIXES, outlook.members),
+}
 """Formats whose files contain documents, by suffix: (content, file name) to these documents.
 
 A container can be a document as well: then its suffix is also in one of the tables above.

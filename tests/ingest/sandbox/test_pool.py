@@ -496,3 +496,19 @@ def test_the_process_ends_with_the_event_loop() -> None:
     before = _children()
     anyio.run(partial(parse_safely, _pdf([HELLO]), "a.pdf", timeout_seconds=60))
     assert _children() == before
+
+
+MAIL = b"From: a@x.org\nSubject: =?%s?q?Clocks?=\nContent-Type: text/plain; charset=%s\n\nTick."
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.eml", MAIL % (b"utf-8", b"x-none")),
+        ("a.eml", MAIL % (b"x-none", b"big5") + b"\xa5\xfa"),
+        ("a.mbox", b"From - Wed May  1 10:00:00 2024\n" + MAIL % (b"iso-8859-15", b"koi8-r")),
+    ],
+)
+async def test_no_parser_imports_anything_once_it_is_confined(name: str, data: bytes) -> None:
+    """A parser that does ends the process, because it can't open a file."""
+    assert (await parse_safely(data, name, timeout_seconds=60)).blocks

@@ -1,0 +1,141 @@
+"""Mails (RFC 5322): who wrote what to whom and when. What is attached are documents of their own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rag.corpus import Block, Document
+from rag.errors import EmptyFileError, ParseError
+from rag.ingest.parse import html_page
+from rag.ingest.parse.blocks import block, paragraphs
+from rag.ingest.parse.facts import facts
+from rag.ingest.parse.mail_layout import without_layout
+from rag.ingest.parse.mail_message import header, message_of, people, sent_at
+from rag.ingest.parse.mail_parts import parts_of
+from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.member import Member
+from rag.web_addresses import web_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from email.message import Message
+
+    from rag.ingest.parse.mail_parts import Parts
+
+SUFFIXES = (".eml",)
+PAGE_SUFFIXES = (".mht", ".mhtml")
+
+_GAP = "\n\n"  # between the headers and the parts
+_REPLIES = re.compile(
+    r"^(?:"
+    r"[ \t>]*-{2,} ?(?:original message|forwarded message|ursprüngliche nachricht|message d'origine) ?-{2,}"
+    r"|>?(?:On|Am|Le|El|Il|Op)\s[^\n]{6,200}(?:\n[^\n]{1,100})?"
+    r"(?:wrote|schrieb|a écrit|escribió|ha scritto|schreef)[^\n]{0,80}:"
+    r"|\**(?:from|von|de):\**[^\n]{1,300}(?=\n(?:[^\n]{0,100}\n)?\**(?:sent|date|gesendet|datum|envoyé|to|an):)"
+    r")[ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""Lines that come before what the mail answers, as mail programs write them."""
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a mail: its subject as title, the people and the date, then the text.
+
+    A text that it quotes after its own is a section, so that a citation doesn't take it for the writer's.
+    """
+    return document_of(message_of(data), name)
+
+
+def parse_page(data: bytes, name: str) -> Document:
+    """The document of a web page that a browser saved with its images, in the form of a mail.
+
+    Raises:
+        ParseError: it holds no page.
+    """
+    message = message_of(data)
+    pages = [text for text, kind in parts_of(message).bodies if kind == "text/html"]
+    if not pages:
+        raise ParseError("it holds no web page")
+    page = html_page.parse(pages[0], name)
+    address = web_address(header(message, "snapshot-content-location"))
+    return replace(page, title=header(message, "subject") or page.title, url=page.url or address)
+
+
+def members(data: bytes, name: str) -> Iterator[Member]:
+    """What is attached to a mail, as `members_of`."""
+    del name
+    yield from members_of(message_of(data))
+
+
+def members_of(message: Message) -> Iterator[Member]:
+    """What is attached to a message, without empty files. A message that is attached is a .eml file.
+
+    Other files are stated to be from whom the mail is from, and of its date.
+    """
+    sent, writers = sent_at(message), facts(**{"from": people(message, "from")})
+    stated = writers | ({"date": sent.isoformat()} if sent else {})
+    for one in parts_of(message).attached:
+        if data := one.data:
+            yield Member(one.name, data, {} if one.name.lower().endswith(".eml") else stated)
+
+
+def document_of(message: Message, name: str, mime_type: str = "message/rfc822") -> Document:
+    """The document of a message.
+
+    Raises:
+        EmptyFileError: it has neither a text nor a subject nor anything attached.
+    """
+    parts = parts_of(message)
+    subject, sent = header(message, "subject"), sent_at(message)
+    about = {key: people(message, key) for key in ("from", "to", "cc")}
+    lines = [f"{key.title()}: {', '.join(who)}" for key, who in about.items() if who]
+    lines += [f"Date: {sent:%Y-%m-%d %H:%M} UTC"] if sent else []
+    lines += [f"Attachments: {attached}"] if (attached := _attached(parts)) else []
+    if not (parts.bodies or attached or subject or parts.remarks):
+        raise EmptyFileError("the mail has no content")
+    text = "\n".join(lines)
+    blocks = [*block(text, "paragraph", 0, len(text))]
+    for body, kind in parts.bodies:
+        text += _GAP if text else ""
+        inner, inner_blocks = _body(body, kind, name)
+        blocks += _moved(inner_blocks, len(text))
+        text += inner
+    metadata = facts(
+        author=[who.partition(" <")[0] for who in about["from"]],
+        language=header(message, "content-language").partition(",")[0],
+        keywords=header(message, "keywords"),
+        **about,
+    )
+    remarks = tuple(dict.fromkeys(parts.remarks))
+    return Document(text, subject or name, mime_type, tuple(blocks), (), sent, None, metadata, remarks)
+
+
+def _attached(parts: Parts) -> str:
+    return ", ".join(f"{one.name} ({_size(len(one.data))})" for one in parts.attached)
+
+
+def _size(count: int) -> str:
+    return f"{count:,} bytes" if count < 1000 else f"{count / 1000:,.0f} KB"  # noqa: PLR2004 a kilobyte
+
+
+def _body(text: str, kind: str, name: str) -> tuple[str, list[Block]]:
+    if kind == "text/html":
+        text = html_page.parse(without_layout(text), name).text
+        return text, [*_sections(text, markdown_blocks)]
+    return text, [*_sections(text, paragraphs)]
+
+
+def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterator[Block]:
+    """The blocks of a text; a line before what it answers is a heading."""
+    marks = [match.span() for match in _REPLIES.finditer(text)]
+    for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
+        title = text[start:end].replace("*", "").strip("-> \t")
+        yield from block(text, "heading", start, end, level=1, title=title)
+        yield from _moved(blocks_of(text[end:next_]), end)
+
+
+def _moved(blocks: Iterable[Block], by: int) -> Iterator[Block]:
+    return (replace(one, start=one.start + by, end=one.end + by) for one in blocks)

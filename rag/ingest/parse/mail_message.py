@@ -1,0 +1,135 @@
+"""Mail messages as they arrive: broken headers, wrong charsets, missing dates.
+
+The standard library's older policy is used on purpose: it keeps headers as they are written, where the newer
+one raises on some that are broken, and takes quadratic time on long ones.
+"""
+
+from __future__ import annotations
+
+import codecs
+import email.generator  # which `Message.as_bytes` would import later, when it can't
+import email.parser
+import re
+from email.errors import MessageError
+from email.header import decode_header
+from email.utils import getaddresses
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse.blocks import clean, date
+from rag.ingest.parse.decode import decode
+from rag.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+    from email.message import Message
+
+MAX_HEADER = 20_000  # characters: some thousand recipients; reading more takes long and tells nothing
+
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_USUAL = {"from", "to", "subject", "date", "received", "message-id", "return-path", "mime-version"}
+_WIDE = re.compile(r"(?i)utf|iso-?2022|gb|big5|euc|shift|sjis|hz|cp9|ks_c|johab")
+_WINDOWS = {"iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii", ""}  # what senders call it that write it
+
+
+def message_of(data: bytes) -> Message:
+    """The message in a file.
+
+    Raises:
+        ParseError: it has no headers of a mail.
+    """
+    message = email.parser.BytesParser().parsebytes(_in_bytes(data))
+    if _USUAL.isdisjoint(name.lower() for name, _ in message.raw_items()):
+        raise ParseError("it is not a mail: it has neither sender, nor subject, nor date")
+    return message
+
+
+def header(message: Message, name: str) -> str:
+    """The first header of that name, decoded, on one line; "" if there is none."""
+    raw = next((value for key, value in message.raw_items() if key.lower() == name), "")
+    return decoded(str(raw)[:MAX_HEADER])
+
+
+def decoded(raw: str) -> str:
+    """A header's words: "=?utf-8?q?K=C3=A4se?=" -> "Käse". What can't be decoded stays as it is."""
+    if not raw.isascii():
+        return one_line(clean(_text(raw.encode("utf-8", "surrogateescape"), "")))
+    try:
+        words = [
+            part if isinstance(part, str) else _text(part, charset or "")
+            for part, charset in decode_header(raw)
+        ]
+    except (MessageError, ValueError):
+        words = [raw]
+    return one_line(clean("".join(words)))
+
+
+def people(message: Message, name: str) -> list[str]:
+    """The people in a header, each as "Name <address>"."""
+    whole = [str(value) for key, value in message.raw_items() if key.lower() == name]
+    raw = [one if len(one) <= MAX_HEADER else one[:MAX_HEADER].rpartition(",")[0] for one in whole]
+    shown = (_person(decoded(words), address) for words, address in getaddresses(raw))
+    return list(dict.fromkeys(filter(None, shown))) or [one for value in raw if (one := decoded(value))]
+
+
+def _person(name: str, address: str) -> str:
+    return f"{name} <{address}>" if name and address and name != address else name or address
+
+
+def sent_at(message: Message) -> datetime | None:
+    """When it was sent, or else when the first server received it; None if neither is stated."""
+    received = [str(value) for key, value in message.raw_items() if key.lower() == "received"]
+    written = [header(message, "date"), *(value.rpartition(";")[2] for value in reversed(received))]
+    return next(filter(None, map(date, written)), None)
+
+
+def text_of(part: Message) -> str:
+    """The text of a part that is no container of others, in whatever charset it really is."""
+    payload = part.get_payload(decode=True)
+    if not isinstance(payload, bytes):
+        return ""
+    return clean(_text(payload, str(part.get_content_charset("") or "")))
+
+
+def _text(data: bytes, charset: str) -> str:
+    """Bytes as text: as declared, but UTF-8 wherever that fits bytes that are called something narrower."""
+    for candidate in _charsets(charset.strip("\"' ").lower()):
+        try:
+            return data.decode(candidate)
+        except (LookupError, ValueError, OSError):  # where no file can be opened, no codec can be looked for
+            continue
+    return data.decode("cp1252", "replace")
+
+
+def file_name(part: Message) -> str:
+    """The file name that a part states, "" if none."""
+    try:
+        return decoded(part.get_filename("") or "")
+    except OSError:  # its charset is unknown, see above
+        return ""
+
+
+def _charsets(declared: str) -> Iterator[str]:
+    if _WIDE.match(declared):
+        yield declared
+    yield "utf-8"
+    if declared not in _WINDOWS:
+        yield declared
+    yield "cp1252"
+
+
+def _in_bytes(data: bytes) -> bytes:
+    """The file as its sender's system wrote it: some programs save it as UTF-16."""
+    data = data.lstrip(b"\r\n\t ") if data[:1].isspace() else data
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
+    if not encoding and b"\x00" in data[:4]:
+        encoding = "utf-16-be" if data[0] == 0 else "utf-16-le"
+    try:
+        return data.decode(encoding).encode() if encoding else data
+    except UnicodeError:
+        return decode(data)[0].encode()

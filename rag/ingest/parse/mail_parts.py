@@ -1,0 +1,162 @@
+"""The parts of a mail: what is to be read as its body, and what is attached to it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from email.message import Message
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse import calendars
+from rag.ingest.parse.blocks import title_line
+from rag.ingest.parse.mail_message import file_name, header, text_of
+from rag.text import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SUFFIXES = {
+    "application/pdf": ".pdf",
+    "message/rfc822": ".eml",
+    "text/calendar": ".ics",
+    "text/csv": ".csv",
+    "text/html": ".html",
+    "text/plain": ".txt",
+    "text/vcard": ".vcf",
+    "text/x-vcard": ".vcf",
+}
+_SIGNATURES = re.compile(r"application/(pgp-signature|(x-)?pkcs7-signature)")
+_ENCRYPTED = re.compile(r"application/(x-)?pkcs7-mime")
+_DEPTH = 50  # parts within parts; mail programs refuse more, too
+_SHARE = 2  # HTML with that many times the words of the plain text says more than it
+_LENGTH = 120  # characters of a name without its suffix
+_SOFT_END = re.compile(r"(?<=\S)(?<!\n--) \n(?=[^>\s])")  # a line that goes on, by RFC 3676
+_GAP = re.compile(r"\n(?:[^\S\n]*+\n){2,}")
+_TAG = re.compile(r"(?is)<(style|script|title)\b.*?</\1\s*>|<!--.*?-->|<[a-z/!][^<>]*>|&[a-z]+;")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A part that is a file of its own: its name, and its content."""
+
+    name: str
+    part: Message
+
+    @property
+    def data(self) -> bytes:
+        """The content. That of a message is the message."""
+        if self.part.get_content_maintype() == "message":
+            return b"".join(one.as_bytes() for one in _parts_in(self.part)[:1])
+        payload = self.part.get_payload(decode=True)
+        return payload if isinstance(payload, bytes) else b""
+
+
+def _parts_in(part: Message) -> list[Message]:
+    """The parts of a container, or the message that a part of type message/rfc822 holds."""
+    payload = part.get_payload()
+    return [one for one in payload if isinstance(one, Message)] if isinstance(payload, list) else []
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a mail consists of. `remarks` say what could not be read."""
+
+    bodies: list[tuple[str, str]] = field(default_factory=list)
+    """Texts to read, in order, each with its MIME type: text/plain or text/html."""
+    attached: list[Attached] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def parts_of(message: Message) -> Parts:
+    """The parts of a message, without signatures, and without images that its text shows."""
+    parts = Parts()
+    _collect(message, parts, 0)
+    return parts
+
+
+def _collect(part: Message, parts: Parts, depth: int) -> None:
+    kind, inner = part.get_content_type(), _parts_in(part)
+    if depth > _DEPTH:
+        raise ParseError("nested too deeply")
+    if kind == "multipart/encrypted" or _is_encrypted(part, kind):
+        parts.remarks.append("it is encrypted, so only its headers were read")
+    elif kind == "multipart/alternative":
+        _collect_best(inner, parts, depth)
+    elif part.get_content_maintype() == "multipart":
+        for one in inner:
+            _collect(one, parts, depth + 1)
+    elif _is_body(part, kind):
+        parts.bodies += _read(part, kind)
+    elif not _is_hidden(part, kind):
+        parts.attached.append(Attached(_name(part, kind, parts.attached), part))
+
+
+def _is_encrypted(part: Message, kind: str) -> bool:
+    return bool(_ENCRYPTED.match(kind)) and part.get_param("smime-type") != "signed-data"
+
+
+def _collect_best(inner: list[Message], parts: Parts, depth: int) -> None:
+    """Of alternatives the plain text, unless the HTML says much more; and a meeting in any case."""
+    offers = [Parts() for _ in inner]
+    for one, offer in zip(inner, offers, strict=True):
+        _collect(one, offer, depth + 1)
+        parts.attached += offer.attached
+        parts.remarks += offer.remarks
+    plain, rich, events = (
+        [offer.bodies for offer in offers if offer.bodies and offer.bodies[0][1] == kind]
+        for kind in ("text/plain", "text/html", "text/calendar")
+    )
+    is_better = _SHARE * _count(plain[:1]) < _count(rich[-1:])
+    for bodies in [*(rich[-1:] if is_better else plain[:1] or rich[-1:]), *events[:1]]:
+        parts.bodies += bodies
+
+
+def _count(offers: Iterable[list[tuple[str, str]]]) -> int:
+    return sum(len(words(_TAG.sub(" ", text))) for bodies in offers for text, _ in bodies)
+
+
+def _is_body(part: Message, kind: str) -> bool:
+    readable = kind in {"text/plain", "text/html", "text/calendar", "text/enriched"}
+    return readable and part.get_content_disposition() != "attachment" and not file_name(part)
+
+
+def _read(part: Message, kind: str) -> list[tuple[str, str]]:
+    text = text_of(part)
+    if kind == "text/calendar":
+        text = calendars.readable(text)
+    elif part.get_param("format") == "flowed":
+        text = _SOFT_END.sub("" if part.get_param("delsp") == "yes" else " ", text)
+    text = _GAP.sub("\n\n", text).strip()
+    return [(text, kind)] if text else []
+
+
+def _is_hidden(part: Message, kind: str) -> bool:
+    """Whether a part is a signature, or an image that the text shows."""
+    if _SIGNATURES.match(kind):
+        return True
+    shown = part.get_content_disposition() != "attachment" or not file_name(part)
+    return part.get_content_maintype() == "image" and (shown or bool(header(part, "content-id")))
+
+
+def _name(part: Message, kind: str, others: Iterable[Attached]) -> str:
+    """A file name without folders that no other part has; that of a message is its subject."""
+    named = file_name(part)
+    if not named and kind == "message/rfc822":
+        named = "".join(header(one, "subject") for one in _parts_in(part)[:1])
+    suffix = _SUFFIXES.get(kind, "")
+    if not PurePath(named).suffix or (kind == "message/rfc822" and not named.lower().endswith(suffix)):
+        named = (named or "part") + suffix
+    return unique_name(named, (one.name for one in others))
+
+
+def unique_name(named: str, others: Iterable[str]) -> str:
+    """A file name in which nothing names a folder, and that none of the others has."""
+    path = PurePath(title_line(_UNSAFE.sub(" ", named)).strip(" .") or "part")
+    taken, stem, number = set(others), path.stem[:_LENGTH], 2
+    name = stem + path.suffix
+    while name in taken:
+        name, number = f"{stem} ({number}){path.suffix}", number + 1
+    return name

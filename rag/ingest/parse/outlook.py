@@ -1,0 +1,214 @@
+"""Outlook's messages (.msg), read as the mails that they were.
+
+A message is an OLE file whose streams are called by property and type, such as `__substg1.0_0037001F`.
+Source: [MS-OXMSG] and [MS-OXPROPS].
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from datetime import UTC, datetime, timedelta
+from email.header import Header
+from email.message import Message
+from email.utils import format_datetime, formataddr
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse import mail
+from rag.ingest.parse.compressed_rtf import uncompressed
+from rag.ingest.parse.mail_message import header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from olefile import OleFileIO
+
+    from rag.corpus import Document
+    from rag.ingest.parse.member import Member
+
+SUFFIXES = (".msg", ".oft")
+LIBRARIES = ("olefile",)
+
+_SUBJECT, _BODY, _HTML, _RTF, _ID = "0037", "1000", "1013", "1009", "1035"
+_SENDER_NAME, _SENDER, _SENDER_SMTP = ("0042", "0C1A"), ("0065", "0C1F"), ("5D02", "5D01")
+_NAME, _SMTP, _ADDRESS = "3001", "39FE", "3003"
+_CLASS, _HEADERS = "001A", "007D"
+_LONG_NAME, _SHORT_NAME, _DATA, _MIME, _CONTENT_ID = "3707", "3704", "3701", "370E", "3712"
+_SENT, _RECEIVED, _CODEPAGE, _KIND_OF_RECIPIENT = 0x0039, 0x0E06, 0x3FFD, 0x0C15
+_KINDS = {1: "To", 2: "Cc"}
+_HEADS = (32, 24, 8)  # bytes before the properties of a message, of one inside, and of recipients and files
+_PROPERTY = struct.Struct("<HHI8s")
+_EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
+_EMPTY_RTF = 400  # bytes: Outlook writes some of formatting around no text
+_DEPTH = 10  # messages within messages
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a message, as that of a mail.
+
+    Raises:
+        ParseError: it is no message, or is damaged.
+    """
+    return mail.document_of(_message(data), name, "application/vnd.ms-outlook")
+
+
+def members(data: bytes, name: str) -> Iterator[Member]:
+    """What is attached. A message that is attached is a .eml file."""
+    del name
+    yield from mail.members_of(_message(data))
+
+
+def _message(data: bytes) -> Message:
+    import olefile  # noqa: PLC0415 needed in the child process only
+
+    try:
+        with olefile.OleFileIO(io.BytesIO(data)) as ole:
+            message = _Folder(ole, "", _HEADS[0]).message(0)
+    except (RecursionError, ParseError):
+        raise
+    except Exception as error:  # the library raises all kinds of errors on damaged files
+        raise ParseError("it is damaged, or no message of Outlook") from error
+    if not {*message.keys()} - {"MIME-Version", "Subject"} and not header(message, "subject"):
+        raise ParseError("it is not a message of Outlook: it has neither sender, nor subject, nor date")
+    return message
+
+
+class _Folder:
+    """A storage of the file: a message, a recipient or an attached file."""
+
+    def __init__(self, ole: OleFileIO, path: str, head: int) -> None:
+        self._ole, self.path = ole, path
+        raw = self._stream("__properties_version1.0")[head:]
+        whole = len(raw) // _PROPERTY.size * _PROPERTY.size
+        self.numbers = {number: value for _, number, _, value in _PROPERTY.iter_unpack(raw[:whole])}
+
+    def message(self, depth: int) -> Message:
+        """The message in this storage, with its alternatives and files."""
+        message = Message()
+        self._address(message)
+        message["Subject"] = _encoded(self.text(_SUBJECT))
+        if moment := self._moment():
+            message["Date"] = format_datetime(moment)
+        if id_ := self.text(_ID):
+            message["Message-ID"] = _encoded(id_)
+        message["MIME-Version"] = "1.0"
+        files = [*self._files(depth)]
+        encrypted = any(one.get_content_type() == "application/pgp-encrypted" for one in files)
+        message.set_type("multipart/encrypted" if encrypted else "multipart/mixed")
+        message.set_payload([*self._bodies(), *files])
+        return message
+
+    def _address(self, message: Message) -> None:
+        name, address = (self.first(*ids) for ids in (_SENDER_NAME, (*_SENDER_SMTP, *_SENDER)))
+        if name or address:
+            message["From"] = _person(name, address)
+        people: dict[str, list[str]] = {}
+        for one in self._inside("__recip_version1.0_"):
+            kind = _KINDS.get(int.from_bytes(one.numbers.get(_KIND_OF_RECIPIENT, b"\1")[:4], "little"))
+            if kind:
+                people.setdefault(kind, []).append(_person(one.text(_NAME), one.first(_SMTP, _ADDRESS)))
+        for kind, them in people.items():
+            message[kind] = ", ".join(them)
+
+    def _bodies(self) -> list[Message]:
+        """The text and the HTML. What only exists as rich text is a file of the message."""
+        both = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
+        parts = [_part(f"text/{kind}", data) for kind, data in both if data.strip()]
+        if not parts and len(packed := self._stream(f"__substg1.0_{_RTF}0102")) > _EMPTY_RTF:
+            return [_named(_part("application/rtf", uncompressed(packed)), "message.rtf")]
+        if len(parts) < len(both):
+            return parts
+        alternatives = Message()
+        alternatives.set_type("multipart/alternative")
+        alternatives.set_payload([*parts])
+        return [alternatives]
+
+    def _html(self) -> bytes:
+        return self.text(_HTML).encode("utf-8", "replace") or self._stream(f"__substg1.0_{_HTML}0102")
+
+    def _files(self, depth: int) -> Iterator[Message]:
+        for one in self._inside("__attach_version1.0_"):
+            name = one.first(_LONG_NAME, _SHORT_NAME, _NAME)
+            inner = f"{one.path}__substg1.0_{_DATA}000D/"
+            if self._ole.exists(f"{inner}__properties_version1.0"):
+                if depth >= _DEPTH:
+                    raise ParseError("nested too deeply")
+                part = Message()
+                part.set_type("message/rfc822")
+                part.set_payload([_Folder(self._ole, inner, _HEADS[1]).message(depth + 1)])
+            else:
+                part = _part(one.text(_MIME) or "application/octet-stream", one.data())
+                if id_ := one.text(_CONTENT_ID):
+                    part["Content-ID"] = _encoded(id_)
+            yield _named(part, name or "part")
+
+    def data(self) -> bytes:
+        """The content of an attached file."""
+        return self._stream(f"__substg1.0_{_DATA}0102")
+
+    def text(self, id_: str) -> str:
+        """A property that is text, "" without it."""
+        if wide := self._stream(f"__substg1.0_{id_}001F"):
+            return wide.decode("utf-16-le", "replace").rstrip("\0")
+        page = int.from_bytes(self.numbers.get(_CODEPAGE, b"")[:4], "little")
+        narrow = self._stream(f"__substg1.0_{id_}001E").rstrip(b"\0")
+        for encoding in (f"cp{page}", "utf-8"):
+            try:
+                return narrow.decode(encoding)
+            except (LookupError, UnicodeError, OSError):  # see `mail_message`
+                continue
+        return narrow.decode("cp1252", "replace")
+
+    def first(self, *ids: str) -> str:
+        """The first of these properties that the storage has."""
+        return next(filter(None, map(self.text, ids)), "")
+
+    def _moment(self) -> datetime | None:
+        ticks = (int.from_bytes(self.numbers.get(id_, b""), "little") for id_ in (_SENT, _RECEIVED))
+        try:
+            return next((_EPOCH + timedelta(microseconds=count // 10) for count in ticks if count), None)
+        except OverflowError:
+            return None
+
+    def _inside(self, prefix: str) -> Iterator[_Folder]:
+        depth = self.path.count("/")
+        found = {
+            entry[depth]
+            for entry in self._ole.listdir(streams=False, storages=True)
+            if len(entry) == depth + 1
+            and "".join(f"{part}/" for part in entry[:depth]) == self.path
+            and entry[depth].startswith(prefix)
+        }
+        for name in sorted(found):
+            yield _Folder(self._ole, f"{self.path}{name}/", _HEADS[2])
+
+    def _stream(self, name: str) -> bytes:
+        path = self.path + name
+        return bytes(self._ole.openstream(path).read()) if self._ole.exists(path) else b""
+
+
+def _part(kind: str, data: bytes) -> Message:
+    part = Message()
+    part.set_type(kind if kind.count("/") == 1 else "application/octet-stream")
+    part["Content-Transfer-Encoding"] = "8bit"
+    part.set_payload(data.decode("ascii", "surrogateescape"))
+    return part
+
+
+def _named(part: Message, name: str) -> Message:
+    part.add_header("Content-Disposition", "attachment", filename=("utf-8", "", name))
+    return part
+
+
+def _person(name: str, address: str) -> str:
+    name = name.removesuffix(f"<{address}>").strip()
+    shown = name if name != address else ""
+    return (
+        formataddr((shown, address)) if address.isascii() and "@" in address else _encoded(shown or address)
+    )
+
+
+def _encoded(words: str) -> str:
+    words = " ".join(words.split())
+    return words if words.isascii() else Header(words, "utf-8", maxlinelen=10_000).encode()

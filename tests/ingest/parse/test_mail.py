@@ -1,0 +1,322 @@
+"""Mails as they arrive: their text, people and dates, and what is attached."""
+
+from __future__ import annotations
+
+import base64
+from email.message import EmailMessage
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.errors import EmptyFileError, ParseError
+from rag.ingest.parse import members, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rag.corpus import Document
+
+HEADERS = "From: Ann <ann@x.org>\nSubject: Clocks\nDate: Wed, 01 May 2024 10:00:00 +0200\n"
+
+
+def read(mail: str | bytes) -> Document:
+    return parse(mail if isinstance(mail, bytes) else mail.encode(), "a.eml")
+
+
+def body(mail: str | bytes) -> str:
+    return read(mail).text.partition("\n\n")[2]
+
+
+def attached(*parts: tuple[bytes, str, str]) -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["Subject"], mail["Date"] = (
+        "Ann <ann@x.org>",
+        "Clocks",
+        "Wed, 01 May 2024 08:00:00 +0000",
+    )
+    mail.set_content("See below.")
+    for data, kind, name in parts:
+        mail.add_attachment(data, *kind.split("/"), filename=name)
+    return mail
+
+
+def test_a_mail_has_its_subject_people_and_date() -> None:
+    document = read(
+        HEADERS + "To: Bo <bo@x.org>, cy@x.org\nCc: Di <di@x.org>\nKeywords: time, oil\n\nTick.\n"
+    )
+    assert document.title == "Clocks"
+    assert document.date
+    assert document.date.isoformat() == "2024-05-01T08:00:00+00:00"
+    assert document.mime_type == "message/rfc822"
+    assert document.metadata == {
+        "author": "Ann",
+        "from": "Ann <ann@x.org>",
+        "to": "Bo <bo@x.org>, cy@x.org",
+        "cc": "Di <di@x.org>",
+        "keywords": "time, oil",
+    }
+    assert document.text == (
+        "From: Ann <ann@x.org>\nTo: Bo <bo@x.org>, cy@x.org\nCc: Di <di@x.org>\n"
+        "Date: 2024-05-01 08:00 UTC\n\nTick."
+    )
+
+
+def test_a_secret_recipient_is_not_told() -> None:
+    assert "@y.org" not in repr(read(HEADERS + "Bcc: eve@y.org\n\nTick.\n"))
+
+
+@pytest.mark.parametrize(
+    ("charset", "encoding", "written"),
+    [
+        ("utf-8", "utf-8", "Käse für Zoë"),
+        ("us-ascii", "utf-8", "Käse für Zoë"),
+        ("iso-8859-1", "cp1252", "„Käse“ für 5 €"),
+        ("iso-8859-1", "utf-8", "Käse für Zoë"),
+        ("windows-1251", "cp1251", "Часы идут"),
+        ("iso-2022-jp", "iso-2022-jp", "時計が動く"),
+        ("gb2312", "gb2312", "时钟在走"),
+        ("x-unknown", "cp1252", "Käse für Zoë"),
+        ("", "utf-8", "Käse für Zoë"),
+        ("windows-1252", "cp1252", "„Käse“"),
+    ],
+)
+def test_a_text_is_read_whatever_its_charset_is_called(charset: str, encoding: str, written: str) -> None:
+    kind = f'Content-Type: text/plain; charset="{charset}"\n' if charset else ""
+    assert body((HEADERS + kind + "\n").encode() + written.encode(encoding)) == written
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_mail_is_read_however_its_file_was_saved(encoding: str, end: str) -> None:
+    assert read((HEADERS + "\nTick tock.\n").replace("\n", end).encode(encoding)).text.endswith("Tick tock.")
+
+
+@pytest.mark.parametrize(
+    ("header", "title"),
+    [
+        ("=?utf-8?q?K=C3=A4se?=", "Käse"),
+        ("=?utf-8?b?S8Okc2U=?= =?utf-8?q?_f=C3=BCr?=", "Käse für"),
+        ("=?iso-8859-1?q?K=E4se?=", "Käse"),
+        ("Käse", "Käse"),
+        ("=?utf-8?b?broken", "=?utf-8?b?broken"),
+        ("two\n lines", "two lines"),
+        ("hid\u200bden", "hidden"),
+        ("", "a"),
+    ],
+)
+def test_a_subject_is_read_as_it_is_written(header: str, title: str) -> None:
+    assert read(f"From: a@x.org\nSubject: {header}\n\nTick.\n").title == title
+
+
+@pytest.mark.parametrize(
+    ("headers", "day"),
+    [
+        ("Date: 2024-05-01T08:00:00Z", "2024-05-01"),
+        ("Date: yesterday", None),
+        ("Date: yesterday\nReceived: from a by b; Thu, 2 May 2024 08:00:00 +0000", "2024-05-02"),
+        ("Subject: x", None),
+    ],
+)
+def test_a_mail_without_a_date_has_that_of_its_first_server_if_any(headers: str, day: str | None) -> None:
+    date = read(f"From: a@x.org\n{headers}\n\nTick.\n").date
+    assert (date.date().isoformat() if date else None) == day
+
+
+def test_of_alternatives_the_plain_text_is_read_unless_it_says_much_less() -> None:
+    mail = EmailMessage()
+    mail["From"] = "a@x.org"
+    mail.set_content("The pendulum swings slowly.")
+    mail.add_alternative("<p>The <b>pendulum</b> swings.</p>", subtype="html")
+    assert body(mail.as_bytes()) == "The pendulum swings slowly."
+    poor = EmailMessage()
+    poor["From"] = "a@x.org"
+    poor.set_content("HTML only.")
+    poor.add_alternative(
+        "<style>p {}</style><h2>Clocks</h2><p>The pendulum swings slowly.</p>", subtype="html"
+    )
+    assert body(poor.as_bytes()) == "## Clocks\n\nThe pendulum swings slowly."
+    assert [one.title for one in read(poor.as_bytes()).blocks if one.kind == "heading"] == ["Clocks"]
+
+
+def test_tables_that_lay_a_mail_out_are_not_read_as_tables() -> None:
+    rows = "".join(f"<tr><td>oil {n}</td><td>{n} €</td></tr>" for n in (1, 2))
+    html = f"<table><tr><td><p>Hello,</p><table>{rows}</table></td></tr><tr><td>Bye.</td></tr></table>"
+    assert body(f"{HEADERS}Content-Type: text/html; charset=utf-8\n\n{html}").split("\n\n") == [
+        "Hello,",
+        "| oil 1 | 1 € |\n| --- | --- |\n| oil 2 | 2 € |",
+        "Bye.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "On Wed, 1 May 2024 at 10:00, Bo <bo@x.org> wrote:",
+        "Am 01.05.2024 um 10:00 schrieb Bo:",
+        "-----Original Message-----",
+        "From: Bo <bo@x.org>\nSent: Wednesday",
+    ],
+)
+def test_what_a_mail_answers_is_a_section_of_its_own(line: str) -> None:
+    document = read(f"{HEADERS}\nNo, it does not.\n\n{line}\n> Does it tick?\n")
+    [heading] = [one for one in document.blocks if one.kind == "heading"]
+    assert document.text[heading.start : heading.end] == line.partition("\n")[0]
+    assert document.text.index("No, it") < heading.start < document.text.index("Does it tick")
+
+
+def test_what_is_attached_are_documents_of_their_own() -> None:
+    inner = EmailMessage()
+    inner["From"], inner["Subject"] = "Cy <cy@x.org>", "v1.0/draft"
+    inner.set_content("Inner.")
+    mail = attached((b"%PDF", "application/pdf", "../../etc/r.pdf"), (b"two", "text/plain", "r.pdf"))
+    mail.add_attachment(inner)
+    found = [*members(mail.as_bytes(), "a.eml")]
+    assert [(one.name, dict(one.stated)) for one in found] == [
+        ("etc r.pdf", {"from": "Ann <ann@x.org>", "date": "2024-05-01T08:00:00+00:00"}),
+        ("r.pdf", {"from": "Ann <ann@x.org>", "date": "2024-05-01T08:00:00+00:00"}),
+        ("v1.0 draft.eml", {}),
+    ]
+    assert found[0].data == b"%PDF"
+    assert parse(found[2].data, found[2].name).title == "v1.0/draft"
+    document = read(mail.as_bytes())
+    assert "Attachments: etc r.pdf (4 bytes), r.pdf (3 bytes), v1.0 draft.eml (" in document.text
+    assert "Inner." not in document.text
+
+
+def test_files_of_the_same_name_get_numbers() -> None:
+    mail = attached(*[(b"x", "text/plain", "a.txt")] * 3)
+    assert [one.name for one in members(mail.as_bytes(), "a.eml")] == ["a.txt", "a (2).txt", "a (3).txt"]
+
+
+def test_signatures_empty_files_and_pictures_that_the_text_shows_are_left_out() -> None:
+    mail = attached((b"x", "application/pgp-signature", "s.asc"), (b"", "text/plain", "empty.txt"))
+    mail.add_attachment(b"png", "image", "png", filename="logo.png", cid="<logo>")
+    mail.add_attachment(b"png", "image", "png", filename="photo.png")
+    assert [one.name for one in members(mail.as_bytes(), "a.eml")] == ["photo.png"]
+
+
+def test_an_encrypted_mail_tells_what_its_headers_tell() -> None:
+    mail = HEADERS + "Content-Type: application/pkcs7-mime; smime-type=enveloped-data\n\nMIAG\n"
+    document = read(mail)
+    assert (document.title, document.remarks) == (
+        "Clocks",
+        ("it is encrypted, so only its headers were read",),
+    )
+    assert "MIAG" not in document.text
+    assert [*members(mail.encode(), "a.eml")] == []
+
+
+def test_an_invitation_is_read() -> None:
+    event = "BEGIN:VEVENT\nSUMMARY:Winding\nDTSTART:20240501T080000Z\nLOCATION:Tower\nEND:VEVENT\n"
+    mail = EmailMessage()
+    mail["From"] = "a@x.org"
+    mail.set_content("Please come.")
+    mail.add_alternative(event, subtype="calendar")
+    assert body(mail.as_bytes()) == (
+        "Please come.\n\nEvent: Winding\nStart: 2024-05-01 08:00 UTC\nLocation: Tower"
+    )
+
+
+def test_lines_that_flow_are_joined() -> None:
+    kind = "Content-Type: text/plain; format=flowed\n"
+    assert body(f"{HEADERS}{kind}\nThe pendulum \nswings.\nNew line.\n-- \nAnn\n") == (
+        "The pendulum swings.\nNew line.\n-- \nAnn"
+    )
+
+
+def test_a_truncated_mail_is_read_as_far_as_it_goes() -> None:
+    whole = attached((b"x" * 5000, "application/pdf", "a.pdf")).as_bytes()
+    for end in (len(whole) // 2, 400, 250):
+        assert read(whole[:end]).title == "Clocks"
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x00\x01\x02\x03", b"Just some text.\n", b" \n", b"PK\x03\x04" + b"x" * 50]
+)
+def test_what_is_no_mail_is_refused(data: bytes) -> None:
+    with pytest.raises(ParseError, match="not a mail"):
+        read(data)
+
+
+def test_a_mail_without_anything_is_empty() -> None:
+    with pytest.raises(EmptyFileError):
+        read("From: a@x.org\n\n")
+
+
+def test_parts_within_parts_have_an_end() -> None:
+    mail = b"x"
+    for depth in range(200):
+        head = b"From: a@x.org\n" if depth == 199 else b""
+        mail = b'%sContent-Type: multipart/mixed; boundary="b%d"\n\n--b%d\n%s\n--b%d--\n' % (
+            head, depth, depth, mail, depth
+        )  # fmt: skip
+    with pytest.raises(ParseError, match="nested too deeply"):
+        read(mail)
+
+
+def test_a_million_recipients_take_no_time() -> None:
+    document = read(f"From: a@x.org\nTo: {'Bo <bo@x.org>, ' * 100_000}\n\nTick.\n")
+    assert document.metadata["to"] == "Bo <bo@x.org>"
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_mail_or_a_parse_error(data: bytes) -> None:
+    for mail in (data, b"From: a@x.org\n" + data):
+        try:
+            read(mail)
+            assert all(one.name and "/" not in one.name for one in members(mail, "a.eml"))
+        except ParseError as error:
+            assert str(error)  # noqa: PT017 either end is fine
+
+
+def test_a_web_page_that_a_browser_saved_is_that_page() -> None:
+    page = base64.b64encode(b"<html><title>T</title><main><p>The pendulum swings.</p></main>").decode()
+    saved = (
+        "From: <Saved by Blink>\nSnapshot-Content-Location: https://example.org/clocks\nSubject: Clocks\n"
+        'Content-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html\n'
+        f"Content-Transfer-Encoding: base64\n\n{page}\n--b\nContent-Type: text/css\n\np {{}}\n--b--\n"
+    )
+    document = parse(saved.encode(), "a.mhtml")
+    assert (document.title, document.text, document.url) == (
+        "Clocks",
+        "The pendulum swings.",
+        "https://example.org/clocks",
+    )
+
+
+SAMPLES = {
+    "email-equals-attachment-filename": ("Odd filename example", "2023-08-13", ["odd=file=name.txt"]),
+    "email-no-utf8-2008-07-16.062410": ("RE: שלום", "2008-07-16", []),
+    "email-replace-mime-encodings-error-5": (
+        "GLOBAL SPONSORSHIP OPPORTUNITY - BIOPROCESSING SUMMIT",
+        "2022-03-01",
+        [],
+    ),
+    "email-with-image": ("email-with-image", "2023-01-04", []),
+    "fake-email-attachment": ("Fake email with attachment", "2022-12-23", ["fake-attachment.txt"]),
+    "fake-email-b64": ("Test Email", "2022-12-16", []),
+    "fake-email-utf-16-be": ("Test Email", "2022-12-16", []),
+    "fake-encrypted": ("fake encrypted", None, []),
+    "family-day": ("Family Day", "2022-12-21", []),
+    "mime-attach-mp3": ("Email with MP3 Attachment", None, ["sample-3s.mp3"]),
+    "mime-html-only": ("Example HTML Only MIME Email", "2024-10-01", []),
+    "mime-multipart-digest": (
+        "Example Multipart Digest Email",
+        None,
+        ["First Message.eml", "Second Message.eml", "Third Message.eml"],
+    ),
+    "mime-no-subject": ("mime no subject", None, []),
+    "mime-word-encoded-subject": ("Simple email with ☸☿ Unicode subject", None, []),
+    "test-iso-8601-date": ("Test a Z-suffix date", "2025-07-29", []),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_real_mails_have_the_title_date_and_files_that_a_person_sees(judged: Path, name: str) -> None:
+    data = (judged / "office" / "unstructured" / "eml" / f"{name}.eml").read_bytes()
+    document = parse(data, f"{name}.eml")
+    date = document.date.date().isoformat() if document.date else None
+    names = [one.name for one in members(data, f"{name}.eml")]
+    assert (document.title, date, names) == SAMPLES[name]

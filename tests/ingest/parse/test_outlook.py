@@ -1,0 +1,86 @@
+"""Outlook's messages."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.errors import ParseError
+from rag.ingest.parse import members, parse
+from rag.ingest.parse.compressed_rtf import uncompressed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES = {
+    "markitdown/test_outlook_msg": ("Test Email Message", "2024-12-22", "M. C. Kurtuluş", []),
+    "unstructured/fake-email": ("Test Email", "2023-03-28", "Matthew Robinson", []),
+    "unstructured/fake-email-attachment": (
+        "Fake email with attachment",
+        "2023-04-20",
+        "Mallori Harrell",
+        ["fake-attachment.txt"],
+    ),
+    "unstructured/fake-email-with-cc-and-bcc": (
+        "Fake email with cc and bcc recipients",
+        "2024-07-29",
+        "John",
+        [],
+    ),
+    "unstructured/fake-encrypted": ("fake encrypted", "2023-08-25", "Michael Elkins", []),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_real_messages_have_the_title_date_author_and_files_that_a_person_sees(
+    judged: Path, name: str
+) -> None:
+    data = (judged / "office" / f"{name}.msg").read_bytes()
+    document = parse(data, f"{name}.msg")
+    assert document.date
+    names = [one.name for one in members(data, f"{name}.msg")]
+    seen = (document.title, document.date.date().isoformat(), document.metadata["author"], names)
+    assert seen == SAMPLES[name]
+
+
+def test_a_message_says_who_wrote_what_to_whom(judged: Path) -> None:
+    data = (judged / "office" / "unstructured" / "fake-email-with-cc-and-bcc.msg").read_bytes()
+    assert parse(data, "a.msg").text == (
+        "From: John <johnjennings702@gmail.com>\nTo: John Jennings <john-ctr@unstructured.io>\n"
+        "Cc: steve@unstructured.io\nDate: 2024-07-29 20:38 UTC\n\n"
+        "This is a test email. Please ignore.\n\nAll the best,\nJohn"
+    )
+
+
+def test_a_truncated_message_is_damaged_or_read_as_far_as_it_goes(judged: Path) -> None:
+    data = (judged / "office" / "unstructured" / "fake-email-attachment.msg").read_bytes()
+    for end in range(0, len(data), 1000):
+        try:
+            assert parse(data[:end], "a.msg").blocks
+        except ParseError as error:
+            assert str(error)  # noqa: PT017 either end is fine
+
+
+@pytest.mark.parametrize(
+    "data", [b"From: a@x.org\n\nA mail.\n", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 2000]
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(ParseError, match="it is damaged, or no message"):
+        parse(data, "a.msg")
+
+
+def test_rich_text_is_unpacked() -> None:
+    """The example of [MS-OXRTFCP] 3.1.1."""
+    packed = bytes.fromhex(
+        "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c090020627705b06c647d0a800fa0"
+    )
+    assert uncompressed(packed) == b"{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n"
+    assert uncompressed(struct.pack("<II4sI", 7, 5, b"MELA", 0) + b"{\\rtf}") == b"{\\rtf"
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 15, b"x" * 40])
+def test_damaged_rich_text_is_refused(data: bytes) -> None:
+    with pytest.raises(ParseError, match="damaged"):
+        uncompressed(data)
