@@ -55,6 +55,8 @@ Visibility = Literal["tenant", "restricted"]
 LetterCase = Literal["allow", "always", "never"]
 """Where the letter case of users and groups matters: in allow lists, in both lists, or nowhere."""
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
+Strategy = Literal["structure", "sentence", "tokens", "page", "row", "code", "document"]
+"""Where documents are cut; `rag.ingest.chunk` and `rag.ingest.loose` say how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +315,24 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunking:
+    """How the documents that a glob pattern matches are cut.
+
+    Sizes are in tokens of the embedder. `max_tokens` counts what is embedded of a passage; None: as the
+    settings say. A passage under `min_tokens` is joined to a neighbor in its section if both fit. A passage
+    begins with up to `overlap` tokens of the one before it. With `headers`, title and headings are embedded
+    and indexed with each passage. `match` is compared with a file's name and with its path for readers.
+    """
+
+    strategy: Strategy = "structure"
+    max_tokens: int | None = None
+    min_tokens: int = 32
+    overlap: int = 0
+    headers: bool = True
+    match: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
 class Retrieved:
     """A passage that a retriever of the operator's found.
 
@@ -340,7 +360,8 @@ class Collection:
     new sources. `description` says what the collection holds; `link` is where a person finds more about it.
     `embedder_name` is the name in the settings of the embedder that searches and ingestions use; it has to
     have the identity `embedder`.
-    If it is `attached`, its sources are the rows of a table that refdesk only reads.
+    If it is `attached`, its sources are the rows of a table that refdesk only reads. The first of `chunking`
+    that matches a document says how it is cut; if none does, the settings say it.
     """
 
     tenant: str
@@ -355,3 +376,4 @@ class Collection:
     link: str = ""
     embedder_name: str = DEFAULT_EMBEDDER
     attached: Attachment | None = None
+    chunking: tuple[Chunking, ...] = ()

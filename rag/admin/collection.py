@@ -13,6 +13,8 @@ from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.attach import attach_command, remarks_on
 from rag.admin.collection_options import (
+    chunking_option,
+    chunking_words,
     declared_fields,
     description_option,
     embedder_option,
@@ -26,7 +28,7 @@ from rag.errors import ConfigurationError
 from rag.ingest.declare import check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
-from rag.store.catalog import check_embedder
+from rag.store.catalog import check_embedder, check_writable
 from rag.store.collections import change_collection, drop_collection, ensure_collection
 from rag.store.folder import prepare, spending_reserve
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
-    from rag.corpus import Collection, Language
+    from rag.corpus import Chunking, Collection, Language
     from rag.ingest.declare import Declared
     from rag.store.reader import CollectionReader
 
@@ -69,6 +71,7 @@ def collection_command() -> None:
     help="Metric of max_distance. The order of hits is the same with all.",
 )
 @embedder_option
+@chunking_option
 @description_option(default="")
 @link_option(default="")
 @language_option("the collection")
@@ -80,6 +83,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     visibility: Visibility | None,
     distance: Distance,
     embedder_name: str,
+    chunking: tuple[Chunking, ...] | None,
     description: str,
     link: str,
     language: Language | None,
@@ -110,6 +114,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
                 description=description,
                 link=link,
                 embedder_name=embedder_name,
+                chunking=chunking or (),
             )
     if as_json:
         print_json(_json(made))
@@ -139,6 +144,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     help="Also declare this metadata field, filled from what the documents state. Repeatable.",
 )
 @click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
+@chunking_option
 async def set_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -148,19 +154,28 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     description: str | None,
     link: str | None,
     embedder_name: str | None,
+    chunking: tuple[Chunking, ...] | None,
     as_json: bool,
 ) -> None:
-    """Change the description, link, fields or embedder of a collection.
+    """Change the description, link, fields, embedder or chunking of a collection.
 
     An empty description or link is removed. The embedder must be the model that made the collection's
-    vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again.
+    vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again. Another
+    chunking applies to each file at the next ingest of it.
     """
-    given = {"description": description, "link": link, "embedder_name": embedder_name}
+    given = {
+        "description": description,
+        "link": link,
+        "embedder_name": embedder_name,
+        "chunking": chunking,
+    }
     after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if not after and not fields and not no_field:
-        raise click.UsageError("Give --description, --link, --embedder, --field or --no-field.")
+        raise click.UsageError("Give --description, --link, --embedder, --chunking, --field or --no-field.")
     (table,) = await open_collections(settings, name)
     check_fields(table.collection, fields, no_field)
+    if chunking is not None:
+        check_writable(table.collection)  # nothing of an attached table is cut
     identity = None
     if embedder_name is not None:
         async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
@@ -172,11 +187,17 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             check_embedder(made, identity)
         return made
 
-    tenant, before = table.collection.tenant, {key: getattr(table.collection, key) for key in after}
+    tenant, before = table.collection.tenant, _logged(table.collection, after)
     changes = _with_fields(table.collection, fields, no_field)
     declared = None
     with recorded(
-        settings.data, Act("collection set", tenant, {name: (before | changes[0], after | changes[1])}, name)
+        settings.data,
+        Act(
+            "collection set",
+            tenant,
+            {name: (before | changes[0], _logged(replace(table.collection, **after), after) | changes[1])},
+            name,
+        ),
     ):
         made = await change_collection(settings.data, tenant, name, changed)
         if fields or no_field:
@@ -187,8 +208,20 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     elif declared:
         _print_declared(declared, no_field)
     for key, value in after.items() if not as_json else ():
-        called = "embedder" if key == "embedder_name" else key
-        echo(f"{'Set' if value else 'Removed'} the {called} of the collection {name}.")
+        echo(_set_line(name, key, value))
+
+
+def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any property
+    if key == "chunking":
+        return f"The next ingest cuts the documents of the collection {name} so: {chunking_words(value)}."
+    called = "embedder" if key == "embedder_name" else key
+    return f"{'Set' if value else 'Removed'} the {called} of the collection {name}."
+
+
+def _logged(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
+    """These properties of a collection, as the audit log has them."""
+    values = {key: getattr(collection, key) for key in keys}
+    return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
 
 
 def _with_fields(
@@ -287,6 +320,7 @@ def _embedder(collection: Collection, settings: Settings) -> str:
 
 def _json(collection: Collection) -> dict[str, Any]:
     details = asdict(collection)
+    details["chunking"] = chunking_words(collection.chunking)
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
     if not collection.attached:
         del details["attached"]

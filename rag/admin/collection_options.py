@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from rag.corpus import DEFAULT_EMBEDDER, FieldType
+from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, Strategy
 from rag.ingest.declare import MAX_FIELDS
 from rag.report.tables import one_line
 from rag.web_addresses import web_address
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
+AS_SETTINGS = "default"
+_SIZES = {
+    "max": ("max_tokens", range(32, 8193)),
+    "min": ("min_tokens", range(8193)),
+    "overlap": ("overlap", range(4097)),
+}
 MAX_DESCRIPTION = 500  # characters
 MAX_LINK = 200  # characters; assistants read it in each conversation
 
@@ -47,6 +53,67 @@ embedder_option = click.option(
     metavar="NAME",
     help="Embedding model: the NAME of a table [embedders.NAME]. Default: [embedder].",
 )
+
+
+def _chunking(
+    _context: click.Context, _option: click.Parameter, values: Sequence[str]
+) -> tuple[Chunking, ...] | None:
+    if not values:
+        return None
+    return () if tuple(values) == (AS_SETTINGS,) else tuple(map(chunking_from, values))
+
+
+chunking_option = click.option(
+    "--chunking",
+    multiple=True,
+    callback=_chunking,
+    metavar="[GLOB:]STRATEGY[,KEY=VALUE…]",
+    help=f"How documents are cut: {', '.join(get_args(Strategy))}; with max=, min= and overlap= in tokens, "
+    "and headers=no to embed no title and headings. Repeatable, for other files: the first GLOB that matches "
+    f"counts. Default: {AS_SETTINGS}, as the settings say.",
+)
+
+
+def chunking_from(written: str) -> Chunking:
+    """A way of cutting, as in "*.log:tokens,max=200,overlap=20".
+
+    Raises:
+        click.BadParameter: it has another form, or a size is out of range.
+    """
+    pattern, separator, rest = written.rpartition(":")
+    strategy, *given = rest.split(",")
+    if strategy not in get_args(Strategy) or (separator and not pattern):
+        raise click.BadParameter(
+            f"{written!r} is not like sentence,max=200 or '*.log:tokens,overlap=20'. Strategies: "
+            f"{', '.join(get_args(Strategy))}."
+        )
+    values: dict[str, Any] = {}
+    for one in given:
+        key, _, value = one.partition("=")
+        if key == "headers" and value in {"yes", "no"}:
+            values["headers"] = value == "yes"
+        elif key in _SIZES and value.isdecimal() and int(value) in _SIZES[key][1]:
+            values[_SIZES[key][0]] = int(value)
+        else:
+            ranges = ", ".join(f"{name} from {span[0]} to {span[-1]}" for name, (_, span) in _SIZES.items())
+            raise click.BadParameter(f"{one!r} in {written!r} is none of: {ranges}, headers yes or no.")
+    made = Chunking(strategy=cast("Strategy", strategy), match=pattern or "*", **values)
+    if made.max_tokens and made.overlap > made.max_tokens // 2:
+        raise click.BadParameter(f"the overlap in {written!r} is more than half of max.")
+    return made
+
+
+def chunking_words(chunking: Sequence[Chunking]) -> str:
+    """How documents are cut, as the option takes it."""
+    return "; ".join(map(_words, chunking)) or AS_SETTINGS
+
+
+def _words(one: Chunking) -> str:
+    sizes = {key: getattr(one, name) for key, (name, _) in _SIZES.items()}
+    usual = {key: getattr(Chunking(), name) for key, (name, _) in _SIZES.items()}
+    parts = [one.strategy, *(f"{key}={value}" for key, value in sizes.items() if value != usual[key])]
+    pattern = "" if one.match == "*" else f"{one.match}:"
+    return pattern + ",".join([*parts, *([] if one.headers else ["headers=no"])])
 
 
 def _link(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:

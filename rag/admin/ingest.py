@@ -191,7 +191,9 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             act = access_act("ingest", made.tenant, changed)
             return recorded(settings.data, act) if changed else nullcontext()
 
-        instructions = Instructions(settings.ingest, settings.chunking.max_tokens, rights, removes)
+        instructions = Instructions(
+            settings.ingest, settings.chunking.max_tokens, rights, removes, settings.chunking.chunkings()
+        )
         async with (
             _no_leftover(settings, made, began),
             open_writer(settings.data, made, around=around) as writer,

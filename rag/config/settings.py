@@ -6,6 +6,7 @@ The two entry points read the settings (`rag.config.load`) and hand every other 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -35,7 +36,7 @@ from rag.config.profiles import (
     matching,
 )
 from rag.config.published import ServerSettings
-from rag.corpus import DEFAULT_EMBEDDER, FieldType, LetterCase, Visibility
+from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Strategy, Visibility
 from rag.errors import ConfigurationError
 from rag.web_addresses import is_template
 
@@ -228,10 +229,36 @@ class RerankerSettings(Section):
         return self
 
 
+class ChunkingRule(Section):
+    """How the documents that a glob pattern matches are split; what is None is as for all others."""
+
+    match: str
+    strategy: Strategy | None = None
+    max_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=8192)] | None = None
+    overlap: Annotated[int, Field(ge=0, le=4096)] | None = None
+    headers: bool | None = None
+
+    def chunking(self, usual: Chunking) -> Chunking:
+        """The rule, completed from what is usual."""
+        given = {name: value for name, value in self.model_dump().items() if value is not None}
+        return replace(usual, **given)
+
+
 class ChunkingSettings(Section):
     """How sources are split into chunks."""
 
+    strategy: Strategy = "structure"
     max_tokens: Annotated[int, Field(ge=32, le=8192)] = 254
+    min_tokens: Annotated[int, Field(ge=0, le=8192)] = 32
+    overlap: Annotated[int, Field(ge=0, le=4096)] = 0
+    headers: bool = True
+    rules: tuple[ChunkingRule, ...] = ()
+
+    def chunkings(self) -> tuple[Chunking, ...]:
+        """The rules, and last what applies to all other documents."""
+        usual = Chunking(self.strategy, self.max_tokens, self.min_tokens, self.overlap, self.headers)
+        return (*(rule.chunking(usual) for rule in self.rules), usual)
 
 
 class IngestSettings(Section):

@@ -56,7 +56,12 @@ async def ingest_documents(
                     embedder,
                     [folder / tenant],
                     # The operator's patterns and access rules are about the operator's files.
-                    Instructions(IngestSettings(), settings.chunking.max_tokens, Rights("tenant")),
+                    Instructions(
+                        IngestSettings(),
+                        settings.chunking.max_tokens,
+                        Rights("tenant"),
+                        chunking=settings.chunking.chunkings(),
+                    ),
                     progress,
                 )
             failed |= _failed(report, names)

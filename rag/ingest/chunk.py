@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.cells import hull
-from rag.corpus import Passage
-from rag.ingest.split import CHARACTERS_PER_TOKEN, Measure, pieces
+from rag.corpus import Block, Chunking, Passage
+from rag.ingest.loose import LOOSE, regions
+from rag.ingest.split import CHARACTERS_PER_TOKEN, LINES, SENTENCES, WORDS, Measure, parts, pieces
 from rag.ingest.tables import tables_of
 from rag.text import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rag.corpus import Block, Document
+    from rag.corpus import Document
     from rag.ingest.split import TokenSpans
     from rag.ingest.tables import Table
 
-SMALL = 32  # tokens: a smaller chunk says too little alone, and is joined to a neighbor
+USUAL = Chunking()
+SMALL = USUAL.min_tokens  # a smaller chunk says too little alone, and is joined to a neighbor
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the header row of a table at most 1/3
 
 
-def passages(document: Document, *, token_spans: TokenSpans, limit: int) -> list[Passage]:
+def passages(
+    document: Document, *, token_spans: TokenSpans, limit: int, chunking: Chunking = USUAL
+) -> list[Passage]:
     """The document as passages in order, with nothing but white space between them.
+
+    `chunking` says where it is cut, and how much a passage repeats of the one before it. What follows is true
+    of the strategy structure. With row, no passage has more than one row of a table; with code, blocks are
+    cut like code; the others are those of `rag.ingest.loose`.
 
     `limit` is the maximum number of tokens that are embedded: those of `context`, a blank line and the text.
     Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
@@ -35,9 +43,14 @@ def passages(document: Document, *, token_spans: TokenSpans, limit: int) -> list
 
     No token of `token_spans` may contain white space.
     """
-    cutter = _Cutter(Measure(document.text, token_spans), document.title, limit, tables_of(document))
+    measure = Measure(document.text, token_spans)
+    cutter = _Cutter(measure, document.title, limit, tables_of(document), chunking)
     starts = [block.start for block in document.blocks]
-    chunks = (chunk for section in _sections(document.blocks) for chunk in cutter.chunks(section))
+    if chunking.strategy in LOOSE:
+        chunks = [*cutter.loose_chunks(document)]
+    else:
+        in_sections = (chunk for section in _sections(document.blocks) for chunk in cutter.chunks(section))
+        chunks = cutter.without_small(in_sections)
     return [
         Passage(
             seq=seq,
@@ -48,7 +61,7 @@ def passages(document: Document, *, token_spans: TokenSpans, limit: int) -> list
             page=bisect_right(document.pages, chunk.span.start) or None,
             tokens=chunk.tokens,
         )
-        for seq, chunk in enumerate(cutter.without_small(chunks))
+        for seq, chunk in enumerate(cutter.overlapping(chunks))
     ]
 
 
@@ -87,6 +100,8 @@ class _Chunk(NamedTuple):
     """The headings of the section that it begins in, the outermost first."""
     ends_in: tuple[Block, ...]
     """Those of the section that it ends in: another one only after a small introduction."""
+    region: int = -1
+    """The part of a document that it is of, if it was cut without regard to headings."""
 
     @property
     def section(self) -> tuple[str, ...]:
@@ -118,6 +133,53 @@ class _Cutter:
     title: str
     limit: int
     tables: Sequence[Table]
+    chunking: Chunking
+
+    def loose_chunks(self, document: Document) -> Iterator[_Chunk]:
+        """The chunks of a document whose sections share chunks: pieces, joined while they fit."""
+        sections = [*_sections(document.blocks)]
+        starts = [(one.headings or one.body)[0].start for one in sections]
+        least = _Frame("", self.limit - self.limit // CONTEXT_SHARE - self._overlap)
+
+        def begun(start: int) -> tuple[_Frame, tuple[Block, ...]]:
+            path = sections[max(0, bisect_right(starts, start) - 1)].path
+            above = [heading for heading in path if heading.start < start]
+            return self._with_header(self._frame(above), start), path
+
+        for number, region in enumerate(
+            regions(document, self.measure, self.chunking.strategy, lambda block: self._room(least, block))
+        ):
+            filled: list[_Chunk] = []
+            for piece in region:
+                if filled and self.measure.fits(filled[-1].span.start, piece.end, filled[-1].frame.room):
+                    filled[-1] = filled[-1]._replace(span=Span(filled[-1].span.start, piece.end))
+                else:
+                    frame, path = begun(piece.start)
+                    filled.append(_Chunk(piece, 0, frame, path, path, number))
+            yield from (one._replace(tokens=self.measure.tokens(*one.span)) for one in filled)
+
+    def overlapping(self, chunks: Sequence[_Chunk]) -> Iterator[_Chunk]:
+        """The chunks, each with the last tokens of the one before it in the same section or region."""
+        for before, chunk in zip([None, *chunks[:-1]], chunks, strict=True):
+            related = before and before.region == chunk.region
+            if before and related and self._overlap and (chunk.region >= 0 or before.ends_in == chunk.path):
+                yield self._extended(chunk, before.span)
+            else:
+                yield chunk
+
+    def _extended(self, chunk: _Chunk, before: Span) -> _Chunk:
+        """The chunk with the end of the one before it: whole sentences if there are any, else whole words."""
+        earliest = max(self.measure.before(chunk.span.start, self._overlap), before.start + 1)
+        for border in (SENTENCES, WORDS):
+            cut = [one.start for one in parts(self.measure.text, before, border) if one.start >= earliest]
+            if cut and self.measure.fits(cut[0], chunk.span.end, chunk.frame.room + self._overlap):
+                span = Span(cut[0], chunk.span.end)
+                return chunk._replace(span=span, tokens=self.measure.tokens(*span))
+        return chunk
+
+    @property
+    def _overlap(self) -> int:
+        return min(self.chunking.overlap, self.limit // 2)
 
     def chunks(self, section: _Section) -> Iterator[_Chunk]:
         """The chunks of a section: its headings are text of the first, and context of the others."""
@@ -143,10 +205,13 @@ class _Cutter:
 
     def _belong_together(self, one: _Chunk, other: _Chunk) -> bool:
         """Whether one is small and both are in one section, or `one` is the introduction of the other's."""
+        least = self.chunking.min_tokens
+        if self._is_row(one.span.start) or self._is_row(other.span.start):
+            return False
         if one.path == other.path == one.ends_in:
-            small = min(one.tokens, other.tokens) < SMALL
+            small = min(one.tokens, other.tokens) < least
         else:
-            small = one.tokens < SMALL and one.path == one.ends_in == other.path[: len(one.path)]
+            small = one.tokens < least and one.path == one.ends_in == other.path[: len(one.path)]
         return small and self.measure.fits(one.span.start, other.span.end, one.frame.room)
 
     def _filled(self, section: _Section, first: _Frame, other: _Frame) -> list[Span]:
@@ -155,7 +220,8 @@ class _Cutter:
         for piece in self._pieces(section, min(first, other, key=lambda frame: frame.room)):
             start = filled[-1].start if filled else piece.start
             frame = self._with_header(first if len(filled) == 1 else other, start)
-            if filled and self.measure.fits(start, piece.end, frame.room):
+            rows = self._is_row(start) or self._is_row(piece.start)
+            if filled and not rows and self.measure.fits(start, piece.end, frame.room):
                 filled[-1] = Span(start, piece.end)
             else:
                 filled.append(piece)
@@ -168,11 +234,31 @@ class _Cutter:
             start, body = blocks[0].start, section.body[0]
             taken, room = self.measure.size(start, body.start), self._room(frame, body)
             if taken <= room // 2:
-                first, *rest = pieces(self.measure, body, room - taken)
+                first, *rest = self._cut(body, room - taken)
                 yield from (Span(start, first.end), *rest)
                 blocks = section.body[1:]
         for block in blocks:
-            yield from pieces(self.measure, block, self._room(frame, block))
+            yield from self._cut(block, self._room(frame, block))
+
+    def _cut(self, block: Block, room: int) -> Iterator[Span]:
+        """The pieces of a block, as the strategy has it."""
+        strategy = self.chunking.strategy
+        if strategy == "row" and block.kind == "table":
+            for line in parts(self.measure.text, Span(block.start, block.end), LINES):
+                yield from pieces(self.measure, replace(block, start=line.start, end=line.end), room)
+        elif strategy == "code" and block.kind != "heading":
+            yield from pieces(self.measure, replace(block, kind="code"), room)
+        else:
+            yield from pieces(self.measure, block, room)
+
+    def _is_row(self, start: int) -> bool:
+        """Whether a row of a table begins here that is a passage of its own."""
+        return self.chunking.strategy == "row" and self._table_at(start) is not None
+
+    def _table_at(self, start: int) -> Table | None:
+        """The table that has a row here."""
+        at = bisect_right(self.tables, start, key=lambda table: table.rows) - 1
+        return self.tables[at] if at >= 0 and start < self.tables[at].end else None
 
     def _room(self, frame: _Frame, block: Block) -> int:
         """What a frame leaves for any piece of a block."""
@@ -183,10 +269,9 @@ class _Cutter:
 
         A header row that takes too much of the limit is left out.
         """
-        at = bisect_right(self.tables, start, key=lambda table: table.rows) - 1
-        if at < 0 or start >= self.tables[at].end:
+        if not (table := self._table_at(start)):
             return frame
-        header = self.tables[at].header
+        header = table.header
         taken = len(self.measure.token_spans(header))
         if max(taken, len(header) // CHARACTERS_PER_TOKEN) > self.limit // HEADER_SHARE:
             return frame
@@ -194,12 +279,14 @@ class _Cutter:
 
     def _frame(self, headings: Sequence[Block]) -> _Frame:
         """The title and the headings; if they are too long, without outer headings, at last without all."""
+        if not self.chunking.headers:
+            return _Frame("", self.limit - self._overlap)
         names = [self.title, *(heading.title for heading in headings if heading.title)]
         if len(names) > 1 and names[0].casefold() == names[1].casefold():
             del names[1]
         while (taken := self._tokens(names)) > self.limit // CONTEXT_SHARE:
             del names[1 if len(names) > 1 else 0]
-        return _Frame(" > ".join(names), self.limit - taken)
+        return _Frame(" > ".join(names), self.limit - taken - self._overlap)
 
     def _tokens(self, names: Sequence[str]) -> int:
         return len(self.measure.token_spans(" > ".join(names)))

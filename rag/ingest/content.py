@@ -40,8 +40,8 @@ class FileContent:
     state: FileState | None = None
 
 
-async def read_content(found: Found, *, max_bytes: int, max_tokens: int) -> FileContent:
-    """Read a file and its sidecar; `max_tokens` is the size of a chunk.
+async def read_content(found: Found, *, max_bytes: int, cut: str) -> FileContent:
+    """Read a file and its sidecar; `cut` says how the document is cut, for its digest.
 
     Raises:
         ParseError: one of them can't be read.
@@ -54,7 +54,7 @@ async def read_content(found: Found, *, max_bytes: int, max_tokens: int) -> File
         data,
         sidecar,
         content_digest(data),
-        _digest(data + sidecar + _written(found), max_tokens),
+        _digest(data + sidecar + _written(found), cut),
         state,
     )
 
@@ -81,5 +81,5 @@ def content_digest(data: bytes) -> str:
     return hashlib.blake2b(plain, digest_size=16).hexdigest()
 
 
-def _digest(data: bytes, max_tokens: int) -> str:
-    return hashlib.blake2b(data, key=f"{RECIPE}/{max_tokens}".encode(), digest_size=16).hexdigest()
+def _digest(data: bytes, cut: str) -> str:
+    return hashlib.blake2b(data, key=f"{RECIPE}/{cut}".encode(), digest_size=16).hexdigest()

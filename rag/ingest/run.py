@@ -19,6 +19,7 @@ from rag.concurrency import concurrently
 from rag.errors import EmptyFileError, ParseError, ProviderError
 from rag.flags import flags_in
 from rag.ingest.chunk import passages
+from rag.ingest.chunkings import chunking_of, written
 from rag.ingest.claims import Claims
 from rag.ingest.content import read_content
 from rag.ingest.discover import discover
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from rag.config.settings import IngestSettings
-    from rag.corpus import Access, AccessRecord, Document, Source, Value, Vectors
+    from rag.corpus import Access, AccessRecord, Chunking, Document, Source, Value, Vectors
     from rag.file_state import FileState
     from rag.flags import Flag
     from rag.ingest.content import FileContent
@@ -62,6 +63,8 @@ WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in m
 class Instructions:
     """Which files to read, how large chunks may be, and who may see new documents.
 
+    `chunking` is what the settings say of how documents are cut; the collection's own goes first.
+
     `removes` turns off the guard against an unmounted folder: see `rag.ingest.removal`.
     """
 
@@ -69,6 +72,7 @@ class Instructions:
     max_tokens: int
     rights: Rights
     removes: bool = False
+    chunking: tuple[Chunking, ...] = ()
 
 
 async def ingest(
@@ -134,7 +138,7 @@ class _Run:
         self._embedder = embedder
         self._instructions = instructions
         self._settings = instructions.files
-        self._limit = min(instructions.max_tokens, embedder.window)
+        self._chunkings = (*writer.collection.chunking, *instructions.chunking)
         self._progress = progress
         self._recorded = Recorded(records, writer.ids.purged)
         self._claims = Claims(instructions.rights, self._recorded)
@@ -220,7 +224,11 @@ class _Run:
             return None
 
     async def _read(self, found: Found) -> FileContent:
-        return await read_content(found, max_bytes=self._settings.max_file_bytes, max_tokens=self._limit)
+        most, cut = self._settings.max_file_bytes, written(self._chunking(found), self._embedder.window)
+        return await read_content(found, max_bytes=most, cut=cut)
+
+    def _chunking(self, found: Found) -> Chunking:
+        return chunking_of(found.name, self._chunkings, self._instructions.max_tokens)
 
     async def prepare(self, discovery: Discovery, waves: MemoryObjectSendStream[list[Prepared]]) -> None:
         """Read, parse and chunk the files that are new or changed, in waves worth a commit."""
@@ -268,7 +276,10 @@ class _Run:
             await self._unchanged(known, one)
             return None
         document = await self._parsed(one)
-        make = partial(passages, document, token_spans=self._embedder.token_spans, limit=self._limit)
+        chunking = self._chunking(found)
+        limit = min(chunking.max_tokens or self._embedder.window, self._embedder.window)
+        spans = self._embedder.token_spans
+        make = partial(passages, document, token_spans=spans, limit=limit, chunking=chunking)
         chunks = await to_thread.run_sync(make)
         self._flags[found.uri] = await to_thread.run_sync(flags_in, _all_text(document))
         source = known or self._moved.get(found.uri)

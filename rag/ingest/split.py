@@ -35,32 +35,33 @@ def _after(pattern: str) -> Border:
     return lambda text, start, end: (match.end() for match in compiled.finditer(text, start, end))
 
 
-def _sentences(text: str, start: int, end: int) -> Iterator[int]:
+def _sentence_cuts(text: str, start: int, end: int) -> Iterator[int]:
     """Cuts between sentences, but not where the tokenizer would join the words of both."""
     return (cut for cut in sentence_ends(text, start, end) if text[cut - 1] not in _GLUE)
 
 
-_LINES, _WORDS, _PARAGRAPHS = _after(r"\n"), _after(_WORD), _after(_BLANK)
+SENTENCES: Border = _sentence_cuts
+LINES, WORDS, _PARAGRAPHS = _after(r"\n"), _after(_WORD), _after(_BLANK)
 
 BORDERS: dict[BlockKind, Sequence[Border]] = {
-    "heading": (_WORDS,),
-    "paragraph": (_PARAGRAPHS, _sentences, _LINES, _WORDS),
+    "heading": (WORDS,),
+    "paragraph": (_PARAGRAPHS, SENTENCES, LINES, WORDS),
     "list": (
         _after(r"\n" + _ITEM),
         _after(r"\n[ \t]*+" + _ITEM),
         _PARAGRAPHS,
-        _sentences,
-        _LINES,
-        _WORDS,
+        SENTENCES,
+        LINES,
+        WORDS,
     ),
-    "table": (_LINES, _sentences, _WORDS),
+    "table": (LINES, SENTENCES, WORDS),
     "code": (
         _after(_BLANK + r"(?=\S)"),
         _after(_BLANK + _SHALLOW),
         _PARAGRAPHS,
         _after(r"\n" + _SHALLOW),
-        _LINES,
-        _WORDS,
+        LINES,
+        WORDS,
     ),
 }
 """Where a block that is too large may be cut, the best places first."""
@@ -96,6 +97,11 @@ class Measure:
         after = self._starts[token] if token < len(self._starts) else len(self.text)
         return max(start + 1, min(after, start + CHARACTERS_PER_TOKEN * room))
 
+    def before(self, end: int, tokens: int) -> int:
+        """Where the last so many tokens before `end` begin."""
+        token = bisect_left(self._starts, end) - tokens
+        return self._starts[token] if token > 0 else 0
+
     def _inside_word(self, at: int) -> bool:
         """Whether a cut here can change tokens."""
         text = self.text
@@ -114,20 +120,22 @@ def _windows(text: str) -> Iterator[Span]:
 
 def pieces(measure: Measure, block: Block, room: int) -> Iterator[Span]:
     """The block if its size is at most `room`, otherwise parts that are, in order."""
-    return _pieces(measure, Span(block.start, block.end), room, BORDERS[block.kind])
+    return pieces_at(measure, Span(block.start, block.end), room, BORDERS[block.kind])
 
 
-def _pieces(measure: Measure, span: Span, room: int, borders: Sequence[Border]) -> Iterator[Span]:
+def pieces_at(measure: Measure, span: Span, room: int, borders: Sequence[Border]) -> Iterator[Span]:
+    """The span if its size is at most `room`, otherwise parts that are, cut at the first borders that do."""
     if measure.fits(*span, room):
         yield span
     elif borders:
-        for part in _parts(measure.text, span, borders[0]):
-            yield from _pieces(measure, part, room, borders[1:])
+        for part in parts(measure.text, span, borders[0]):
+            yield from pieces_at(measure, part, room, borders[1:])
     else:
         yield from _hard_cuts(measure, span, room)
 
 
-def _parts(text: str, span: Span, border: Border) -> Iterator[Span]:
+def parts(text: str, span: Span, border: Border) -> Iterator[Span]:
+    """The parts of a span between borders, without the white space at their ends."""
     for start, end in pairwise([span.start, *border(text, *span), span.end]):
         if part := trimmed(text, start, end):
             yield part

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag.corpus import DEFAULT_EMBEDDER, Attachment, Collection, EmbedderIdentity
+from rag.corpus import DEFAULT_EMBEDDER, Attachment, Chunking, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.store import schema
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rag.corpus import Language
 
 
-USUAL = {"description": "", "link": "", "embedder_name": DEFAULT_EMBEDDER, "attached": None}
+USUAL = {"description": "", "link": "", "embedder_name": DEFAULT_EMBEDDER, "attached": None, "chunking": ()}
 
 
 def collection_row(collection: Collection) -> pa.Table:
@@ -47,6 +47,8 @@ def collection_record(row: dict[str, Any]) -> Collection:
     definition["embedder"] = EmbedderIdentity(**definition["embedder"])
     if "attached" in definition:
         definition["attached"] = Attachment(**definition["attached"])
+    if "chunking" in definition:
+        definition["chunking"] = tuple(Chunking(**one) for one in definition["chunking"])
     return Collection(**row, **definition)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Attachment, Distance, EmbedderIdentity, FieldType, Language, Visibility
+    from rag.corpus import Attachment, Chunking, Distance, EmbedderIdentity, FieldType, Language, Visibility
     from rag.store.access_writer import Around
 
 CATALOG_WAIT_SECONDS = 15
@@ -55,13 +55,14 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     embedder_name: str = DEFAULT_EMBEDDER,
     created_at: datetime | None = None,
     attached: Attachment | None = None,
+    chunking: tuple[Chunking, ...] = (),
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility`, `distance`, `description`, `link` and `embedder_name`, the name of the embedder in
-    the settings, apply to a new collection only. Without a `language`, an existing collection keeps its own
-    and a new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it whether the
-    collection is new; otherwise it is now. A collection that is `attached` must be new, and
+    `fields`, `visibility`, `distance`, `description`, `link`, `chunking` and `embedder_name`, the name of the
+    embedder in the settings, apply to a new collection only. Without a `language`, an existing collection
+    keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it
+    whether the collection is new; otherwise it is now. A collection that is `attached` must be new, and
     gets no tables.
 
     Raises:
@@ -101,6 +102,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             link,
             embedder_name,
             attached,
+            chunking,
         )
         await create_access_table(database, tenant)
         if not attached:

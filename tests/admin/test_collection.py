@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
 
 KEYS = {
+    "chunking",
     "tenant",
     "name",
     "embedder",
@@ -122,7 +123,8 @@ def test_a_collection_has_a_link_which_can_change_without_its_description(inside
     for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
         assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
     assert (
-        "--link, --embedder, --field or --no-field" in inside.run("collection", "set", "wiki", code=2).stderr
+        "--link, --embedder, --chunking, --field or --no-field"
+        in inside.run("collection", "set", "wiki", code=2).stderr
     )
 
 
@@ -286,3 +288,22 @@ def test_a_field_can_be_declared_later_and_taken_back(inside: Desk, tmp_path: Pa
     assert "declares no field 'year'; it declares: none." in refused
     (act, *_) = inside.json("audit", "show")["acts"][-1:]
     assert act["act"] == "collection set"
+
+
+def test_another_chunking_applies_from_the_next_ingest_on(inside: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "docs" / "a.txt"
+    file.parent.mkdir()
+    file.write_text("One two three four. " * 60)
+    inside.run(
+        "collection", "create", "notes", "--chunking", "*.log:row", "--chunking", "sentence,max=64,overlap=8"
+    )
+    assert inside.json("collection", "show", "notes")["chunking"] == "*.log:row; sentence,max=64,overlap=8"
+    inside.run("ingest", str(file.parent), "--collection", "notes")
+    before = inside.json("status")["collections"][0]["chunks"]
+    said = inside.run("collection", "set", "notes", "--chunking", "default").stdout
+    assert said == "The next ingest cuts the documents of the collection notes so: default.\n"
+    assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["replaced"] == 1
+    assert inside.json("status")["collections"][0]["chunks"] < before
+    assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["unchanged"] == 1
+    for wrong in ("words", "sentence,max=9", ":page", "page,max=64,overlap=40", "tokens,size=3"):
+        assert "--chunking" in inside.run("collection", "set", "notes", "--chunking", wrong, code=2).stderr

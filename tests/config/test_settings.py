@@ -53,7 +53,11 @@ EVERY_SETTING = {
     "reranker.api_key_env": ("MY_KEY", "MY_KEY"),
     "reranker.path": ("/srv/reranker", Path("/srv/reranker")),
     "reranker.max_tokens": ("256", 256),
+    "chunking.strategy": ("sentence", "sentence"),
     "chunking.max_tokens": ("99", 99),
+    "chunking.min_tokens": ("9", 9),
+    "chunking.overlap": ("8", 8),
+    "chunking.headers": ("false", False),
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
     "ingest.exclude": ("", ()),
     "ingest.hidden": ("true", True),
@@ -134,7 +138,12 @@ EVERY_SETTING = {
     "server.log_level": ("debug", "debug"),
 }
 """A value for each as it is written in the environment, and as it is understood."""
-ONLY_IN_THE_FILE = {("server", "tools"), ("access", "rules"), ("search", "stages")}  # lists of tables
+ONLY_IN_THE_FILE = {
+    ("server", "tools"),
+    ("access", "rules"),
+    ("chunking", "rules"),
+    ("search", "stages"),
+}  # lists of tables
 NEEDED = {
     "embedder.provider": {"embedder.model": "m"},
     "reranker.provider": {"reranker.base_url": "http://x"},
