@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rag.file_state import FileState
+    from rag.flags import Flag
 
 DEFAULT_EMBEDDER = "default"
 """The name of the embedder in [embedder]; those in [embedders.NAME] have names of their own."""
@@ -52,6 +53,8 @@ Value: TypeAlias = "str | int | float | bool | datetime | tuple[str, ...]"
 """A value of a declared metadata field, by the field's type; never an empty list."""
 Distance = Literal["cosine", "dot", "euclidean"]
 Visibility = Literal["tenant", "restricted"]
+Policy = Literal["allow", "redact", "skip"]
+"""What happens to a document with personal data: nothing, its values are masked, or it isn't stored."""
 LetterCase = Literal["allow", "always", "never"]
 """Where the letter case of users and groups matters: in allow lists, in both lists, or nowhere."""
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
@@ -362,6 +365,7 @@ class Collection:
     have the identity `embedder`.
     If it is `attached`, its sources are the rows of a table that refdesk only reads. The first of `chunking`
     that matches a document says how it is cut; if none does, the settings say it.
+    `personal_data` has the policy for each kind that isn't just allowed.
     """
 
     tenant: str
@@ -377,3 +381,4 @@ class Collection:
     embedder_name: str = DEFAULT_EMBEDDER
     attached: Attachment | None = None
     chunking: tuple[Chunking, ...] = ()
+    personal_data: Mapping[Flag, Policy] = field(default_factory=dict)

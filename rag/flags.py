@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 Flag: TypeAlias = Literal["instructions", "secret", "card", "iban", "national_id", "phone", "email"]
 FLAGS: tuple[Flag, ...] = get_args(Flag)
@@ -26,6 +26,17 @@ IN_WORDS: Mapping[Flag, str] = {
     "national_id": "a national identity number",
     "phone": "a phone number",
     "email": "an e-mail address",
+}
+
+PERSONAL: tuple[Flag, ...] = FLAGS[1:]
+"""What a collection can have a policy for: personal data and secrets."""
+MASKS: Mapping[Flag, str] = {
+    "secret": "[secret]",
+    "card": "[card number]",
+    "iban": "[IBAN]",
+    "national_id": "[identity number]",
+    "phone": "[phone number]",
+    "email": "[e-mail address]",
 }
 
 _GAP = r"(?:\W{1,3}\w{1,16}){0,3}?\W{1,3}"
@@ -190,6 +201,10 @@ _LABEL = re.compile(
     r"[. ]{0,2}\Z",
     re.IGNORECASE,
 )
+_VALUE = re.compile(r"[+(]*\d[\d ./()-]*\Z|[A-Z]{6}\d\S+\Z|\d{17}X\Z")
+"""A number, or the code of an Italian or Chinese citizen, at the end of what a pattern matches."""
+_KEY_END = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_LINES = re.compile(r"(?:\s{0,4}[A-Za-z0-9+/=:, -]{20,80}(?=\n|\Z)){0,200}")  # of a key that is cut off
 _LOCAL_PART = re.compile(r"(?<![\w.+-])[a-z0-9][\w.+-]{0,63}\Z", re.IGNORECASE | re.ASCII)
 _EXAMPLES = re.compile(r"(?:^|\.)(?:example|test|invalid|localhost|local|domain|company|email)(?:\.|$)")
 _LISTS: Mapping[str, str] = {
@@ -233,6 +248,60 @@ def flags_in(text: str) -> tuple[Flag, ...]:
             if any(holds is None or holds(match) for match in _compiled(pattern).finditer(text)):
                 found.add(flag)
     return tuple(flag for flag in FLAGS if flag in found)
+
+
+class Span(NamedTuple):
+    """A part of a text, text[start:end], that has a flag."""
+
+    start: int
+    end: int
+    flag: Flag
+
+
+def spans_in(text: str, wanted: Collection[Flag]) -> list[Span]:
+    """Where a text has these flags, in order and without overlap. Where two overlap, they become one.
+
+    A span is the value alone, without a word like "phone" before it. A private key has all its lines.
+    Example: "Tel.: 030 901820-12" -> [Span(6, 19, "phone")].
+    """
+    lowered = text.lower()
+    found: list[Span] = []
+    for flag, hints, pattern in _PATTERNS:
+        hinted = lowered if pattern.startswith("(?i") else text
+        if flag in wanted and (not hints or any(hint in hinted for hint in hints)):
+            holds = _CHECKS.get(flag)
+            matches = _compiled(pattern).finditer(text)
+            found += [_span(flag, match) for match in matches if holds is None or holds(match)]
+    found.sort(key=lambda span: (span.start, -span.end))
+    return list(_apart(found))
+
+
+def _apart(spans: list[Span]) -> Iterator[Span]:
+    last: Span | None = None
+    for span in spans:
+        if last and span.start < last.end:
+            longer = span if span.end - span.start > last.end - last.start else last
+            last = Span(last.start, max(last.end, span.end), longer.flag)
+            continue
+        if last:
+            yield last
+        last = span
+    if last:
+        yield last
+
+
+def _span(flag: Flag, match: re.Match[str]) -> Span:
+    """The value in a match: patterns also match what says that it is one."""
+    start, end, text = match.start(), match.end(), match.string
+    if flag == "email":
+        local = _LOCAL_PART.search(text[max(0, start - MAX_LOCAL_CHARS) : start])
+        start -= len(local[0]) if local else 0
+    elif flag in {"phone", "national_id"} and (value := _VALUE.search(match[0])):
+        start += value.start()
+    elif match[0].startswith("-----BEGIN"):
+        closing = _KEY_END.search(text, end)
+        end = closing.end() if closing else end + len(_KEY_LINES.match(text, end)[0])  # type: ignore[index]  # it matches anything
+    return Span(start, end, flag)
 
 
 @cache

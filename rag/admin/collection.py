@@ -19,6 +19,8 @@ from rag.admin.collection_options import (
     description_option,
     embedder_option,
     link_option,
+    personal_data_option,
+    with_policies,
 )
 from rag.admin.console import command, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
@@ -38,9 +40,18 @@ if TYPE_CHECKING:
 
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
-    from rag.corpus import Chunking, Collection, Language
+    from rag.corpus import Chunking, Collection, EmbedderIdentity, Language, Policy
+    from rag.flags import Flag
     from rag.ingest.declare import Declared
     from rag.store.reader import CollectionReader
+
+
+CALLED = {"embedder_name": "embedder", "personal_data": "policies for personal data"}
+"""How messages call what collections remember."""
+
+
+OF_INGESTION = frozenset({"chunking", "personal_data"})
+"""What says how documents are ingested."""
 
 
 @click.group("collection")
@@ -74,6 +85,7 @@ def collection_command() -> None:
 @chunking_option
 @description_option(default="")
 @link_option(default="")
+@personal_data_option
 @language_option("the collection")
 async def create_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -86,6 +98,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     chunking: tuple[Chunking, ...] | None,
     description: str,
     link: str,
+    policies: dict[Flag, Policy],
     language: Language | None,
     as_json: bool,
 ) -> None:
@@ -115,6 +128,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
                 link=link,
                 embedder_name=embedder_name,
                 chunking=chunking or (),
+                personal_data=with_policies({}, policies),
             )
     if as_json:
         print_json(_json(made))
@@ -145,6 +159,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
 )
 @click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
 @chunking_option
+@personal_data_option
 async def set_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -155,13 +170,14 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     link: str | None,
     embedder_name: str | None,
     chunking: tuple[Chunking, ...] | None,
+    policies: dict[Flag, Policy],
     as_json: bool,
 ) -> None:
-    """Change the description, link, fields, embedder or chunking of a collection.
+    """Change the description, link, fields, embedder, chunking or policies of a collection.
 
     An empty description or link is removed. The embedder must be the model that made the collection's
     vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again. Another
-    chunking applies to each file at the next ingest of it.
+    chunking and other policies apply to each file at the next ingest of it.
     """
     given = {
         "description": description,
@@ -170,16 +186,17 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         "chunking": chunking,
     }
     after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if not after and not fields and not no_field:
-        raise click.UsageError("Give --description, --link, --embedder, --chunking, --field or --no-field.")
+    if not after and not fields and not no_field and not policies:
+        raise click.UsageError(
+            "Give --description, --link, --embedder, --chunking, --field, --no-field or --personal-data."
+        )
     (table,) = await open_collections(settings, name)
+    if policies:
+        after["personal_data"] = with_policies(table.collection.personal_data, policies)
     check_fields(table.collection, fields, no_field)
-    if chunking is not None:
-        check_writable(table.collection)  # nothing of an attached table is cut
-    identity = None
-    if embedder_name is not None:
-        async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
-            identity = embedder.identity
+    if after.keys() & OF_INGESTION:
+        check_writable(table.collection)  # nothing is ingested into an attached table
+    identity = None if embedder_name is None else await _identity_of(settings, embedder_name)
 
     def changed(collection: Collection) -> Collection:
         made = replace(collection, **after)
@@ -205,17 +222,23 @@ async def set_command(  # noqa: PLR0913 one parameter an option
             made = declared.collection
     if as_json:
         print_json(_json(made) | (_declared_json(declared) if declared else {}))
-    elif declared:
+        return
+    if declared:
         _print_declared(declared, no_field)
-    for key, value in after.items() if not as_json else ():
+    for key, value in after.items():
         echo(_set_line(name, key, value))
+
+
+async def _identity_of(settings: Settings, embedder_name: str) -> EmbedderIdentity:
+    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
+        return embedder.identity
 
 
 def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any property
     if key == "chunking":
         return f"The next ingest cuts the documents of the collection {name} so: {chunking_words(value)}."
-    called = "embedder" if key == "embedder_name" else key
-    return f"{'Set' if value else 'Removed'} the {called} of the collection {name}."
+    done = f"{'Set' if value else 'Removed'} the {CALLED.get(key, key)} of the collection {name}."
+    return f"{done} The next ingest applies them." if key == "personal_data" else done
 
 
 def _logged(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
@@ -322,8 +345,9 @@ def _json(collection: Collection) -> dict[str, Any]:
     details = asdict(collection)
     details["chunking"] = chunking_words(collection.chunking)
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
-    if not collection.attached:
-        del details["attached"]
+    for name in ("attached", "personal_data"):
+        if not details[name]:
+            del details[name]
     return details
 
 

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, Strategy
+from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, Policy, Strategy
+from rag.flags import PERSONAL
 from rag.ingest.declare import MAX_FIELDS
 from rag.report.tables import one_line
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from rag.flags import Flag
 
 FIELD_NAME = r"[a-z][a-z0-9_]{0,47}"
 AS_SETTINGS = "default"
@@ -43,6 +46,39 @@ description_option = partial(
     callback=_description,
     metavar="TEXT",
     help="What the collection holds. Assistants and the search stage planner read it.",
+)
+
+
+def _policies(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[Flag, Policy]:
+    """The policies that the options --personal-data give, the last one of each kind."""
+    policies: dict[Flag, Policy] = {}
+    for value in values:
+        kind, _, named = value.rpartition("=")
+        policy = next((one for one in get_args(Policy) if one == named), None)
+        kinds = [one for one in PERSONAL if kind in {one, ""}]
+        if policy is None or not kinds:
+            raise click.BadParameter(
+                f"{value!r} is not like redact or email=redact. Policies: {', '.join(get_args(Policy))}. "
+                f"Kinds: {', '.join(PERSONAL)}."
+            )
+        policies |= dict.fromkeys(kinds, policy)
+    return policies
+
+
+def with_policies(before: Mapping[Flag, Policy], given: Mapping[Flag, Policy]) -> dict[Flag, Policy]:
+    """Policies after others are given; only those that don't just allow are kept."""
+    return {kind: one for kind, one in {**before, **given}.items() if one != "allow"}
+
+
+personal_data_option = click.option(
+    "--personal-data",
+    "policies",
+    multiple=True,
+    callback=_policies,
+    metavar="[KIND=]POLICY",
+    help="What happens to documents with personal data or secrets: allow (default), redact (they are masked "
+    "in what is stored) or skip (they aren't stored). KIND: "
+    f"{', '.join(PERSONAL)}; without it, all. Repeatable.",
 )
 
 

@@ -40,8 +40,8 @@ class FileContent:
     state: FileState | None = None
 
 
-async def read_content(found: Found, *, max_bytes: int, cut: str) -> FileContent:
-    """Read a file and its sidecar; `cut` says how the document is cut, for its digest.
+async def read_content(found: Found, *, max_bytes: int, cut: str, door: str = "") -> FileContent:
+    """Read a file and its sidecar; `cut` and `door` say how it is cut and what may enter, for its digest.
 
     Raises:
         ParseError: one of them can't be read.
@@ -54,7 +54,7 @@ async def read_content(found: Found, *, max_bytes: int, cut: str) -> FileContent
         data,
         sidecar,
         content_digest(data),
-        _digest(data + sidecar + _written(found), cut),
+        _digest(data + sidecar + _written(found) + door.encode(), cut),
         state,
     )
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from rag.access.rule import in_words, visible_to_nobody
 from rag.errors import ProviderError
 from rag.flags import FLAGS, IN_WORDS, Flag
+from rag.ingest.masks import in_numbers
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rag.corpus import Access
     from rag.errors import Cause
 
-LeftOut = Literal["", "unsupported", "empty"]
+LeftOut = Literal["", "unsupported", "empty", "policy"]
 NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
 """Those whose documents somebody should look at. Of personal data, the number is enough."""
 NAMED = 5  # documents in a note
@@ -33,7 +34,8 @@ class Outcome:
     `kind` tells more; `missing`, that it is gone, but so are so many others that nothing was removed.
     `access` is who may see the source, if the run decided that. `without_vector` counts the chunks for which
     the embedder has no valid vector. `flags` say what the text contains, if the run has read it anew.
-    `cause` tells of a skipped file what its reason says in words.
+    `cause` tells of a skipped file what its reason says in words. `masked` are the numbers of values that
+    were masked in what is stored.
     """
 
     path: str
@@ -46,6 +48,7 @@ class Outcome:
     flags: tuple[Flag, ...] = ()
     kind: LeftOut = ""
     cause: Cause | None = None
+    masked: Mapping[Flag, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +145,21 @@ def flag_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
             yield f"{counted(len(paths), 'document')} {verb} {IN_WORDS[flag]}: {named}."
     if personal := [f"{IN_WORDS[flag]} in {len(paths)}" for flag, paths in flagged.items() if paths]:
         yield f"Personal data, by number of documents: {', '.join(personal)}."
+
+
+def door_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """What the report must say of documents that were masked or kept out.
+
+    Example: "Masked in 2 documents: 3 e-mail addresses, 1 IBAN."
+    """
+    outcomes = list(outcomes)
+    total: Counter[Flag] = Counter()
+    for one in outcomes:
+        total.update(one.masked)
+    if total:
+        documents = sum(1 for one in outcomes if one.masked)
+        yield f"Masked in {counted(documents, 'document')}: {in_numbers(total)}."
+    if kept_out := [one for one in outcomes if one.kind == "policy"]:
+        named = "; ".join(f"{one.path}: {one.reason}" for one in kept_out[:NAMED])
+        more = f"; and {len(kept_out) - NAMED} more" if len(kept_out) > NAMED else ""
+        yield f"{counted(len(kept_out), 'document')} not stored, by policy. {named}{more}."

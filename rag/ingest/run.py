@@ -23,6 +23,7 @@ from rag.ingest.chunkings import chunking_of, written
 from rag.ingest.claims import Claims
 from rag.ingest.content import read_content
 from rag.ingest.discover import discover
+from rag.ingest.door import Door, NotAdmittedError
 from rag.ingest.metadata import declared_fields, described
 from rag.ingest.moves import keeps_title, moved_sources
 from rag.ingest.paths import path_of, printable
@@ -30,7 +31,7 @@ from rag.ingest.prepared import Prepared
 from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
-from rag.ingest.report import InterruptedRunError, Outcome, Report, flag_notes
+from rag.ingest.report import InterruptedRunError, Outcome, Report, door_notes, flag_notes
 from rag.ingest.sandbox.pool import parse_safely
 from rag.ingest.spool import spooling
 from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
@@ -113,6 +114,7 @@ async def _bring_to(run: _Run, discovery: Discovery) -> Report:
     )
     await run.set_rights()
     await run.note_files()
+    await run.keep_out()
     notes = [] if run.failure else await run.remove(discovery)
     report = await run.report(discovery, notes)
     if run.failure:
@@ -149,6 +151,9 @@ class _Run:
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
         self._files: dict[str, FileState] = {}
         self._flags: dict[str, tuple[Flag, ...]] = {}
+        self._door = Door.of(writer.collection)
+        self._masked: dict[str, Mapping[Flag, int]] = {}
+        self._kept_out: dict[str, Outcome] = {}
         self._mended = 0
         self._work = Work({}, progress)
 
@@ -225,7 +230,7 @@ class _Run:
 
     async def _read(self, found: Found) -> FileContent:
         most, cut = self._settings.max_file_bytes, written(self._chunking(found), self._embedder.window)
-        return await read_content(found, max_bytes=most, cut=cut)
+        return await read_content(found, max_bytes=most, cut=cut, door=self._door.recipe)
 
     def _chunking(self, found: Found) -> Chunking:
         return chunking_of(found.name, self._chunkings, self._instructions.max_tokens)
@@ -262,10 +267,27 @@ class _Run:
                 return None
             reason = f"{error} any more; the earlier version stays"
             self.finish([Outcome(path, "skipped", reason, cause="no text")])
+        except NotAdmittedError as error:
+            self._keep_out(found, str(error))
         except ParseError as error:
             kept = "; the earlier version stays" if has_earlier else ""
             self.finish([Outcome(path, "skipped", f"{error}{kept}", cause=error.cause)])
         return None
+
+    def _keep_out(self, found: Found, reason: str) -> None:
+        """Report a document that isn't to be stored; an earlier version of it is removed at the end."""
+        if earlier := self._known.get(found.uri) or self._moved.get(found.uri):
+            self._kept_out[earlier.id] = Outcome(
+                printable(found.path), "removed", reason, earlier.id, kind="policy"
+            )
+        else:
+            self.finish([Outcome(printable(found.path), "ignored", reason, kind="policy")])
+
+    async def keep_out(self) -> None:
+        """Remove the earlier versions of documents that policies keep out now."""
+        if self._kept_out:
+            await self._writer.remove([*self._kept_out])
+            self.finish(self._kept_out.values())
 
     async def _prepared(self, found: Found) -> Prepared | None:
         one = await self._read(found)
@@ -275,7 +297,9 @@ class _Run:
         if known and known.digest == one.digest:
             await self._unchanged(known, one)
             return None
-        document = await self._parsed(one)
+        parsed = await self._parsed(one)
+        admitted = await self._door.admitted(parsed, found.name)
+        document, self._masked[found.uri] = admitted.document, admitted.masked
         chunking = self._chunking(found)
         limit = min(chunking.max_tokens or self._embedder.window, self._embedder.window)
         spans = self._embedder.token_spans
@@ -284,7 +308,7 @@ class _Run:
         self._flags[found.uri] = await to_thread.run_sync(flags_in, _all_text(document))
         source = known or self._moved.get(found.uri)
         id_ = source.id if source else self._writer.source_id(found.uri)
-        claim = self._claims.of_document(found, document.metadata, one.content, id_, source)
+        claim = self._claims.of_document(found, parsed.metadata, one.content, id_, source)
         fields, shown = self._fields(found, document), self._claims.rights.shown(document.metadata)
         return Prepared(found, id_, one.digest, document, chunks, claim, fields, shown, one.state)
 
@@ -385,7 +409,8 @@ class _Run:
         about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
         reason = "; ".join([*self._remarks[source.uri], *remarks, *about_vectors])
         flags = self._flags.get(source.uri, ())
-        self.finish([Outcome(path_of(source.uri), kind, reason, source.id, chunks, access, lacking, flags)])
+        outcome = Outcome(path_of(source.uri), kind, reason, source.id, chunks, access, lacking, flags)
+        self.finish([replace(outcome, masked=self._masked.get(source.uri, {}))])
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
@@ -405,6 +430,7 @@ class _Run:
         return [
             *about_vectors,
             *flag_notes(self.outcomes),
+            *door_notes(self.outcomes),
             *self._claims.notes([found.path for found in discovery.found.values()]),
         ]
 

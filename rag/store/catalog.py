@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from rag.corpus import Language
 
 
-USUAL = {"description": "", "link": "", "embedder_name": DEFAULT_EMBEDDER, "attached": None, "chunking": ()}
+USUAL: dict[str, object] = {
+    "description": "",
+    "link": "",
+    "embedder_name": DEFAULT_EMBEDDER,
+    "attached": None,
+    "chunking": (),
+    "personal_data": {},
+}
 
 
 def collection_row(collection: Collection) -> pa.Table:

@@ -31,7 +31,17 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Attachment, Chunking, Distance, EmbedderIdentity, FieldType, Language, Visibility
+    from rag.corpus import (
+        Attachment,
+        Chunking,
+        Distance,
+        EmbedderIdentity,
+        FieldType,
+        Language,
+        Policy,
+        Visibility,
+    )
+    from rag.flags import Flag
     from rag.store.access_writer import Around
 
 CATALOG_WAIT_SECONDS = 15
@@ -56,14 +66,15 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     created_at: datetime | None = None,
     attached: Attachment | None = None,
     chunking: tuple[Chunking, ...] = (),
+    personal_data: Mapping[Flag, Policy] = MappingProxyType({}),
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility`, `distance`, `description`, `link`, `chunking` and `embedder_name`, the name of the
-    embedder in the settings, apply to a new collection only. Without a `language`, an existing collection
-    keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it
-    whether the collection is new; otherwise it is now. A collection that is `attached` must be new, and
-    gets no tables.
+    `fields`, `visibility`, `distance`, `description`, `link`, `chunking`, `personal_data` and
+    `embedder_name`, the name of the embedder in the settings, apply to a new collection only. Without a
+    `language`, an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that
+    gives `created_at` recognises by it whether the collection is new; otherwise it is now. A collection
+    that is `attached` must be new, and gets no tables.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
@@ -103,6 +114,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             embedder_name,
             attached,
             chunking,
+            dict(personal_data),
         )
         await create_access_table(database, tenant)
         if not attached:
