@@ -77,7 +77,7 @@ def _message(data: bytes) -> Message:
 class _Folder:
     """A storage of the file: a message, a recipient or an attached file."""
 
-    def __init__(self, ole: OleFileIO, path: str, head: int) -> None:
+    def __init__(self, ole: OleFileIO[str], path: str, head: int) -> None:
         self._ole, self.path = ole, path
         raw = self._stream("__properties_version1.0")[head:]
         whole = len(raw) // _PROPERTY.size * _PROPERTY.size
