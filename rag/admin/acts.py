@@ -53,6 +53,7 @@ ActName = Literal[
     "key rotate",
     "purge",
     "remove",
+    "restore",
     "tenant create",
     "tenant remove",
 ]

@@ -26,6 +26,8 @@ COMMANDS = {
     "source": "sources",
     "remove": "remove",
     "purge": "purge",
+    "backup": "backup",
+    "restore": "backup",
     "tenant": "tenant",
     "collection": "collection",
     "access": "access",

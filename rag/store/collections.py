@@ -237,7 +237,7 @@ async def drop_collection(data: Path, collection: Collection, *, forget: Iterabl
         empty_spool(data, tenant, name)
         await collections.delete(_is(tenant, name))
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)  # no row without tables
-        await _drop_tables(database, tenant, name)
+        await drop_tables(database, tenant, name)
         async with access_table(data, tenant) as table:
             records = await table.records(f"(collection = {literal(name)})")
             await table.put([replace(one, present=False, copied=True) for one in records.values()])
@@ -278,7 +278,7 @@ async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]
 
 
 async def _create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
-    await _drop_tables(database, collection.tenant, collection.name)  # left by a crash before the row
+    await drop_tables(database, collection.tenant, collection.name)  # left by a crash before the row
     key = collection.tenant, collection.name
     columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
     chunks = await database.create_table(schema.chunks_table(*key), schema=columns)
@@ -286,7 +286,8 @@ async def _create_tables(database: lancedb.AsyncConnection, collection: Collecti
     await database.create_table(schema.sources_table(*key), schema=schema.SOURCES_SCHEMA)
 
 
-async def _drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str) -> None:
+async def drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str) -> None:
+    """Drop the tables of a collection that the catalog doesn't have, if there are any."""
     for table in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
         await database.drop_table(table, ignore_missing=True)
 

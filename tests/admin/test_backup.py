@@ -1,0 +1,197 @@
+"""Backups: what comes back, for whom, and what nobody gets back without asking for it."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tarfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+    from tests.conftest import SmallDisk
+
+QUERY = "pendulum"
+
+
+def titles(desk: Desk, *options: str) -> set[str]:
+    return {one["title"] for one in desk.json("search", QUERY, *options)["results"]}
+
+
+def records(desk: Desk, *options: str) -> str:
+    return desk.run("access", "show", "*", *options).stdout
+
+
+def other(desk: Desk, name: str) -> Desk:
+    return replace(desk, data=desk.data.parent / name)
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name in ("leave", "travel", "wages"):
+        (folder / f"{name}.md").write_text(f"# {name}\n\nThe {name} of a pendulum.\n")
+    return folder
+
+
+@pytest.fixture
+def backup(inside: Desk, docs: Path, tmp_path: Path) -> Path:
+    """Of a desk with three documents, of which two are for everybody, and with a key."""
+    inside.run("ingest", docs, "--visibility", "tenant")
+    inside.run("access", "set", "*/wages.md", "--visibility", "restricted", "--allow", "group:hr")
+    inside.run("key", "create", "--user", "ann")
+    file = tmp_path / "desk.tar"
+    inside.run("backup", file)
+    return file
+
+
+def test_a_backup_in_an_empty_folder_is_the_same_desk(inside: Desk, backup: Path, docs: Path) -> None:
+    new = other(inside, "new")
+    made = new.json("restore", backup)
+    assert made["collections"] == {"documents": 3}
+    assert [made[name] for name in ("narrowed", "returned", "purged", "dropped", "others")] == [[]] * 5
+    assert new.json("sources") == inside.json("sources")
+    assert records(new) == records(inside)
+    assert new.json("key", "list") == inside.json("key", "list")
+    assert titles(new) == {"leave", "travel"}
+    assert titles(new, "--group", "hr") == {"leave", "travel", "wages"}
+    assert new.json("ingest", docs)["counts"]["unchanged"] == 3
+    (docs / "later.md").write_text("# later\n\nA later pendulum.\n")
+    assert new.json("ingest", docs)["counts"]["added"] == 1
+
+
+def test_a_backup_is_private_and_can_be_read_with_tar_and_json(inside: Desk, backup: Path) -> None:
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    with tarfile.open(backup) as archive:
+        names = archive.getnames()
+        about = json.load(archive.extractfile("backup.json"))  # type: ignore[arg-type]
+    assert about["tenant"] == "default"
+    assert [one["name"] for one in about["collections"]] == ["documents"]
+    assert names[-1] == "checksums.json"
+    assert [one for one in backup.parent.iterdir() if one.name.startswith(".desk")] == []
+    assert "already exists" in inside.run("backup", backup, code=2).stderr
+    inside.run("backup", backup, "--yes")
+    assert "is in the data folder" in inside.run("backup", inside.data / "x.tar", code=2).stderr
+
+
+def test_what_was_narrowed_since_stays_narrow_unless_the_backup_is_asked_for_exactly(
+    inside: Desk, backup: Path
+) -> None:
+    inside.run("access", "revoke", "*/leave.md", "--from", "user:bob")
+    inside.run("access", "set", "*/wages.md", "--visibility", "tenant")  # wider since
+    before = inside.run("restore", backup, code=2).stderr
+    assert "already has the collections of the backup: documents. Add --yes" in before
+    made = inside.json("restore", backup, "--yes")
+    assert [name.rpartition("/")[2] for name in made["narrowed"]] == ["leave.md"]
+    assert titles(inside, "--user", "bob") == {"travel"}
+    assert titles(inside, "--user", "ann") == {"leave", "travel"}
+    assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
+    made = inside.json("restore", backup, "--yes", "--exact")
+    assert made["narrowed"] == []
+    assert titles(inside, "--user", "bob") == {"leave", "travel"}
+
+
+def test_what_was_removed_comes_back_and_is_named_but_what_was_purged_stays_away(
+    inside: Desk, backup: Path, docs: Path
+) -> None:
+    (docs / "leave.md").unlink()
+    inside.run("ingest", docs)
+    inside.run("purge")
+    (docs / "travel.md").unlink()
+    (docs / "new.md").write_text("# new\n\nA new pendulum.\n")
+    inside.run("ingest", docs)
+    shown = inside.run("restore", backup, "--yes").stdout
+    assert f"1 source was removed since the backup and is back:\n  {docs / 'travel.md'}\n" in shown
+    assert f"1 source was purged since the backup and stays away:\n  {docs / 'leave.md'}\n" in shown
+    assert f"1 source was added since the backup and is gone:\n  {docs / 'new.md'}\n" in shown
+    assert titles(inside, "--group", "hr") == {"travel", "wages"}
+    stored = b"".join(file.read_bytes() for file in inside.data.rglob("*") if file.is_file())
+    assert b"leave of a pendulum" not in stored
+    inside.run("restore", backup, "--yes", "--exact")
+    assert titles(inside, "--group", "hr") == {"leave", "travel", "wages"}
+
+
+def test_what_was_purged_and_forgotten_stays_away_too(inside: Desk, backup: Path, docs: Path) -> None:
+    (docs / "leave.md").unlink()
+    inside.run("ingest", docs)
+    inside.run("purge", "--forget")
+    made = inside.json("restore", backup, "--yes")
+    assert made["purged"] == [str(docs / "leave.md")]
+    assert titles(inside) == {"travel"}
+
+
+def test_a_revoked_key_stays_revoked(inside: Desk, backup: Path) -> None:
+    (key,) = inside.json("key", "list")["keys"]
+    inside.run("key", "revoke", key["id"])
+    for options in ([], ["--exact"]):
+        made = inside.json("restore", backup, "--yes", *options)
+        assert (made["keys"], made["keys_left_out"]) == ([], [key["id"]])
+        assert inside.json("key", "list") == {"keys": []}
+    (inside.data / "audit.jsonl").unlink()  # even if the log is lost
+    assert inside.json("restore", backup, "--yes")["keys"] == []
+
+
+def test_another_tenant_and_a_folder_with_another_key_are_hidden_by_the_same_folder_rights(
+    inside: Desk, docs: Path, tmp_path: Path
+) -> None:
+    closed = docs / "closed"
+    closed.mkdir()
+    (closed / "pay.md").write_text("# pay\n\nThe pay of a pendulum.\n")
+    inside.run("ingest", closed, "--visibility", "restricted", "--allow", "group:hr")
+    inside.run("backup", tmp_path / "desk.tar")
+    new = other(inside, "new")
+    new.run("ingest", docs / "leave.md", "--tenant", "acme")
+    made = new.json("restore", tmp_path / "desk.tar", "--as", "branch")
+    assert made["tenant"] == "branch"
+    assert new.json("tenant", "list")["tenants"] == [
+        {"name": "acme", "collections": ["documents"]},
+        {"name": "branch", "collections": ["documents"]},
+    ]
+    (closed / "bonus.md").write_text("# bonus\n\nThe bonus of a pendulum.\n")
+    new.run("ingest", closed, "--tenant", "branch")
+    new.run("ingest", closed, "--tenant", "branch", "--visibility", "restricted", "--set-access")
+    assert titles(new, "--tenant", "branch") == set()
+    assert titles(new, "--tenant", "branch", "--group", "hr") == set()
+    assert titles(new, "--tenant", "acme") == {"leave"}
+
+
+def test_a_damaged_cut_or_foreign_file_is_refused_before_anything_changes(
+    inside: Desk, backup: Path, docs: Path
+) -> None:
+    content = backup.read_bytes()
+    with tarfile.open(backup) as archive:
+        middles = [part.offset_data + part.size // 2 for part in archive]
+        headers = [part.offset + 10 for part in archive]
+    for at in middles + headers[1:]:
+        damaged = bytearray(content)
+        damaged[at] ^= 0xFF
+        backup.write_bytes(damaged)
+        run = other(inside, "new").run("restore", backup, code=2)
+        assert "backup" in run.stderr, at
+        assert run.stderr.count("\n") == 1
+    backup.write_bytes(content[: len(content) // 2])
+    assert "cut short" in other(inside, "new").run("restore", backup, code=2).stderr
+    assert "not a backup" in other(inside, "new").run("restore", docs / "leave.md", code=2).stderr
+    assert not other(inside, "new").data.exists()
+    assert titles(inside) == {"leave", "travel"}
+
+
+def test_a_full_disk_ends_a_backup_or_restore_in_one_line_and_leaves_nothing(
+    inside: Desk, backup: Path, small_disk: SmallDisk, desk_at: Callable[[Path], Desk]
+) -> None:
+    small_disk.fill()
+    run = inside.run("backup", small_disk.folder / "x.tar", code=1)
+    assert "can't be written: No space left on device" in run.stderr
+    assert [one.name for one in small_disk.folder.iterdir()] == ["filling"]
+    new = desk_at(small_disk.folder / "data")
+    assert new.run("restore", backup, code=1).stderr.count("\n") == 1
+    small_disk.empty()
+    new.run("restore", backup)
+    assert titles(new) == {"leave", "travel"}

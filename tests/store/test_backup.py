@@ -1,0 +1,99 @@
+"""A backup is one moment of a tenant, whatever is being written; a restore is seen by open readers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from rag.answers import SearchRequest
+from rag.config.settings import SearchSettings
+from rag.corpus import Access, Principal
+from rag.errors import BusyError
+from rag.search.desk import Desk
+from rag.store.archive import checked
+from rag.store.backup import back_up
+from rag.store.reader import Reader
+from rag.store.restore import RESTORING, restore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+pytestmark = pytest.mark.anyio
+
+ME = Principal("default")
+
+
+def _desk(small_desk: ModuleType, data: Path) -> Desk:
+    return Desk(Reader(data, timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
+
+
+async def _texts(desk: Desk, *sources: str) -> list[str]:
+    hits = (await desk.search(ME, SearchRequest("pendulum", limit=20, sources=sources or None))).hits
+    return sorted(hit.chunk.text for hit in hits)
+
+
+async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of_it(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    saved: list[Path] = []
+    async with await small_desk.writing(tmp_path / "data") as writer:
+
+        async def replacing() -> None:
+            number = 0
+            while len(saved) < 4:
+                await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(number))])
+                number += 1
+
+        await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(0))])
+        id_ = writer.source_id("a")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(replacing)
+            for number in range(4):
+                file = tmp_path / f"{number}.tar"
+                await back_up(tmp_path / "data", "default", file)
+                saved.append(file)
+    seen = []
+    for file in saved:
+        data = tmp_path / file.stem
+        await restore(data, checked(file), "default")
+        texts = await _texts(_desk(small_desk, data), id_)
+        (number,) = {int(text.partition("generation")[2].split()[0]) for text in texts}
+        assert texts == sorted(small_desk.generation(number))
+        seen.append(number)
+    assert seen == sorted(seen)
+    assert seen[-1] > 0
+
+
+async def test_an_open_reader_sees_the_restored_state_and_its_rights(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    data, file = tmp_path / "data", tmp_path / "desk.tar"
+    async with await small_desk.writing(data) as writer:
+        await writer.replace([small_desk.new_source(writer, name, f"pendulum {name}") for name in "ab"])
+        id_ = writer.source_id("a")
+    await back_up(data, "default", file)
+    desk = _desk(small_desk, data)
+    assert await _texts(desk) == ["pendulum a", "pendulum b"]
+    async with await small_desk.writing(data) as writer:
+        await writer.replace([small_desk.new_source(writer, "b", "pendulum changed")])
+    await small_desk.recorded(data, id_, Access("restricted"))
+    assert await _texts(desk) == ["pendulum changed"]
+    await restore(data, checked(file), "default", overwrite=True)
+    assert await _texts(desk) == ["pendulum b"]
+    await restore(data, checked(file), "default", overwrite=True, exact=True)
+    assert await _texts(desk) == ["pendulum a", "pendulum b"]
+    assert not (data / RESTORING).exists()
+
+
+async def test_a_restore_doesn_t_begin_while_somebody_writes(small_desk: ModuleType, tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "desk.tar"
+    async with await small_desk.writing(data) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum a")])
+        await back_up(data, "default", file)
+        with pytest.raises(BusyError):
+            await restore(data, checked(file), "default", overwrite=True)
+    await restore(data, checked(file), "default", overwrite=True)
+    assert await _texts(_desk(small_desk, data)) == ["pendulum a"]
