@@ -37,7 +37,7 @@ SKIPPED = {
     "undecodable.txt": "neither UTF-8 nor Windows-1252 text",
     "encrypted.pdf": "the PDF is encrypted with a password",
     "truncated.pdf": "the PDF is damaged",
-    "picture.pdf": "the PDF has no text, only images; run OCR on it first",
+    "picture.pdf": "the PDF has no text",
     "no.pdf": "the PDF is damaged",
     "huge.txt": "50.0 MB is over the limit of 20.0 MB (ingest.max_file_bytes)",
     "out.md": "a link that points outside the folder",

@@ -74,6 +74,7 @@ _CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
     **dict.fromkeys(mail.SUFFIXES, mail.members),
     **dict.fromkeys(mailbox.SUFFIXES, mailbox.members),
     **dict.fromkeys(outlook.SUFFIXES, outlook.members),
+    **dict.fromkeys(pdf.SUFFIXES, pdf.members),
 }
 """Formats whose files contain documents, by suffix: (content, file name) to these documents.
 
@@ -110,7 +111,8 @@ def is_supported(name: str) -> bool:
 
 def is_container(data: bytes, name: str) -> bool:
     """Whether a file may contain documents."""
-    return format_of(data, name) in _CONTAINERS
+    suffix = format_of(data, name)
+    return suffix in _CONTAINERS and (suffix not in pdf.SUFFIXES or pdf.may_have_members(data))
 
 
 def family_of(data: bytes, name: str) -> str:

@@ -27,6 +27,7 @@ SYMBOLS = 10  # kinds of frequent symbols
 FREQUENT = 0.01  # share of a frequent symbol
 LETTERS = 0.5  # share of letters from which on their frequencies count
 COMMON = 0.36  # least share of the letters a e i n o r s t; real text with Latin letters has 0.45 to 0.7
+KINDS = 12  # of Latin letters that noise has at least; a table of crosses has one
 ACCENTED = 0.6  # most share of Latin letters outside ASCII; Vietnamese has 0.35
 SPOKEN = 0.03  # share of stop words from which on a text is in a language
 LONG_WORD = 10  # characters; no language has longer words on average
@@ -134,4 +135,4 @@ def _has_odd_letters(visible: list[str]) -> bool:
         return True
     plain = Counter(unicodedata.normalize("NFD", "".join(latin)).casefold())
     common = sum(plain[letter] for letter in "aeinorstı")
-    return common < COMMON * len(latin)
+    return len(plain) >= KINDS and common < COMMON * len(latin)

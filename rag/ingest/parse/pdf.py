@@ -1,82 +1,207 @@
-"""PDF: the text of its pages, and the sections of its outline.
+"""PDF: its pages as text in reading order, with tables, and sections by its outline or by its letters.
 
-Parse only in the sandbox: a hostile PDF can take endless time and memory. The dates in a PDF are those of the
-file, which may be years younger than the document, so they don't count.
+Parse only in the sandbox: a hostile PDF can take endless time and memory, and pdfium is written in C++. The
+dates in a PDF are those of the file, which may be years younger than the document, so they don't count.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import re
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rag.corpus import Document
+from rag.corpus import Block, Document
 from rag.errors import ParseError
-from rag.ingest.parse.blocks import clean
-from rag.ingest.parse.garbled import is_garbled
-from rag.ingest.parse.pdf_outline import blocks_of, outline_of, title_in
+from rag.ingest.parse.blocks import clean, title_line
+from rag.ingest.parse.member import Member
+from rag.ingest.parse.pdf_furniture import without_furniture
+from rag.ingest.parse.pdf_headings import body_of, largest_words, levels_of
+from rag.ingest.parse.pdf_hyphens import joiner
+from rag.ingest.parse.pdf_layout import rows_of
+from rag.ingest.parse.pdf_outline import may_be_title, outline_of, title_in, with_outline
+from rag.ingest.parse.pdf_pages import sheets_of
+from rag.ingest.parse.pdf_tables import parts_of
 
 if TYPE_CHECKING:
-    from pypdf import DocumentInformation
+    from collections.abc import Iterator, Sequence
+
+    from rag.corpus import BlockKind
+    from rag.ingest.parse.pdf_outline import Entry
+    from rag.ingest.parse.pdf_tables import Part
+    from rag.ingest.parse.pdf_words import Sheet
 
 SUFFIXES = (".pdf",)
-LIBRARIES = ("pypdf.*",)
+LIBRARIES = ("pypdfium2",)
 
-logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings quote the file
+logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings quote the file
 
-_GAP = "\n\n"  # between two pages
-_HYPHENATED = re.compile(r"(?<=[a-zß-ÿ])[-\u00ad\u2010]\n(?=[a-zß-ÿ])")
-_LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
-_FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|pptx?|indd|tex|dvi|pdf)"
-_PROGRAM = r"untitled.*|microsoft (word|powerpoint|excel) - .*|powerpoint presentation|(document|slide) ?\d*"
+_GAP = "\n\n"  # between two parts, and between two pages
+_LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
+_FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|xlsx?|pptx?|od[tsp]|indd|tex|dvi|pdf|html?)"
+_PROGRAM = (
+    r"untitled.*|microsoft (word|powerpoint|excel) - .*|powerpoint presentation|(document|slide|book) ?\d*"
+)
 _NO_TITLE = re.compile(rf"{_PROGRAM}|{_FILE}", re.IGNORECASE)
+_NO_AUTHOR = re.compile(r"(microsoft office )?user|admin(istrator)?|unknown|anonymous|root", re.IGNORECASE)
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a PDF: a paragraph ends at a blank line or with its page.
+    """The document of a PDF. What can't be read of it is missing, and the remarks say so.
 
     Raises:
         ParseError: it needs a password, is damaged, contains images only, or its text is noise.
     """
-    from pypdf import PdfReader  # noqa: PLC0415 takes 0.2 s, and is needed in the child process only
-    from pypdf.errors import FileNotDecryptedError  # noqa: PLC0415 the same
+    pdf = _opened(data)
+    try:
+        return _document(pdf, name)
+    finally:
+        pdf.close()
+
+
+def members(data: bytes, _name: str) -> Iterator[Member]:
+    """The files that are embedded in a PDF.
+
+    Raises:
+        ParseError: it needs a password, or is damaged.
+    """
+    from pypdfium2 import PdfiumError  # noqa: PLC0415 see below
+
+    pdf = _opened(data)
+    try:
+        for number in range(pdf.count_attachments()):
+            named = f"attachment {number + 1}"
+            try:
+                attached = pdf.get_attachment(number)
+                named = attached.get_name() or named
+                yield Member(named, bytes(attached.get_data()))
+            except PdfiumError:
+                yield Member(named, refused="it can't be taken out of its PDF", cause="damaged")
+    finally:
+        pdf.close()
+
+
+def may_have_members(data: bytes) -> bool:
+    """Whether a PDF may have embedded files, by its bytes: their streams say what they are."""
+    return b"/EmbeddedFile" in data
+
+
+def _opened(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which has no types
+    import pypdfium2  # noqa: PLC0415 needed in the child process only
 
     try:
-        reader = PdfReader(io.BytesIO(data))
-        extracted = [page.extract_text() for page in reader.pages]
-        outline = outline_of(reader)
-        title = _title(reader.metadata) or title_in(outline, reader.pages[0])
-    except FileNotDecryptedError as error:
-        raise ParseError("the PDF is encrypted with a password", "encrypted") from error
-    except RecursionError:
-        raise
-    except Exception as error:  # pypdf raises all kinds of errors on damaged files
+        pdf = pypdfium2.PdfDocument(data)
+    except pypdfium2.PdfiumError as error:
+        if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
+            raise ParseError("the PDF is encrypted with a password", "encrypted") from error
         raise ParseError("the PDF is damaged") from error
-    if is_garbled(_GAP.join(extracted)):
-        raise ParseError(
-            "the PDF has no map from its glyphs to characters, so its text is noise; run OCR on it first",
-            "no text",
-        )
-    pages = [_readable(page) for page in extracted]
-    if not any(page.strip() for page in pages):
-        raise ParseError("the PDF has no text, only images; run OCR on it first", "no text")
-    starts = tuple(accumulate((len(page) + len(_GAP) for page in pages), initial=0))
-    text = _GAP.join(pages)
+    if pdf.get_formtype() != pypdfium2.raw.FORMTYPE_NONE:
+        pdf.init_forms()
+    return pdf
+
+
+def _document(pdf: Any, name: str) -> Document:  # noqa: ANN401 see above
+    sheets, missing = sheets_of(pdf)
+    pages = [
+        list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_furniture(sheets), strict=True)
+    ]
+    if not any(pages):
+        raise missing.error()
+    outline = outline_of(pdf)
+    written = _written(pages)
+    blocks = written.blocks
+    if outline:
+        blocks = with_outline(written.text, written.plain(), written.starts, outline)
+    about = {key: title_line(value) for key, value in pdf.get_metadata_dict(skip_empty=True).items()}
     return Document(
-        text=text,
-        title=title or name,
+        text=written.text,
+        title=_title(about, outline, pages) or name,
         mime_type="application/pdf",
-        blocks=tuple(blocks_of(text, starts[:-1], outline)),
-        pages=starts[:-1],
+        blocks=tuple(blocks),
+        pages=tuple(written.starts),
+        metadata=_metadata(about, _language(pdf)),
+        remarks=tuple(missing.remarks()),
     )
 
 
-def _readable(page: str) -> str:
-    return clean(_HYPHENATED.sub("", page.translate(_LIGATURES)))
+def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:
+    """The parts of a page in reading order; what is written across it comes last."""
+    level = [line for line in lines if not line.turned]
+    for rows in rows_of(level, sheet.rules):
+        yield from parts_of(rows, sheet.rules)
+    turned = [[line] for line in lines if line.turned]
+    if turned:
+        yield from parts_of(turned, ())
 
 
-def _title(about: DocumentInformation | None) -> str:
-    title = clean((about and about.title) or "").strip("\ufffd \t\n")
-    return "" if _NO_TITLE.fullmatch(title) else title
+class _Written(NamedTuple):
+    """A text, its blocks, and where its pages start."""
+
+    text: str
+    blocks: list[Block]
+    starts: list[int]
+
+    def plain(self) -> list[Block]:
+        """The blocks, with headings as paragraphs."""
+        return [
+            Block("paragraph", one.start, one.end) if one.kind == "heading" else one for one in self.blocks
+        ]
+
+
+def _written(pages: Sequence[Sequence[Part]]) -> _Written:
+    join = joiner("\n".join(part.text for parts in pages for part in parts))
+    levels = iter(levels_of([part for parts in pages for part in parts]))
+    pieces: list[str] = []
+    blocks: list[Block] = []
+    starts: list[int] = []
+    at = 0
+    for number, parts in enumerate(pages):
+        if number:
+            pieces.append(_GAP)
+            at += len(_GAP)
+        starts.append(at)
+        texts = [(part, next(levels), _readable(join(part.text))) for part in parts]
+        for first, (part, level, text) in enumerate(texts):
+            gap = _GAP if first and text else ""
+            kind: BlockKind = "table" if part.is_table else "heading" if level else "paragraph"
+            if text:
+                title = title_line(text) if level else ""
+                blocks.append(Block(kind, at + len(gap), at + len(gap) + len(text), level, title))
+            pieces.append(gap + text)
+            at += len(gap) + len(text)
+    return _Written("".join(pieces), blocks, starts)
+
+
+def _readable(text: str) -> str:
+    return clean(text.translate(_LIGATURES)).strip()
+
+
+def _title(about: dict[str, str], outline: Sequence[Entry], pages: Sequence[Sequence[Part]]) -> str:
+    """What the file says, unless a program made it up; else its outline, else the largest words of page 1."""
+    title = clean(about.get("Title", "")).strip("\ufffd \t\n")
+    if title and not _NO_TITLE.fullmatch(title):
+        return title
+    body, _ = body_of(part for parts in pages for part in parts)
+    words = largest_words(pages[0], body)
+    return title_in(outline) or (words if may_be_title(words) else "")
+
+
+def _metadata(about: dict[str, str], language: str) -> dict[str, str]:
+    author = ", ".join(filter(None, map(str.strip, about.get("Author", "").split(";"))))
+    found = {
+        "author": "" if _NO_AUTHOR.fullmatch(author) else author,
+        "keywords": about.get("Keywords", ""),
+        "subject": about.get("Subject", ""),
+        "language": language if _LANGUAGE.fullmatch(language) else "",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _language(pdf: Any) -> str:  # noqa: ANN401 see above
+    import ctypes  # noqa: PLC0415 see above
+
+    from pypdfium2 import raw  # noqa: PLC0415 see above
+
+    written = (ctypes.c_ushort * 40)()
+    size = raw.FPDFCatalog_GetLanguage(pdf, written, ctypes.sizeof(written))
+    return "".join(map(chr, written[: max(0, size // 2 - 1)])) if size <= ctypes.sizeof(written) else ""

@@ -1,26 +1,21 @@
-"""What a PDF says of its structure: sections from its outline, a title from its outline or first page."""
+"""The sections of a PDF as its outline names them, placed where their headings stand."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.corpus import Block
-from rag.ingest.parse.blocks import clean, paragraphs, title_line
+from rag.ingest.parse.blocks import block, clean, title_line
 from rag.text import Span, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pypdf import PageObject, PdfReader
-
 MAX_ENTRIES = 2_000  # of an outline: a hostile one is endless
 _MAX_LEVEL = 6
 _WRAPPED = 3  # lines that a heading may take
-_LARGER = 1.2  # times the size of most of the text: what a title has at least
 _LINE = re.compile(r"[^\n]*\S[^\n]*")
 _NUMBER = re.compile(  # before a title, as in "Chapter 3: ", "IV. " and "1.2 "; the outline may lack it
     r"\A((chapter|part|section|appendix)\s+)?(\d[\d.]*|[ivxlc]+|[a-z])[.):]*\s+", re.IGNORECASE
@@ -37,71 +32,49 @@ class Entry(NamedTuple):
     page: int
 
 
-def outline_of(reader: PdfReader) -> list[Entry]:
-    """The entries of the outline that lead to a page, in order; none if it is damaged."""
-    try:
-        return list(islice(_entries(reader, reader.outline, 1), MAX_ENTRIES))
-    except Exception:  # noqa: BLE001 pypdf raises all kinds of errors on damaged files, whose text is good
-        return []
+def outline_of(pdf: Any) -> list[Entry]:  # noqa: ANN401 a document of pypdfium2, which has no types
+    """The entries of the outline that lead to a page, in order."""
+    return list(_entries(pdf))
 
 
-def _entries(reader: PdfReader, items: Sequence[Any], level: int) -> Iterator[Entry]:
-    for item in items:
-        if isinstance(item, list):
-            yield from _entries(reader, item, level + 1)
-            continue
-        page = reader.get_destination_page_number(item)
-        if page is not None and page >= 0 and (title := title_line(item.title or "")):
-            yield Entry(title, min(level, _MAX_LEVEL), page)
+def _entries(pdf: Any) -> Iterator[Entry]:  # noqa: ANN401 see above
+    for bookmark in islice(pdf.get_toc(max_depth=_MAX_LEVEL), MAX_ENTRIES):
+        target = bookmark.get_dest()
+        page = target.get_index() if target else None
+        if page is not None and page >= 0 and (title := title_line(bookmark.get_title())):
+            yield Entry(title, bookmark.level + 1, page)
 
 
-def title_in(outline: Sequence[Entry], page: PageObject) -> str:
-    """The one outermost entry of an outline, else the largest words of the first page, else ""."""
+def title_in(outline: Sequence[Entry]) -> str:
+    """The one outermost entry of an outline with others, "" if there is none."""
     outermost = [entry.title for entry in outline if entry.level == 1]
-    if len(outermost) == 1 < len(outline) and not _NO_TITLE.fullmatch(outermost[0]):
-        return outermost[0]
-    words = _largest_words(page)
-    return "" if _NO_TITLE.fullmatch(words) else words
+    return outermost[0] if len(outermost) == 1 < len(outline) and may_be_title(outermost[0]) else ""
 
 
-def _largest_words(page: PageObject) -> str:
-    """The words in the largest letters, if these are clearly larger than most."""
-    sizes: Counter[float] = Counter()
-    words: dict[float, list[str]] = {}
-
-    def seen(text: str, cm: list[float], tm: list[float], _font: object, size: float) -> None:
-        height = math.hypot(tm[2] * cm[0] + tm[3] * cm[2], tm[2] * cm[1] + tm[3] * cm[3]) * size
-        if text.strip() and math.isfinite(height):
-            sizes[round(height, 1)] += len(text)
-            words.setdefault(round(height, 1), []).append(text)
-
-    try:
-        page.extract_text(visitor_text=seen)
-    except Exception:  # noqa: BLE001 see above
-        return ""
-    usual = max(
-        sizes, key=lambda size: sizes[size], default=0.0
-    )  # most_common() imports a module: too late here
-    if not sizes or max(sizes) < _LARGER * usual:
-        return ""
-    return title_line(" ".join(words[max(sizes)]))
+def may_be_title(words: str) -> bool:
+    """Whether words can name a document: the names of its usual parts can't."""
+    return not _NO_TITLE.fullmatch(words)
 
 
-def blocks_of(text: str, starts: Sequence[int], outline: Sequence[Entry]) -> Iterator[Block]:
-    """The blocks of the pages that begin at `starts`: paragraphs, and a heading for each outline entry.
+def with_outline(
+    text: str, blocks: Sequence[Block], starts: Sequence[int], outline: Sequence[Entry]
+) -> list[Block]:
+    """The blocks of the pages that begin at `starts`, with a heading for each entry of the outline.
 
     A heading is the line of its page that has the title. If no line has it, it is the page's first line: the
     section begins on that page, and what comes before it belongs to another.
     """
-    headings = list(_headings(text, starts, outline))
-    for start, end in pairwise([*starts, len(text)]):
-        at = start
-        for heading in headings:
-            if start <= heading.start < end:
-                yield from paragraphs(text, at, heading.start)
-                yield heading
-                at = heading.end
-        yield from paragraphs(text, at, end)
+    cut: list[Block] = []
+    waiting = list(reversed(blocks))
+    for heading in _headings(text, starts, outline):
+        while waiting and waiting[-1].end <= heading.start:
+            cut.append(waiting.pop())
+        while waiting and waiting[-1].start < heading.end:
+            one = waiting.pop()
+            cut += block(text, one.kind, one.start, min(one.end, heading.start))
+            waiting += block(text, one.kind, max(one.start, heading.end), one.end)
+        cut.append(heading)
+    return [*cut, *reversed(waiting)]
 
 
 def _headings(text: str, starts: Sequence[int], outline: Sequence[Entry]) -> Iterator[Block]:

@@ -81,7 +81,7 @@ def _numbered(objects: Sequence[bytes]) -> bytes:
 
 
 def _with_outline() -> bytes:
-    large = b"BT /F 9 Tf (Clocks) Tj /F 1 Tf (They swing, and they strike.) Tj ET\n"
+    large = b"BT /F 9 Tf 9 TL (Clocks) Tj T* /F 1 Tf (They swing, and they strike.) Tj ET\n"
     writer = PdfWriter(clone_from=io.BytesIO(_pdf([large, HELLO])))
     writer.add_outline_item(title="Hello", page_number=1)
     out = io.BytesIO()
@@ -90,7 +90,7 @@ def _with_outline() -> bytes:
 
 
 SLOW = _pdf([HELLO * 1_000_000])
-GREEDY = _pdf([HELLO + b"BI /W 1 /H 1 /CS /G /BPC 8 ID " + b"a" * 60_000_000 + b"\nEI\n"] * 8)
+GREEDY = _pdf([HELLO + b" " * 500_000_000])
 
 
 def _children() -> set[int]:
@@ -150,7 +150,7 @@ async def test_a_slow_file_does_not_hold_up_what_else_is_to_do() -> None:
 
 
 async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None:
-    with pytest.raises(ParseError, match=r"damaged|needed over 400 MB"):
+    with pytest.raises(ParseError, match="needed over 400 MB"):
         await parse_safely(GREEDY, "a.pdf", timeout_seconds=60, memory_bytes=400 * MEGABYTE)
     assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
 
@@ -162,7 +162,7 @@ async def test_the_parser_process_reports_what_is_wrong_with_a_file() -> None:
     for data in (b"no PDF at all", _pdf([HELLO])[:200]):
         with pytest.raises(ParseError, match="damaged"):
             await parse_safely(data, "a.pdf", timeout_seconds=60)
-    with pytest.raises(ParseError, match="only images"):
+    with pytest.raises(ParseError, match="the PDF has no text"):
         await parse_safely(_pdf([b"q Q"]), "a.pdf", timeout_seconds=60)
 
 

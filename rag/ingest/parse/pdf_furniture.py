@@ -1,0 +1,110 @@
+"""Running headers, footers and page numbers of a PDF: lines at the edge of its pages that come again."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.ingest.parse.pdf_layout import body_size, level_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rag.ingest.parse.pdf_layout import Row
+    from rag.ingest.parse.pdf_words import Line, Sheet
+
+_TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
+_PAGES = 3  # that a line stands on at least
+_NUMBERED_PAGES = 2  # the same, if it counts the pages
+_SLACK = 10.0  # points that a line may be moved
+_LARGEST = 1.15  # times the size of most letters: a larger line is a heading
+_APART = 0.5  # times the height of a line: how far from the text it stands at least
+_NEXT = 2.5  # times the height of a line: how far away the next row of a table is
+_LENGTH = 200  # characters
+_NUMBER = re.compile(r"\d{1,5}")
+_ROMAN = re.compile(r"[ivxlc]+", re.IGNORECASE)
+_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
+
+
+class _Edge(NamedTuple):
+    """A row at the edge of a page."""
+
+    page: int
+    lines: Row
+    text: str
+
+    @property
+    def height(self) -> int:
+        return round(self.lines[0].box.top / _SLACK)
+
+
+def without_furniture(sheets: Sequence[Sheet]) -> list[list[Line]]:
+    """The lines of each page without what counts its pages, and without what an earlier page already says.
+
+    Where nothing else is on a page, all of it stays.
+    """
+    largest = _LARGEST * body_size(line for sheet in sheets for line in sheet.lines)
+    edges = [edge for page, sheet in enumerate(sheets) for edge in _edges(page, sheet, largest)]
+    left_out = defaultdict[int, set[int]](set)
+    for edge in _repeated(edges):
+        left_out[edge.page].update(map(id, edge.lines))
+    return [
+        [line for line in sheet.lines if id(line) not in left_out[page]] or sheet.lines
+        for page, sheet in enumerate(sheets)
+    ]
+
+
+def _edges(page: int, sheet: Sheet, largest: float) -> Iterator[_Edge]:
+    rows = level_rows([line for line in sheet.lines if not line.turned])
+    for edge in (rows[:_TOP], rows[: -_BOTTOM - 1 : -1]):
+        for at, row in enumerate(edge):
+            inner = rows[at + 1 : at + 2] if edge[0] is rows[0] else rows[-at - 2 : -at - 1]
+            text = " ".join(line.text for line in row)
+            if row[0].size > largest or len(text) > _LENGTH or (inner and _is_of_table(row, inner[0])):
+                break
+            if inner and _distance(row, inner[0]) > _APART * row[0].box.height:
+                yield from (_Edge(page, one, " ".join(line.text for line in one)) for one in edge[: at + 1])
+                break
+
+
+def _distance(row: Row, other: Row) -> float:
+    """The empty space between two rows."""
+    one, two = row[0].box, other[0].box
+    return max(one.top - two.bottom, two.top - one.bottom)
+
+
+def _is_of_table(row: Row, inner: Row) -> bool:
+    if min(len(row), len(inner)) < 2:  # noqa: PLR2004 one cell is no table
+        return False
+    apart = abs(row[0].box.top - inner[0].box.top)
+    return apart < _NEXT * row[0].box.height
+
+
+def _repeated(edges: Sequence[_Edge]) -> Iterator[_Edge]:
+    """Those that count the pages, and all but the first of those that are the same."""
+    same, counting = defaultdict[object, list[_Edge]](list), defaultdict[object, list[_Edge]](list)
+    for edge in edges:
+        same[edge.height, edge.text].append(edge)
+        for text, first in _counts(edge):
+            counting[edge.height, text, first].append(edge)
+    for found in same.values():
+        if len({edge.page for edge in found}) >= _PAGES:
+            yield from (edge for edge in found if edge.page != found[0].page)
+    for found in counting.values():
+        if len({edge.page for edge in found}) >= _NUMBERED_PAGES:
+            yield from found
+
+
+def _counts(edge: _Edge) -> Iterator[tuple[str, int]]:
+    """The text with # for each of its numbers, and what that number would be on the first page."""
+    if _ROMAN.fullmatch(edge.text):
+        yield "#", _roman(edge.text) - edge.page
+    for number in _NUMBER.finditer(edge.text):
+        yield edge.text[: number.start()] + "#" + edge.text[number.end() :], int(number[0]) - edge.page
+
+
+def _roman(written: str) -> int:
+    """Its value. Example: "xiv" -> 14."""
+    digits = [_DIGITS[digit] for digit in written.casefold()]
+    return sum(-one if one < other else one for one, other in zip(digits, [*digits[1:], 0], strict=True))

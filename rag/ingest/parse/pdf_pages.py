@@ -1,0 +1,89 @@
+"""The pages of a PDF, and which of them can't be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rag.errors import ParseError
+from rag.ingest.parse.garbled import is_garbled
+from rag.ingest.parse.pdf_words import Sheet, sheet_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MAX_PAGES = 20_000  # a file that claims more of them lies
+NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
+NO_TEXT = "no text, only images"
+_NAMED = 8  # page numbers in a remark
+
+
+class Missing(NamedTuple):
+    """The numbers, from 1, of the pages without text."""
+
+    damaged: list[int]
+    garbled: list[int]
+    images: list[int]
+    beyond: list[int]
+
+    def remarks(self) -> Iterator[str]:
+        """What of the file could not be read."""
+        if self.damaged:
+            yield f"{_pages(self.damaged)} can't be read"
+        if self.garbled:
+            yield f"{_pages(self.garbled)} left out: {NO_CHARACTERS}; run OCR on it first"
+        if self.images:
+            yield f"{_pages(self.images)} left out: {NO_TEXT}; run OCR on it first"
+        if self.beyond:
+            yield f"pages after {MAX_PAGES:,} left out"
+
+    def error(self) -> ParseError:
+        """Why a PDF has no text at all."""
+        if self.garbled:
+            return ParseError(f"the PDF has {NO_CHARACTERS}; run OCR on it first", "no text")
+        if self.images:
+            return ParseError(f"the PDF has {NO_TEXT}; run OCR on it first", "no text")
+        return (
+            ParseError("the PDF is damaged") if self.damaged else ParseError("the PDF has no text", "no text")
+        )
+
+
+def _pages(numbers: Sequence[int]) -> str:
+    named = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"page{'s' if len(numbers) > 1 else ''} {named}{more}"
+
+
+def sheets_of(pdf: Any) -> tuple[list[Sheet], Missing]:  # noqa: ANN401 see above
+    """What stands on each page; nothing on those that can't be read."""
+    missing = Missing([], [], [], [])
+    sheets = [_sheet(pdf, number, missing) for number in range(1, min(len(pdf), MAX_PAGES) + 1)]
+    if len(pdf) > MAX_PAGES:
+        missing.beyond.append(MAX_PAGES)
+    everything = "\n".join(line.text for sheet in sheets for line in sheet.lines)
+    if is_garbled(everything):
+        missing.garbled[:] = range(1, len(sheets) + 1)
+        return [Sheet([], []) for _ in sheets], missing
+    return sheets, missing
+
+
+def _sheet(pdf: Any, number: int, missing: Missing) -> Sheet:  # noqa: ANN401 see above
+    from pypdfium2 import PdfiumError, raw  # noqa: PLC0415 see above
+
+    nothing = Sheet([], [])
+    try:
+        page = pdf[number - 1]
+        if raw.FPDFPage_GetAnnotCount(page) > 0 and raw.FPDFPage_Flatten(page, 0) == raw.FLATTEN_SUCCESS:
+            page.close()
+            page = pdf[number - 1]  # with the values of fields and the words of notes as its text
+        sheet = sheet_of(page)
+        has_images = not sheet.lines and raw.FPDFPage_CountObjects(page) > 0
+        page.close()
+    except (PdfiumError, ValueError):
+        missing.damaged.append(number)
+        return nothing
+    if is_garbled("\n".join(line.text for line in sheet.lines)):
+        missing.garbled.append(number)
+        return nothing
+    if has_images:
+        missing.images.append(number)
+    return sheet

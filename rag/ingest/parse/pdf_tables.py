@@ -1,0 +1,189 @@
+"""The parts of a PDF page: paragraphs, and tables where cells stand below each other."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.ingest.parse.pdf_words import Box
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rag.ingest.parse.pdf_layout import Row
+    from rag.ingest.parse.pdf_words import Line
+
+_APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
+_INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in
+_MOST_INDENT = 4.0  # the same; further in stands something else
+_OTHER_SIZE = 1.06  # times the size of the letters before
+_CELLS = 6  # at least, of what is taken for a table: three rows of two, or two of three
+_RULED_CELLS = 3  # the same, if rules frame it
+_LONG = 90  # characters: cells of a table are shorter on average
+_WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
+
+
+class Part(NamedTuple):
+    """Rows that belong together: a paragraph or a heading by its lines, or a table by its cells."""
+
+    rows: tuple[tuple[str, ...], ...]
+    box: Box
+    size: float
+    bold: bool
+    is_table: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its text; a table as in Markdown, with its first row as header."""
+        if not self.is_table:
+            return "\n".join(" ".join(row) for row in self.rows)
+        width = max(map(len, self.rows))
+        lines = [_piped([*row, *[""] * (width - len(row))]) for row in self.rows]
+        return "\n".join([lines[0], "|" + " --- |" * width, *lines[1:]])
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[Part]:
+    """The parts of a region in order."""
+    pitches = [below - above for above, below in pairwise(row[0].box.bottom for row in rows)]
+    usual = median(pitches) if pitches else 0.0
+    at = 0
+    plain: list[Row] = []
+    while at < len(rows):
+        end = _table_end(rows, at)
+        if table := _table(rows[at:end], rules) if end > at else None:
+            yield from _paragraphs(plain, usual)
+            plain = []
+            yield table
+            at = end
+        else:
+            plain += rows[at : max(end, at + 1)]
+            at = max(end, at + 1)
+    yield from _paragraphs(plain, usual)
+
+
+def _table_end(rows: Sequence[Row], at: int) -> int:
+    """The end of the rows from `at` on that have several cells, or go on with one inside of a table."""
+    if len(rows[at]) == 1:
+        return at
+    end, left = at + 1, rows[at][0].box.right
+    while end < len(rows):
+        row, above = rows[end], rows[end - 1]
+        near = row[0].box.top - above[0].box.bottom < _WRAPPED * above[0].box.height
+        if len(row) == 1 and not (near and row[0].box.left > left and not row[0].runs_left):
+            break
+        left = row[0].box.right if len(row) > 1 else left
+        end += 1
+    return end
+
+
+def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
+    """The table that rows are, None if their cells don't stand below each other."""
+    columns = _columns(rows)
+    if not columns or sum(map(len, rows)) < (_RULED_CELLS if _is_ruled(rows, rules) else _CELLS):
+        return None
+    if sum(len(cell.text) for row in rows for cell in row) > _LONG * sum(map(len, rows)):
+        return None
+    box, cells = rows[0][0].box, list[list[str]]()
+    last = Box(0, 0, 0, 0)
+    for row in rows:
+        filled = [""] * len(columns)
+        for cell in row:
+            number = _column(cell, columns)
+            filled[number] = f"{filled[number]} {cell.text}".strip()
+            box = box.around(cell.box)
+        if cells and _goes_on(row, filled, last, rules):
+            cells[-1] = [f"{one} {more}".strip() for one, more in zip(cells[-1], filled, strict=True)]
+        else:
+            cells.append(filled)
+        last = row[0].box
+    whole = tuple(tuple(row) for row in cells)
+    return Part(whole, box, rows[0][0].size, bold=False, is_table=True) if len(whole) > 1 else None
+
+
+def _is_ruled(rows: Sequence[Row], rules: Sequence[Box]) -> bool:
+    """Whether as many rules as rows run across them."""
+    top, bottom, middle = rows[0][0].box.top, rows[-1][0].box.bottom, rows[0][0].box.right
+    reach = rows[0][0].box.height
+    across = [
+        rule
+        for rule in rules
+        if top - reach <= rule.top <= bottom + reach and rule.left < middle and rule.right > middle
+    ]
+    return len({round(rule.top) for rule in across}) > len(rows) // 2 + 1
+
+
+def _columns(rows: Sequence[Row]) -> list[Box]:
+    """Where the columns stand, by the rows with most cells; none if these don't fit together."""
+    most = max(map(len, rows))
+    full = [row for row in rows if len(row) == most]
+    columns = [cell.box for cell in full[0]]
+    for row in full[1:]:
+        columns = [column.around(cell.box) for column, cell in zip(columns, row, strict=True)]
+    ordered = sorted(columns)
+    apart = all(one.right <= other.left for one, other in pairwise(ordered))
+    return columns if apart and (len(full) > 1 or len(rows) > 1) else []
+
+
+def _column(cell: Line, columns: Sequence[Box]) -> int:
+    """The column that a cell shares most with, else the nearest."""
+
+    def shared(number: int) -> float:
+        column = columns[number]
+        return min(cell.box.right, column.right) - max(cell.box.left, column.left)
+
+    return max(range(len(columns)), key=shared)
+
+
+def _goes_on(row: Row, filled: Sequence[str], above: Box, rules: Sequence[Box]) -> bool:
+    """Whether a row is the next line of the cells above it: nothing is in its first column."""
+    here = row[0].box
+    if filled[0] or here.top - above.bottom > _WRAPPED * above.height:
+        return False
+    middle = ((above.top + above.bottom) / 2, (here.top + here.bottom) / 2)
+    return not any(
+        middle[0] < rule.top < middle[1] and rule.left <= here.left and rule.right >= here.right
+        for rule in rules
+        if rule.right - rule.left > rule.height
+    )
+
+
+def _paragraphs(rows: Sequence[Row], usual: float) -> Iterator[Part]:
+    """Rows of text, parted at gaps, at lines that are moved in, and where the letters change."""
+    begin = 0
+    for at, (above, row) in enumerate(pairwise(rows), 1):
+        if _begins(above[0], row[0], usual) or (at > begin + 1 and _is_moved_in(rows[at - 1], row)):
+            yield _paragraph(rows[begin:at])
+            begin = at
+    if rows:
+        yield _paragraph(rows[begin:])
+
+
+def _begins(above: Line, line: Line, usual: float) -> bool:
+    size, before = line.size or 1.0, above.size or 1.0
+    pitch = line.box.bottom - above.box.bottom
+    return (
+        pitch > max(_APART * usual, 0.0)
+        or max(size, before) > _OTHER_SIZE * min(size, before)
+        or line.bold != above.bold
+    )
+
+
+def _is_moved_in(above: Row, row: Row) -> bool:
+    moved = row[0].box.left - above[0].box.left
+    size = row[0].size or 1.0
+    return not row[0].runs_left and _INDENT * size <= moved <= _MOST_INDENT * size
+
+
+def _paragraph(rows: Sequence[Row]) -> Part:
+    longest = max((line for row in rows for line in row), key=lambda line: len(line.text))
+    box = rows[0][0].box
+    for line in (line for row in rows for line in row):
+        box = box.around(line.box)
+    texts = tuple(tuple(line.text for line in row) for row in rows)
+    bold = all(line.bold for row in rows for line in row)
+    return Part(texts, box, longest.size, bold)

@@ -1,0 +1,355 @@
+"""What a person sees on the pages of a PDF: columns, tables, headings, margins."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject, RectangleObject, TextStringObject
+
+from rag.errors import ParseError
+from rag.ingest.parse import is_container, members, parse
+from rag.ingest.parse.garbled import is_garbled
+from rag.ingest.parse.pdf_hyphens import joiner
+from rag.ingest.parse.pdf_words import HYPHEN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rag.corpus import Document
+
+WORDS = [
+    "the",
+    "clock",
+    "in",
+    "tower",
+    "strikes",
+    "every",
+    "hour",
+    "of",
+    "day",
+    "and",
+    "night",
+    "for",
+    "who",
+    "hear",
+    "it",
+]
+
+
+class At(NamedTuple):
+    """A line of text: where it begins, from the lower left corner of the page, and its size."""
+
+    x: float
+    y: float
+    text: str
+    size: float = 10
+    font: str = "F"
+
+
+def pdf(*pages: Sequence[At], drawn: str = "", turn: str = "1 0 0 1 0 0", **about: str) -> bytes:
+    """A PDF whose pages have these lines, in this order. Font B is bold."""
+    writer = PdfWriter()
+    fonts = DictionaryObject({NameObject(f"/{key}"): _font(name) for key, name in FONTS.items()})
+    for page in pages:
+        shown = [
+            f"BT /{one.font} {one.size} Tf {one.x} {one.y} Td ({_escaped(one.text)}) Tj ET" for one in page
+        ]
+        content = DecodedStreamObject()
+        content.set_data(f"q {turn} cm {drawn}\n{chr(10).join(shown)} Q".encode("cp1252"))
+        blank = writer.add_blank_page(600, 800)
+        blank[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 it has no public way
+        blank[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+    writer.add_metadata({f"/{key}": value for key, value in about.items()})
+    return written(writer)
+
+
+FONTS = {"F": "Helvetica", "B": "Helvetica-Bold"}
+
+
+def _font(name: str) -> DictionaryObject:
+    names = {"Type": "Font", "Subtype": "Type1", "BaseFont": name, "Encoding": "WinAnsiEncoding"}
+    return DictionaryObject({NameObject(f"/{key}"): NameObject(f"/{value}") for key, value in names.items()})
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
+
+
+def written(writer: PdfWriter) -> bytes:
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+def column(x: float, words: str, lines: int = 8, top: float = 700) -> list[At]:
+    """Lines of prose below each other, each with its number."""
+    return [
+        At(x, top - 12 * number, f"{words} {number} {' '.join(WORDS[number : number + 6])}")
+        for number in range(lines)
+    ]
+
+
+def parsed(*pages: Sequence[At], drawn: str = "", turn: str = "1 0 0 1 0 0", **about: str) -> Document:
+    return parse(pdf(*pages, drawn=drawn, turn=turn, **about), "a.pdf")
+
+
+def shape(document: Document) -> list[tuple[str, str]]:
+    return [(block.kind, document.text[block.start : block.end]) for block in document.blocks]
+
+
+def numbered(text: str, word: str) -> list[int]:
+    """Where in a text "word 0", "word 1" … stand."""
+    return [text.index(f"{word} {number} ") for number in range(8)]
+
+
+def test_columns_are_read_one_after_the_other_below_what_spans_both() -> None:
+    title = At(50, 750, "A title that spans both of the columns below it, from the left to the right edge")
+    right, left = column(320, "right"), column(50, "left")
+    text = parsed([*right, title, *left]).text
+    positions = [text.index("A title"), *numbered(text, "left"), *numbered(text, "right")]
+    assert positions == sorted(positions)
+
+
+def test_text_on_both_sides_of_a_picture_is_read_line_by_line() -> None:
+    pairs = zip(column(50, "left"), column(320, "right"), strict=True)
+    text = parsed([line for pair in pairs for line in pair]).text
+    assert text.index("left 0") < text.index("right 0") < text.index("left 1") < text.index("right 1")
+
+
+TABLE = [
+    "| Clock | Year | Drift |",
+    "| --- | --- | --- |",
+    "| H1 | 1735 | 3 s |",
+    "| H4 | 1759 | 0.2 s |",
+    "| K1 | 1769 | 0.4 s |",
+]
+ROWS = [("Clock", "Year", "Drift"), ("H1", "1735", "3 s"), ("H4", "1759", "0.2 s"), ("K1", "1769", "0.4 s")]
+
+
+def table(rows: Sequence[Sequence[str]], top: float = 600) -> list[At]:
+    return [
+        At(60 + 150 * number, top - 14 * at, cell)
+        for at, row in enumerate(rows)
+        for number, cell in enumerate(row)
+        if cell
+    ]
+
+
+def test_cells_below_each_other_are_a_table_with_its_header() -> None:
+    before, after = At(50, 650, "Some clocks of the time:"), At(50, 500, "All of them were tried at sea.")
+    assert shape(parsed([before, *table(ROWS), after])) == [
+        ("paragraph", "Some clocks of the time:"),
+        (
+            "table",
+            "\n".join(TABLE),
+        ),
+        ("paragraph", "All of them were tried at sea."),
+    ]
+
+
+def test_a_cell_goes_on_in_the_next_line() -> None:
+    rows = [*ROWS[:3], ("", "", "at sea"), ROWS[3]]
+    assert "| H4 | 1759 | 0.2 s at sea |\n| K1 " in parsed(table(rows)).text
+
+
+def test_a_small_table_needs_rules_to_be_one() -> None:
+    rows = [("Name", "Ann"), ("Place", "Bath")]
+    drawn = "".join(f"40 {y} m 400 {y} l S " for y in (612, 597, 583))
+    assert [kind for kind, _ in shape(parsed(table(rows), drawn=drawn))] == ["table"]
+    assert [kind for kind, _ in shape(parsed(table(rows)))] == ["paragraph"]
+
+
+def test_a_pipe_in_a_cell_does_not_part_it() -> None:
+    assert "| a\\|b | 1735 |" in parsed(table([*ROWS[:3], ("a|b", "1735", "x")])).text
+
+
+PROSE = column(50, "body", 12, 650)
+
+
+def pages_with(header: str, footer: str) -> list[list[At]]:
+    """Five pages with a header and a footer; # is the page's number."""
+    return [
+        [
+            At(50, 770, header.replace("#", str(number)), 9),
+            *[one._replace(text=f"{one.text} on page {number}") for one in PROSE],
+            At(280, 30, footer.replace("#", str(number)), 9),
+        ]
+        for number in range(1, 6)
+    ]
+
+
+def test_a_running_header_is_kept_once_and_page_numbers_not_at_all() -> None:
+    text = parsed(*pages_with("Notes on clocks", "Page # of 5")).text
+    assert (text.count("Notes on clocks"), text.count("Page ")) == (1, 0)
+    assert text.count("body 0 ") == text.count("body 11 ") == 5
+
+
+@pytest.mark.parametrize("footer", ["#", "– # –", "A-#"])
+def test_whatever_counts_the_pages_is_left_out(footer: str) -> None:
+    read = parsed(*pages_with("", footer)).text
+    assert footer.replace("#", "3") not in read.split("\n")
+
+
+def test_roman_page_numbers_are_left_out() -> None:
+    pages = [[*PROSE, At(280, 30, number)] for number in ("ii", "iii", "iv")]
+    assert "iii" not in parsed(*pages).text
+
+
+def test_rows_that_come_again_are_no_headers() -> None:
+    """A table over several pages may have the same row at the edge of each."""
+    rows = (
+        [("Sum", "12", "0")] * 3 + [(f"r{n}", str(n * 7), "x") for n in range(20)] + [("Sum", "12", "0")] * 3
+    )
+    read = parsed(*[table(rows, 780)] * 3).text
+    assert read.count("| Sum | 12 | 0 |") == 18
+
+
+def test_a_page_that_says_only_what_others_say_stays() -> None:
+    assert parsed([At(50, 700, "Same")], [At(50, 700, "Same")], [At(50, 700, "Same")]).text.count("Same") == 3
+
+
+def test_large_and_bold_lines_are_headings_by_their_size() -> None:
+    page = [
+        At(50, 760, "Of clocks", 20),
+        At(50, 730, "Towers", 14),
+        *column(50, "one", 4, 700),
+        At(50, 630, "Bells", 10, "B"),
+        *column(50, "two", 4, 610),
+        At(50, 540, "A bold sentence is none.", 10, "B"),
+        *column(50, "three", 4, 520),
+    ]
+    document = parsed(page)
+    headings = [(one.title, one.level) for one in document.blocks if one.kind == "heading"]
+    assert headings == [("Of clocks", 1), ("Towers", 2), ("Bells", 3)]
+    assert document.title == "Of clocks"
+
+
+@pytest.mark.parametrize("turn", ["0 1 -1 0 600 0", "-1 0 0 -1 600 800", "0 -1 1 0 0 800"])
+def test_a_page_may_be_turned(turn: str) -> None:
+    lines = column(20, "line", 8, 500)
+    assert parsed(lines, turn=turn).text == parsed(lines).text
+
+
+def test_what_runs_across_a_page_comes_last() -> None:
+    data = PdfReader(io.BytesIO(pdf(PROSE)))
+    stamp = DecodedStreamObject()
+    stamp.set_data(b"q 0 1 -1 0 30 300 cm BT /F 12 Tf (Stamped across) Tj ET Q\n")
+    writer = PdfWriter(clone_from=data)
+    page = writer.pages[0]
+    before = page.get_contents()
+    assert before is not None
+    stamp.set_data(stamp.get_data() + before.get_data())
+    page[NameObject("/Contents")] = writer._add_object(stamp)  # noqa: SLF001 it has no public way
+    read = parse(written(writer), "a.pdf").text
+    assert read.startswith("body 0")
+    assert read.endswith("Stamped across")
+
+
+def test_the_values_of_a_form_stand_where_they_were_written() -> None:
+    writer = PdfWriter(clone_from=io.BytesIO(pdf([At(50, 700, "Name:"), At(50, 600, "Yours faithfully")])))
+    field = DictionaryObject(
+        {
+            NameObject("/Type"): NameObject("/Annot"),
+            NameObject("/Subtype"): NameObject("/Widget"),
+            NameObject("/FT"): NameObject("/Tx"),
+            NameObject("/T"): TextStringObject("name"),
+            NameObject("/V"): TextStringObject("Ada Lovelace"),
+            NameObject("/DA"): TextStringObject("/Helv 10 Tf 0 g"),
+            NameObject("/F"): TextStringObject(""),
+            NameObject("/Rect"): RectangleObject((100, 695, 300, 712)),
+        }
+    )
+    writer.add_annotation(0, field)
+    form = DictionaryObject({NameObject("/Fields"): writer.pages[0]["/Annots"]})
+    writer.root_object[NameObject("/AcroForm")] = form
+    read = parse(written(writer), "a.pdf").text
+    assert read.index("Name:") < read.index("Ada Lovelace") < read.index("Yours")
+
+
+def test_a_pdf_states_its_author_keywords_subject_and_language() -> None:
+    writer = PdfWriter(
+        clone_from=io.BytesIO(pdf(PROSE, Author="Ann; Bob", Keywords="time, sea", Subject="Clocks"))
+    )
+    writer.root_object[NameObject("/Lang")] = TextStringObject("de-CH")
+    assert parse(written(writer), "a.pdf").metadata == {
+        "author": "Ann, Bob",
+        "keywords": "time, sea",
+        "subject": "Clocks",
+        "language": "de-CH",
+    }
+    assert parse(pdf(PROSE, Author="Microsoft Office User"), "a.pdf").metadata == {}
+
+
+def test_pages_without_text_are_missing_pages_and_the_remarks_name_them() -> None:
+    drawn = "0 0 m 300 300 l S"
+    writer = PdfWriter()
+    for data in (pdf(PROSE), pdf([], drawn=drawn), pdf([])):
+        writer.append(io.BytesIO(data))
+    document = parse(written(writer), "a.pdf")
+    assert document.remarks == ("page 2 left out: no text, only images; run OCR on it first",)
+    assert len(document.pages) == 3
+
+
+def test_a_page_that_can_not_be_read_is_one_missing_page() -> None:
+    data = pdf(PROSE, PROSE, PROSE)
+    second = PdfReader(io.BytesIO(data)).pages[1].indirect_reference
+    assert second
+    damaged = data.replace(b"%d 0 obj" % second.idnum, b"%d 0 obx" % second.idnum)
+    document = parse(damaged, "a.pdf")
+    assert document.remarks == ("page 2 can't be read",)
+    assert document.text.count("body 0 ") == 2
+
+
+def test_a_page_of_noise_is_left_out_and_the_others_stay() -> None:
+    clear = [At(50, 780 - 11 * n, " ".join(WORDS)) for n in range(50)]
+    noise = [At(50, 700 - 12 * n, "7KH FORFN LQ WKH WRZHU VWULNHV HYHU\\ KRXU RI WKH GD\\") for n in range(8)]
+    document = parsed(clear, clear, clear, clear, clear, clear, noise)
+    [remark] = document.remarks
+    assert remark.startswith("page 7 left out: no map from its glyphs")
+    assert "FORFN" not in document.text
+    assert document.text.count("tower strikes") == 300
+
+
+def test_a_page_of_crosses_is_no_noise() -> None:
+    assert not is_garbled("x x x x\n" * 200)
+
+
+HYPHENS = [
+    (f"takes much informa{HYPHEN}\ntion from it", "takes much information from it"),
+    (f"the real{HYPHEN}\nworld is real in this world", "the real-world is real in this world"),
+    (f"the real{HYPHEN}\nworld is real in this world informa{HYPHEN}\ntion", None),
+    (
+        f"a well-known and well{HYPHEN}\nknown clock in{HYPHEN}\nforms",
+        "a well-known and well-known clock informs",
+    ),
+    (f"some{HYPHEN}\nthing or something, some thing", "something or something, some thing"),
+    ("Anglo-\nSaxons", "Anglo-Saxons"),
+    ("1990-\n2000", "1990-2000"),
+    ("- one\n- two", "- one\n- two"),
+]
+
+
+@pytest.mark.parametrize(("text", "whole"), HYPHENS)
+def test_words_that_a_line_cuts_are_whole_again_and_compounds_keep_their_hyphen(
+    text: str, whole: str | None
+) -> None:
+    expected = whole or "the realworld is real in this world information"
+    assert joiner(text)(text) == expected
+
+
+def test_embedded_files_are_members_and_ordinary_pdfs_are_not_opened_for_them() -> None:
+    assert not is_container(pdf(PROSE), "a.pdf")
+    writer = PdfWriter(clone_from=io.BytesIO(pdf(PROSE)))
+    writer.add_attachment("data/figures.csv", b"a,b\n1,2\n")
+    writer.add_attachment("notes.txt", b"More.")
+    data = written(writer)
+    assert is_container(data, "a.pdf")
+    assert [(one.name, one.data) for one in members(data, "a.pdf")] == [
+        ("data/figures.csv", b"a,b\n1,2\n"),
+        ("notes.txt", b"More."),
+    ]
+    with pytest.raises(ParseError, match="damaged"):
+        list(members(b"%PDF-1.7 obj /EmbeddedFile", "a.pdf"))
