@@ -25,11 +25,14 @@ from rag.ingest.parse import (
     mail,
     mailbox,
     markdown,
+    mdx,
+    notebook,
     outlook,
     pdf,
     plain_text,
     restructured_text,
     source_code,
+    subtitles,
 )
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
@@ -51,6 +54,9 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
     **dict.fromkeys(json_data.LINES_SUFFIXES, json_data.parse_lines),
     **dict.fromkeys(csv_table.SUFFIXES, csv_table.parse),
     **dict.fromkeys(calendars.SUFFIXES, calendars.parse),
+    **dict.fromkeys(mdx.SUFFIXES, mdx.parse),
+    **dict.fromkeys(notebook.SUFFIXES, notebook.parse),
+    **dict.fromkeys(subtitles.SUFFIXES, subtitles.parse),
 }
 """Formats that are text: (text, file name) to document."""
 

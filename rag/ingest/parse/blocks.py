@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import accumulate
@@ -15,6 +16,7 @@ from rag.text import one_line, trimmed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
@@ -30,6 +32,35 @@ class Lines(NamedTuple):
     last: int
     level: int = 0
     title: str = ""
+
+
+class Part(NamedTuple):
+    """A block by its text; `title` is that of a heading, if it differs from the text."""
+
+    kind: BlockKind
+    text: str
+    level: int = 0
+    title: str = ""
+
+
+def composed(parts: Iterable[Part]) -> tuple[str, tuple[Block, ...]]:
+    """The text of the parts with a blank line between them, and their blocks. Empty parts are left out."""
+    texts: list[str] = []
+    blocks: list[Block] = []
+    at = 0
+    for part in parts:
+        text = part.text.strip("\n").rstrip()
+        if inside := trimmed(text, 0, len(text)):
+            title = title_line(part.title or text) if part.kind == "heading" else ""
+            blocks.append(Block(part.kind, at + inside.start, at + inside.end, part.level, title))
+            texts.append(text)
+            at += len(text) + len(GAP)
+    return GAP.join(texts), tuple(blocks)
+
+
+def moved(blocks: Iterable[Block], by: int) -> Iterator[Block]:
+    """The blocks of a text that now begins at this position of another."""
+    return (replace(one, start=one.start + by, end=one.end + by) for one in blocks)
 
 
 def line_blocks(text: str, parts: Iterable[Lines], start: int = 0, end: int | None = None) -> Iterator[Block]:

@@ -42,7 +42,7 @@ def parse(text: str, name: str) -> Document:
     """The document of a page: its main part if it marks one, otherwise all but the boilerplate."""
     page = _converted(text, _PAGE)
     head = page.metadata.document
-    content = _content(_main(text)) or _content(text)
+    content = content_of(_main(text)) or content_of(text)
     blocks = tuple(markdown_blocks(content))
     return Document(
         text=content,
@@ -60,7 +60,12 @@ def parse(text: str, name: str) -> Document:
     )
 
 
-def _content(html: str) -> str:
+def content_of(html: str) -> str:
+    """The Markdown of a page or a part of one, without boilerplate.
+
+    Raises:
+        ParseError: it can't be parsed.
+    """
     return clean(_converted(html, _CONTENT).content or "").strip()
 
 

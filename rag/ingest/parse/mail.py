@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, Document
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
-from rag.ingest.parse.blocks import block, paragraphs
+from rag.ingest.parse.blocks import GAP, block, moved, paragraphs
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.mail_layout import without_layout
 from rag.ingest.parse.mail_message import header, message_of, people, sent_at
@@ -20,7 +20,7 @@ from rag.ingest.parse.member import Member
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from email.message import Message
 
     from rag.ingest.parse.mail_parts import Parts
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".eml",)
 PAGE_SUFFIXES = (".mht", ".mhtml")
 
-_GAP = "\n\n"  # between the headers and the parts
 _REPLIES = re.compile(
     r"^(?:"
     r"[ \t>]*-{2,} ?(?:original message|forwarded message|ursprüngliche nachricht|message d'origine) ?-{2,}"
@@ -99,9 +98,9 @@ def document_of(message: Message, name: str, mime_type: str = "message/rfc822") 
     text = "\n".join(lines)
     blocks = [*block(text, "paragraph", 0, len(text))]
     for body, kind in parts.bodies:
-        text += _GAP if text else ""
+        text += GAP if text else ""
         inner, inner_blocks = _body(body, kind, name)
-        blocks += _moved(inner_blocks, len(text))
+        blocks += moved(inner_blocks, len(text))
         text += inner
     metadata = facts(
         author=[who.partition(" <")[0] for who in about["from"]],
@@ -134,8 +133,4 @@ def _sections(text: str, blocks_of: Callable[[str], Iterator[Block]]) -> Iterato
     for (start, end), (next_, _) in pairwise([(0, 0), *marks, (len(text), 0)]):
         title = text[start:end].replace("*", "").strip("-> \t")
         yield from block(text, "heading", start, end, level=1, title=title)
-        yield from _moved(blocks_of(text[end:next_]), end)
-
-
-def _moved(blocks: Iterable[Block], by: int) -> Iterator[Block]:
-    return (replace(one, start=one.start + by, end=one.end + by) for one in blocks)
+        yield from moved(blocks_of(text[end:next_]), end)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import BlockKind
 
-SUFFIXES = (".md", ".markdown", ".mdx")
+SUFFIXES = (".md", ".markdown", ".mkd", ".qmd", ".rmd")
 
 _PARSER = MarkdownIt("commonmark").enable("table")
 _PARSER.disable("reference")  # its lines wouldn't be in any block
