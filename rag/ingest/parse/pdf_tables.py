@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +25,10 @@ _LONG = 90  # characters: cells of a table are shorter on average
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 
+_NUMBER = re.compile(r"[(\-+–—]*[\d.,'\s]*\d[\d.,'\s]*[)%]*|[–—-]")
+_YEAR = re.compile(r"(1[5-9]|20)\d\d")
+
+
 class Part(NamedTuple):
     """Rows that belong together: a paragraph or a heading by its lines, or a table by its cells."""
 
@@ -35,12 +40,21 @@ class Part(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Its text; a table as in Markdown, with its first row as header."""
+        """Its text; a table as in Markdown, with its first row as header unless that consists of numbers."""
         if not self.is_table:
             return "\n".join(" ".join(row) for row in self.rows)
         width = max(map(len, self.rows))
         lines = [_piped([*row, *[""] * (width - len(row))]) for row in self.rows]
-        return "\n".join([lines[0], "|" + " --- |" * width, *lines[1:]])
+        rule = [] if _is_numbers(self.rows[0]) else ["|" + " --- |" * width]
+        return "\n".join([lines[0], *rule, *lines[1:]])
+
+
+def _is_numbers(row: Sequence[str]) -> bool:
+    """Whether most cells of a row after its first are numbers, as they are below a header."""
+    filled = [cell for cell in row[1:] if cell]
+    return 2 * sum(bool(_NUMBER.fullmatch(cell) and not _YEAR.fullmatch(cell)) for cell in filled) > len(
+        filled
+    )
 
 
 def _piped(cells: Sequence[str]) -> str:

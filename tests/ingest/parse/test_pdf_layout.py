@@ -166,6 +166,14 @@ def test_a_pipe_in_a_cell_does_not_part_it() -> None:
     assert "| a\\|b | 1735 |" in parsed(table([*ROWS[:3], ("a|b", "1735", "x")])).text
 
 
+def test_a_row_of_numbers_is_no_header_and_one_of_years_is() -> None:
+    assert (
+        "| H1 | 17 | 3 |\n| H2 "
+        in parsed(table([("H1", "17", "3"), ("H2", "18", "4"), ("H3", "19", "(5)")])).text
+    )
+    assert "| Drift | 1735 | 1759 |\n| --- " in parsed(table([("Drift", "1735", "1759"), *ROWS[1:]])).text
+
+
 PROSE = column(50, "body", 12, 650)
 
 
