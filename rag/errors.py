@@ -16,13 +16,15 @@ Cause = Literal[
     "damaged",
     "encrypted",
     "no text",
+    "not fetched",
     "timeout",
     "too large",
     "unreadable",
     "unsupported",
 ]
 """Why a file was skipped. `access`: the access that it requests is invalid. `crashed`: its parser did, or
-took too much memory. `unreadable`: the file system refuses it. `no text`: it has images or noise only."""
+took too much memory. `unreadable`: the file system refuses it. `no text`: it has images or noise only.
+`not fetched`: its origin doesn't give it out now."""
 
 
 class RefdeskError(Exception):

@@ -54,6 +54,7 @@ ActName = Literal[
     "purge",
     "remove",
     "restore",
+    "sync",
     "tenant create",
     "tenant remove",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
+from anyio import to_thread
 
 from rag.access.keys import keys_file, read_keys
 from rag.access.names import valid_name
@@ -33,6 +35,7 @@ from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
 from rag.store.catalog import check_embedder
 from rag.store.collections import drop_if_empty, ensure_collection, open_writer
+from rag.store.folder import origins_folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import Settings
     from rag.corpus import Collection, Language, Visibility
+    from rag.ingest.origins.run import OriginRun
     from rag.ingest.report import Outcome, Report
     from rag.store.access_writer import Pairs
 
@@ -121,13 +125,14 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         await write_page(page, ingestion_report(report, collection))
         echo(f"Wrote {page}.", err=True)
     if as_json:
-        print_json(_report_json(report))
+        print_json(report_json(report))
     if failure:
         raise failure
-    return _exit_code(report)
+    return exit_code(report)
 
 
-def _report_json(report: Report) -> dict[str, Any]:
+def report_json(report: Report) -> dict[str, Any]:
+    """A report as JSON."""
     files = [_json(one) for one in report.outcomes]
     shown = {"counts": report.counts, "files": files, "notes": report.notes}
     return shown | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
@@ -161,11 +166,15 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     verbose: bool = False,
     as_log: bool = False,
     quiet: bool,
+    origin: str = "",
+    only_news: bool = False,
 ) -> Report:
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
     `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
-    sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines.
+    sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name
+    of the origin to ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing
+    happened prints nothing.
     """
     name, began = valid_name(collection), datetime.now(UTC)
     tenant = tenant_of(settings)
@@ -188,7 +197,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                 for id_, (before, after) in pairs.items()
                 if before is None or not same(before.access, after.access)
             }
-            act = access_act("ingest", made.tenant, changed)
+            act = access_act("sync" if origin else "ingest", made.tenant, changed)
             return recorded(settings.data, act) if changed else nullcontext()
 
         instructions = Instructions(
@@ -200,19 +209,42 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
         ):
             model = settings.embedder_named(embedder_name)
             async with with_cache(settings, made, embedder) as cached:
-                with in_history(settings.data, made, "ingest", paths) as entry:
+                run = None if paths else origin_run(settings, origin, made)
+                command_name = "sync" if origin else "ingest"
+                with in_history(settings.data, made, command_name, [origin] if origin else paths) as entry:
                     try:
-                        with shown_progress(verbose=verbose, as_log=as_log) as progress:
-                            report = await ingest(writer, cached, paths, instructions, progress)
+                        with shown_progress(
+                            verbose=verbose, as_log=as_log, only_failures=only_news
+                        ) as progress:
+                            report = await ingest(writer, cached, run or paths, instructions, progress)
                     except InterruptedRunError as error:
                         error.report = entry.report = with_bill(error.report, cached, model)
                         print_summary(error.report, made, quiet=quiet)
                         raise
                     entry.report = report = with_bill(report, cached, model)
+                if run:
+                    await to_thread.run_sync(run.keep, await writer.known(), report.outcomes)
     if report.fruitless and made.created_at == began:
         await drop_if_empty(settings.data, made)
-    print_summary(report, made, quiet=quiet)
+    if not only_news or report.has_news:
+        print_summary(report, made, quiet=quiet)
     return report
+
+
+def origin_run(settings: Settings, name: str, made: Collection) -> OriginRun:
+    """What looks through the origin of this name."""
+    from rag.ingest.origins.http import user_agent  # noqa: PLC0415 no command needs it without origins
+    from rag.ingest.origins.run import OriginRun  # noqa: PLC0415 the same
+
+    return OriginRun(
+        name,
+        settings.origins[name],
+        settings.ingest,
+        origins_folder(settings.data, made.tenant, made.name),
+        agent=user_agent(settings.server.name),
+        environment=os.environ,
+        stdin=sys.stdin.buffer,
+    )
 
 
 async def embedder_of(settings: Settings, tenant: str, name: str) -> str:
@@ -277,7 +309,8 @@ def _json(outcome: Outcome) -> dict[str, Any]:
     return asdict(replace(outcome, access=None)) | {"access": record}
 
 
-def _exit_code(report: Report) -> int:
+def exit_code(report: Report) -> int:
+    """0 if all is well, 1 if all files failed, 3 if some did or too many are missing."""
     if report.fruitless:
         return 1
     return 0 if report.complete else PARTLY_FAILED

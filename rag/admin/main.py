@@ -20,6 +20,8 @@ INTERRUPTED = 130
 COMMANDS = {
     "demo": "demo",
     "ingest": "ingest",
+    "sync": "sync",
+    "records": "records",
     "runs": "runs",
     "search": "search",
     "sources": "sources",

@@ -26,11 +26,16 @@ WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaini
 
 
 @contextmanager
-def shown_progress(*, verbose: bool = False, as_log: bool = False) -> Iterator[Progress]:
+def shown_progress(
+    *, verbose: bool = False, as_log: bool = False, only_failures: bool = False
+) -> Iterator[Progress]:
     """An observer that shows an ingestion's progress on standard error; a bar disappears at the end.
 
-    `verbose` lists every file. `as_log` writes JSON lines.
+    `verbose` lists every file. `as_log` writes JSON lines. `only_failures` is for schedulers.
     """
+    if only_failures:
+        yield Failures(verbose=False)
+        return
     if as_log:
         yield Log(verbose=verbose)
         return
@@ -64,6 +69,18 @@ class Lines:
         """Print a file's result."""
         if self._verbose or outcome.outcome in {"added", "replaced"} or is_notable(outcome):
             echo(outcome_line(outcome), err=True)
+
+
+class Failures(Lines):
+    """A line for each file that failed, or that is missing and was kept."""
+
+    def started(self, files: int, work: int) -> None:
+        """Print nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Print a failure."""
+        if outcome.outcome in {"skipped", "missing"}:
+            super().finished(outcome)
 
 
 class Log:

@@ -114,7 +114,7 @@ def meant(name: str, uris: Mapping[str, str]) -> list[str]:
     A name is an id, a URI, a file or a folder; if it is none of these, a pattern that matches the end of a
     path from any folder on (* also matches /). So a[1].md refers to the file of that name if there is one.
     """
-    file = os.path.realpath(name)
+    file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
     exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, str(place_of(uri)), file)]
     if exact or not set(name) & set("*?["):
         return exact

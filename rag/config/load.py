@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from rag.config.check import contradictions
 from rag.config.mistakes import described, line_of, name_of, path_of, suggestion
 from rag.config.options import ChatOptions, EmbedderOptions, EndpointOptions, RerankerOptions
+from rag.config.origins import ORIGINS
 from rag.config.profiles import ProfileSettings, Stages
 from rag.config.published import ToolSettings
 from rag.config.settings import AccessRule, EmbedderSettings, RetrieverSettings, Settings
@@ -193,6 +194,9 @@ def _explained(details: ErrorDetails, origin: str, text: str) -> str:
         known = {".".join((*path[:-1], field)): None for field in EmbedderSettings.model_fields}
     if path[:-2] == ("retrievers",):
         known = {".".join((*path[:-1], field)): None for field in RetrieverSettings.model_fields}
+    if path[:-2] == ("origins",):
+        fields = ORIGINS[str(details["loc"][2])].model_fields
+        known = {".".join((*path[:-1], field)): None for field in fields}
     if path[-2:-1] == ("options",) and path[0] in OPTIONS:
         known = {".".join((*path[:-1], field)): None for field in OPTIONS[path[0]].model_fields}
     others = {key: None for key in known if not name.startswith(f"{key}.")}

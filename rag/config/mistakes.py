@@ -27,9 +27,9 @@ _SENTENCES = {
     "too_short": "{name} has {actual_length} items; give at least {min_length}.",
     "missing": "{name} is missing.",
     "extra_forbidden": "{name} is not a known key.",
-    "union_tag_invalid": "{name}: there is no stage '{tag}'; use one of {expected_tags}.",
+    "union_tag_invalid": "{name}: there is no {kind} '{tag}'; use one of {expected_tags}.",
     "string_unicode": "{name} must be text in UTF-8.",
-    "union_tag_not_found": "{name}: the kind of a stage is missing; write stage = 'dedupe', for example.",
+    "union_tag_not_found": "{name}: {kind} is missing; write {example}, for example.",
 }
 _EXPECTED = {
     "int": "a whole number",
@@ -44,6 +44,8 @@ _EXPECTED = {
     "model": "a table",
 }
 """By the first word of an error type: int_type, int_parsing, int_from_float and so on."""
+_EXAMPLES = {"stage": "stage = 'dedupe'", "type": "type = 'folder'"}
+"""By the key that tells the kind of a table."""
 
 
 def described(name: str, details: ErrorDetails) -> str:
@@ -58,6 +60,8 @@ def described(name: str, details: ErrorDetails) -> str:
     sentence = _SENTENCES.get(kind, f"{{name}} must be {expected}, not {{value}}.")
     subject = f"each item of {name}" if is_item and sentence.startswith("{name} must") else name
     context = {key: _whole(value) for key, value in details.get("ctx", {}).items()}
+    if (key := str(context.get("discriminator", "")).strip("'")) in _EXAMPLES:
+        context |= {"kind": key, "example": _EXAMPLES[key]}
     return sentence.format_map(context | {"name": subject, "value": _shown(details["input"])})
 
 
@@ -84,13 +88,15 @@ def _shown(value: object) -> str:
 
 
 def path_of(location: Sequence[int | str]) -> tuple[str, ...]:
-    """The path of an error: keys, and the indexes of tables in their list, but not the kind of a stage.
+    """The path of an error: keys, and the indexes of tables in their list, but not the kind of a table.
 
-    Pydantic puts the kind after the index: ("search", "stages", 0, "dedupe", "threshold").
+    Pydantic puts the kind of a stage after its index: ("search", "stages", 0, "dedupe", "threshold"), and the
+    type of an origin after its name.
     """
     parts = [part for part in location if part != "[key]"]
     two_before = [None, None, *parts]
-    return tuple(str(part) for part, list_ in zip(parts, two_before, strict=False) if list_ != "stages")
+    kinds = {"stages", "origins"}
+    return tuple(str(part) for part, table in zip(parts, two_before, strict=False) if table not in kinds)
 
 
 def name_of(path: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from rag.access.bound_to import CredentialBoundTo, Name
 from rag.access.names import DEFAULT_TENANT, MAX_ENTRIES, bare_name, check_access
 from rag.answers import Detail, Mode
 from rag.config.options import ChatOptions, EmbedderOptions, RerankerOptions, VariableName
+from rag.config.origins import OriginSettings
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     SHIPPED,
@@ -379,6 +380,7 @@ class Settings(Section):
     reranker: RerankerSettings = RerankerSettings()
     chunking: ChunkingSettings = ChunkingSettings()
     ingest: IngestSettings = IngestSettings()
+    origins: dict[Name, OriginSettings] = Field(default={})
     access: AccessSettings = AccessSettings()
     search: SearchSettings = SearchSettings()
     retrievers: dict[Name, RetrieverSettings] = Field(default={})

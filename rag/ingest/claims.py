@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rag.access.rule import in_words, is_narrowed, narrower, same
 from rag.ingest.moves import renamed_folders
 from rag.ingest.paths import path_of, place_of
-from rag.store.settle import Claim
+from rag.store.settle import Claim, until_stored
 from rag.store.source_ids import PURGED
 
 if TYPE_CHECKING:
@@ -34,6 +34,28 @@ class Claims:
         self._reasons: dict[str, str] = {}
         self._kept: list[tuple[Access | None, Access]] = []
         self._narrowed_folders: dict[str, Access] = {}
+        self._by_origin: Mapping[str, Access] = {}
+
+    def learn(self, rights: Mapping[str, Access]) -> None:
+        """Note who may see documents, by URI, whose origin decides that."""
+        self._by_origin = rights
+
+    def of_origin(self, uri: str, path: Path, content: str) -> Claim | None:
+        """The claim of a document whose origin decides who may see it, or of a part of it; None for others.
+
+        What the settings say of the origin, or of the path, is the most that it can get.
+        """
+        given = self._by_origin.get(uri.partition("#")[0])
+        if given is None:
+            return None
+        most = self.rights.of_path(path)
+        access = narrower(most, given) if most else given
+        return Claim(access, self.rights.set_access, content, by_origin=True)
+
+    def narrowed_at_once(self, known: Iterable[KnownSource]) -> dict[str, tuple[str, Claim]]:
+        """The claims, with URIs, by id, that only take rights away from sources whose origin decides."""
+        claims = ((one, self.of_origin(one.uri, place_of(one.uri), one.record.content)) for one in known)
+        return {one.id: (one.uri, until_stored(claim)) for one, claim in claims if claim}
 
     def remember(self, folders: Iterable[Path]) -> dict[str, Access]:
         """The changes to record of folders, by URI, now that these are ingested by this command.
@@ -75,6 +97,8 @@ class Claims:
             ParseError: the access that it requests is invalid.
         """
         uri, path = found.uri, found.path
+        if by_origin := self.of_origin(uri, path, content):
+            return by_origin
         claim = self.rights.claim(path, metadata, content)
         if claim.set_access:
             return claim
@@ -103,6 +127,8 @@ class Claims:
     def of_moved(self, source: KnownSource, found: Found) -> Claim:
         """The claim of a source that moved and whose text stays: it keeps its record."""
         access, record = self.rights.of_path(found.path), source.record
+        if by_origin := self.of_origin(found.uri, found.path, record.content):
+            return by_origin
         return self._moved(Claim(access, content=record.content, requested=record.requested), source, found)
 
     def _moved(self, claim: Claim, source: KnownSource, found: Found) -> Claim:
@@ -150,9 +176,13 @@ class Claims:
         kept = before and same(before.access, access)
         if before and not before.present:
             yield "it is back, with its earlier rights" if kept else "it is back"
+        if claim.by_origin and is_narrowed(access, claim.access):
+            yield f"its origin says {in_words(claim.access)}, but somebody narrowed it by hand"
         if before and not kept:
             reason = self._reasons.get(uri)
             yield f"now {in_words(access)}" + (f": {reason}" if reason else "")
+        elif claim.by_origin:
+            return
         elif (before is None and not same(claim.access, access)) or self._narrows(claim, access):
             yield f"{in_words(access)}: {self._reasons.get(uri) or 'others have narrower rights'}"
         requested = claim.requested_access

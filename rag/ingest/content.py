@@ -81,5 +81,10 @@ def content_digest(data: bytes) -> str:
     return hashlib.blake2b(plain, digest_size=16).hexdigest()
 
 
+def recipe_of(cuts: str) -> str:
+    """What digests depend on besides the documents, `cuts` being all ways in which a run may cut them."""
+    return _digest(cuts.encode(), "")
+
+
 def _digest(data: bytes, cut: str) -> str:
     return hashlib.blake2b(data, key=f"{RECIPE}/{cut}".encode(), digest_size=16).hexdigest()

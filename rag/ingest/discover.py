@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rag.config.settings import IngestSettings
+    from rag.corpus import Access
     from rag.ingest.report import LeftOut
 
 
@@ -59,6 +60,10 @@ class Discovery:
     `folders` are those that were walked. `whole` are the URI prefixes of all that was wholly looked through:
     folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/"). `partly` are those
     inside of them that could not be: what is stored from there stays.
+
+    An origin knows more of its documents: `unchanged` are those that need no reading, `kept` those that stay
+    because it couldn't tell, and `rights` is who may see a document, where the origin decides that. `deleted`
+    are those that it names as deleted, and `notes` are for the report.
     """
 
     found: dict[str, Found] = field(default_factory=dict)
@@ -66,6 +71,11 @@ class Discovery:
     folders: list[Path] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
     partly: set[str] = field(default_factory=set)
+    unchanged: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    rights: dict[str, Access] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
 
     def is_gone(self, uri: str) -> bool:
         """Whether what was at a URI certainly doesn't exist any more.
@@ -74,7 +84,7 @@ class Discovery:
         with its container, or if the container was looked through without finding it. What an origin has is
         known only if the origin was looked through.
         """
-        if uri in self.found:
+        if self._is_there(uri):
             return False
         place, _, inside = uri.partition("#")
         if is_local(uri):
@@ -86,10 +96,13 @@ class Discovery:
 
     def _is_missing_in(self, uri: str, above: str) -> bool:
         """Whether the nearest of what lies around a URI, but inside of `above`, was wholly looked through."""
-        if uri in self.found:
+        if self._is_there(uri):
             return False
         nearest = next((one for one in prefixes(uri, above) if one in self.whole | self.partly), "")
         return nearest in self.whole and nearest not in self.partly
+
+    def _is_there(self, uri: str) -> bool:
+        return uri in self.found or uri in self.unchanged or uri in self.kept
 
 
 def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path | None = None) -> Discovery:

@@ -43,8 +43,9 @@ def place_of(uri: str) -> Path:
 
 
 def path_of(uri: str) -> str:
-    """The place of a source, for people."""
-    return printable(place_of(uri))
+    """The place of a source, for people: a path, or what stands in the settings and a path."""
+    place = printable(place_of(uri))
+    return place if is_local(uri) else place.removeprefix("/")
 
 
 def part_uri(container: str, path: str) -> str:

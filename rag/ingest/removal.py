@@ -40,7 +40,8 @@ async def remove_vanished(
 ) -> Removed:
     """Remove the sources whose files are gone; unless `confirmed`, not from folders that may be unmounted."""
     missing = await to_thread.run_sync(vanished, known, discovery)
-    unmounted = {} if confirmed else perhaps_unmounted(missing, known, discovery.whole, settings)
+    guarded = [one for one in missing if one.uri.partition("#")[0] not in discovery.deleted]
+    unmounted = {} if confirmed else perhaps_unmounted(guarded, known, discovery.whole, settings)
     kept = {id_ for ids in unmounted.values() for id_ in ids}
     if gone := [one for one in missing if one.id not in kept]:
         await writer.remove([one.id for one in gone])

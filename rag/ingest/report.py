@@ -107,6 +107,14 @@ class Report:
         return not (self.counts["skipped"] or self.counts["missing"])
 
     @property
+    def has_news(self) -> bool:
+        """Whether anything changed or failed."""
+        return any(
+            one.outcome not in {"unchanged", "ignored"} or (one.reason and one.access)
+            for one in self.outcomes
+        )
+
+    @property
     def fruitless(self) -> bool:
         """Whether files failed and no other file had a result."""
         done = ("added", "replaced", "moved", "unchanged", "removed", "missing")

@@ -9,7 +9,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import numpy as np
@@ -21,7 +21,7 @@ from rag.flags import flags_in
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, written
 from rag.ingest.claims import Claims
-from rag.ingest.content import read_content
+from rag.ingest.content import read_content, recipe_of
 from rag.ingest.discover import discover
 from rag.ingest.door import Door, NotAdmittedError
 from rag.ingest.metadata import declared_fields, described
@@ -39,7 +39,7 @@ from rag.store.schema import NewSource
 from rag.store.writer import Moved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from rag.ingest.progress import Progress
     from rag.ingest.report import OutcomeKind
     from rag.ingest.rights import Rights
+    from rag.ingest.spool import Spool
     from rag.models.embed import Embedder
     from rag.store.settle import Claim
     from rag.store.writer import CollectionWriter, KnownSource
@@ -76,14 +77,31 @@ class Instructions:
     chunking: tuple[Chunking, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """What a run knows before it looks for documents: where copies of them go, and what is stored by URI.
+
+    `recipe` changes when every document must be read again.
+    """
+
+    spool: Spool
+    known: Mapping[str, KnownSource]
+    recipe: str
+    rights: Rights
+
+
+Origin: TypeAlias = "Callable[[Beforehand], Awaitable[Discovery]]"
+"""Looks through an origin that is no folder; see `rag.ingest.origins`."""
+
+
 async def ingest(
     writer: CollectionWriter,
     embedder: Embedder,
-    paths: Iterable[Path],
+    paths: Iterable[Path] | Origin,
     instructions: Instructions,
     progress: Progress,
 ) -> Report:
-    """Bring the collection to the state of the files at `paths`.
+    """Bring the collection to the state of the files at `paths`, or of an origin.
 
     A file that can't be read is skipped with its reason, and an earlier version of it stays.
 
@@ -92,11 +110,14 @@ async def ingest(
         ProviderError, StoreError: it failed before the first file, or the storage failed; what was written
         stays.
     """
-    with spooling(writer.data, writer.collection):
-        discovery = await to_thread.run_sync(
-            partial(discover, paths, instructions.files, without=writer.data)
-        )
+    with spooling(writer.spools_in, writer.collection) as spool:
         run = _Run(writer, embedder, instructions, progress, await writer.records())
+        known = await run.look_up()
+        if callable(paths):
+            discovery = await paths(Beforehand(spool, known, run.recipe, instructions.rights))
+        else:
+            look = partial(discover, paths, instructions.files, without=writer.data)
+            discovery = await to_thread.run_sync(look)
         return await _bring_to(run, discovery)
 
 
@@ -157,9 +178,22 @@ class _Run:
         self._mended = 0
         self._work = Work({}, progress)
 
-    async def begin(self, discovery: Discovery) -> None:
-        """Look up what is stored, ask for vectors that it lacks, and report files that need no reading."""
+    @property
+    def recipe(self) -> str:
+        """What the digests of this run depend on besides the documents."""
+        cuts = (self._chunkings, self._instructions.max_tokens, self._embedder.window)
+        return recipe_of(repr(cuts))
+
+    async def look_up(self) -> Mapping[str, KnownSource]:
+        """Look up what is stored."""
         self._known = await self._writer.known(self._recorded.by_id)
+        return self._known
+
+    async def begin(self, discovery: Discovery) -> None:
+        """Take rights away, ask for vectors that are lacking, and report files that need no reading."""
+        self._claims.learn(discovery.rights)
+        if narrower := self._claims.narrowed_at_once(self._known.values()):
+            await self._writer.claim(narrower)
         before = sum(one.without_vector for one in self._known.values())
         left = await ask_again(self._writer, self._embedder, self._known)
         self._mended = before - sum(left.values())
@@ -169,6 +203,8 @@ class _Run:
         files = len(found) + len(discovery.outcomes)
         self._progress.started(files, sum(self._work.sizes.values()))
         self.finish(discovery.outcomes)
+        for uri in discovery.unchanged:
+            self._finish("unchanged", self._known[uri], ())
         if folders := self._claims.remember(discovery.folders):
             await self._writer.remember(folders)
 
@@ -258,7 +294,7 @@ class _Run:
 
     async def _prepared_or_reported(self, found: Found) -> Prepared | None:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
-        path, has_earlier = printable(found.path), found.uri in self._known or found.uri in self._moved
+        path, has_earlier = path_of(found.uri), found.uri in self._known or found.uri in self._moved
         try:
             return await self._prepared(found)
         except EmptyFileError as error:
@@ -292,7 +328,7 @@ class _Run:
     async def _prepared(self, found: Found) -> Prepared | None:
         one = await self._read(found)
         if (first := self._first_with.setdefault(one.digest, found)) is not found:
-            self._remarks[found.uri].append(f"same content as {printable(first.path)}")
+            self._remarks[found.uri].append(f"same content as {path_of(first.uri)}")
         known = self._known.get(found.uri)
         if known and known.digest == one.digest:
             await self._unchanged(known, one)
@@ -321,6 +357,9 @@ class _Run:
         """A file whose text stays. Only its access may change, if the run sets it or first asks documents."""
         self._note_file(known, one)
         rights = self._claims.rights
+        if by_origin := self._claims.of_origin(known.uri, one.found.path, one.content):
+            self._to_claim[known.id] = known, by_origin
+            return
         if not rights.set_access:
             self._claims.note_kept(known, one.found.path)
         if rights.set_access or rights.never_asked(known.record.requested):
@@ -428,6 +467,7 @@ class _Run:
     def _notes(self, discovery: Discovery) -> list[str]:
         about_vectors = vector_notes(self.outcomes, mended=self._mended)
         return [
+            *discovery.notes,
             *about_vectors,
             *flag_notes(self.outcomes),
             *door_notes(self.outcomes),

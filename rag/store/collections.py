@@ -20,7 +20,15 @@ from rag.filters.predicate import literal
 from rag.store import catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table, nothing_around
 from rag.store.connection import connect, engine_errors, table_folder
-from rag.store.folder import empty_spool, forget_tenant, make_key, note_tenant, prepare, read_key
+from rag.store.folder import (
+    empty_spool,
+    forget_origins,
+    forget_tenant,
+    make_key,
+    note_tenant,
+    prepare,
+    read_key,
+)
 from rag.store.locks import locked
 from rag.store.runs import drop_runs
 from rag.store.writer import CollectionWriter, table_folders
@@ -235,6 +243,7 @@ async def drop_collection(data: Path, collection: Collection, *, forget: Iterabl
         collections = await database.open_table(schema.COLLECTIONS)
         started = time.time()
         empty_spool(data, tenant, name)
+        forget_origins(data, tenant, name)
         await collections.delete(_is(tenant, name))
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)  # no row without tables
         await drop_tables(database, tenant, name)

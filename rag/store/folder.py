@@ -150,6 +150,18 @@ def empty_spool(data: Path, tenant: str, name: str) -> None:
         (data / "spool").rmdir()
 
 
+def origins_folder(data: Path, tenant: str, name: str) -> Path:
+    """Where the origins of a collection keep what they need to fetch only what changed."""
+    return data / "origins" / f"{tenant}.{name}"
+
+
+def forget_origins(data: Path, tenant: str, name: str) -> None:
+    """Remove that, so that the names of removed documents are in no file; the next run fetches everything."""
+    shutil.rmtree(origins_folder(data, tenant, name), ignore_errors=True)
+    with suppress(OSError):  # another collection has something there, or there was none
+        (data / "origins").rmdir()
+
+
 def note_tenant(data: Path, tenant: str, *, filterable: bool = False) -> None:
     """Create a tenant if it doesn't exist; `filterable` if one of its collections declares fields."""
     file = tenant_file(data, tenant)

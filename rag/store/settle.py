@@ -6,16 +6,19 @@ document with the same content, can only narrow that record. Only a run with `--
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rag.access.rule import narrower, same
+from rag.corpus import Access
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rag.corpus import Access, AccessRecord
+    from rag.corpus import AccessRecord
 
+_NOBODY = Access("restricted")
 KEPT_FORMER = 32  # earlier contents and URIs of a document, some 2 kB at most
 
 
@@ -27,7 +30,8 @@ class Claim:
     `set_access` is true. `content` is a digest of the document's bytes. `requested` is the access that the
     document's own metadata requests, as JSON, and `requested_access` the same as a record. The settled record
     is never wider than the records of the source ids in `narrowed_by`, nor than `access` if
-    `narrow_to_access`.
+    `narrow_to_access`. `by_origin` is whether the document's origin decides who may see it: then `access`
+    applies in every run, also if it is wider, unless somebody changed the record by hand.
     """
 
     access: Access | None
@@ -37,6 +41,7 @@ class Claim:
     requested_access: Access | None = None
     narrowed_by: frozenset[str] = frozenset()
     narrow_to_access: bool = False
+    by_origin: bool = False
 
 
 def settle(
@@ -54,11 +59,50 @@ def settle(
     `overtaken` is whether somebody else changed the record after the run began. That change must survive, so
     even `set_access` can only narrow it.
     """
+    if claim.by_origin:
+        return _by_origin(own, claim, fresh, overtaken=overtaken)
     if own is None:
         return replace(fresh, access=_first_revision(narrower(fresh.access, *others)))
     access = _replaced(own, claim, overtaken=overtaken) if claim.set_access else _kept(own, claim, others)
     updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
     return updated if same(own.access, access) else revised(updated, access)
+
+
+def _by_origin(
+    own: AccessRecord | None, claim: Claim, fresh: AccessRecord, *, overtaken: bool
+) -> AccessRecord:
+    """The record of a document whose origin decides who may see it.
+
+    The record notes in `requested` which revision the origin made. If it has another one now, somebody
+    changed it by hand: from then on it is never wider than they made it. `set_access` lifts that limit.
+    """
+    if own is None:
+        return replace(fresh, access=_first_revision(fresh.access), requested=_note(1, None))
+    revision = own.access.revision if own.access else 0
+    noted, limit = _noted(own.requested)
+    if noted != revision:
+        limit = own.access or _NOBODY
+    if claim.set_access and not overtaken:
+        limit = None
+    wanted = narrower(limit, claim.access) if limit else claim.access
+    access = narrower(own.access, wanted) if claim.narrow_to_access else wanted
+    updated = replace(fresh, access=own.access, copied=own.copied, former=_former(own, fresh))
+    if not same(own.access, access):
+        updated = revised(updated, access)
+        revision = updated.access.revision if updated.access else 0
+    return replace(updated, requested=_note(revision, limit))
+
+
+def _note(revision: int, limit: Access | None) -> str:
+    lists = limit and [limit.visibility, sorted(limit.allow), sorted(limit.deny)]
+    return json.dumps({"origin": revision, "by_hand": lists})
+
+
+def _noted(requested: str) -> tuple[int | None, Access | None]:
+    """The revision that the origin made, None if it made none, and the access that was set by hand."""
+    read = json.loads(requested) if requested else {}
+    lists = read.get("by_hand")
+    return read.get("origin"), lists and Access(lists[0], frozenset(lists[1]), frozenset(lists[2]))
 
 
 def _replaced(own: AccessRecord, claim: Claim, *, overtaken: bool) -> Access | None:
@@ -80,10 +124,12 @@ def _kept(own: AccessRecord, claim: Claim, others: Iterable[Access | None]) -> A
 def until_stored(claim: Claim) -> Claim:
     """The claim that applies while the earlier text is still stored.
 
-    With `set_access` a run may widen the access to a new version. If that took effect before the new version
-    is stored, a crash in between would expose the earlier text, which was never meant for these readers.
+    With `set_access`, or if the origin decides, a run may widen the access to a new version. If that took
+    effect before the new version is stored, a crash in between would expose the earlier text, which was never
+    meant for these readers.
     """
-    return replace(claim, set_access=False, narrow_to_access=True) if claim.set_access else claim
+    is_set = claim.set_access or claim.by_origin
+    return replace(claim, set_access=False, narrow_to_access=True) if is_set else claim
 
 
 def revised(record: AccessRecord, access: Access | None) -> AccessRecord:

@@ -26,6 +26,7 @@ from rag.store import declare, maintenance, schema
 from rag.store.access_writer import nothing_around
 from rag.store.collection_access import CollectionAccess
 from rag.store.connection import engine_errors, table_folder
+from rag.store.folder import forget_origins
 from rag.store.settle import until_stored
 from rag.store.source_ids import SourceIds
 
@@ -82,6 +83,7 @@ class CollectionWriter:
     ) -> None:
         self.collection = collection
         self.data = data
+        self.spools_in = data
         self.ids = SourceIds(collection, key)
         self._chunks = chunks
         self._sources = sources
@@ -132,7 +134,7 @@ class CollectionWriter:
             stale = f"{schema.one_of('source_id', claims)} AND (generation <> {literal(generation)})"
             await self._chunks.delete(stale)
         await self._access.note_copied(behind)  # the new chunks were written with these labels
-        if wider := {id_: one for id_, one in claims.items() if one[1].set_access}:
+        if wider := {id_: one for id_, one in claims.items() if one[1].set_access or one[1].by_origin}:
             records |= (await self._access.settle(wider))[0]
         await self.copy_labels()
         return records
@@ -314,6 +316,7 @@ class CollectionWriter:
             await maintenance.purge_chunks(self._chunks, self.collection, chunks)
             await maintenance.purge_rows(self._sources, "length", sources)
         await self._access.purge()
+        forget_origins(self.data, self.collection.tenant, self.collection.name)
         self._flush()
 
     def _flush(self) -> None:

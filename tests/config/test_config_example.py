@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, get_args
 
 from rag.access.bound_to import CredentialBoundTo
 from rag.config.load import load_settings, setting_keys
+from rag.config.origins import ORIGINS
 from rag.config.profiles import HitStage, ProfileSettings, QueryStage
 from rag.config.published import ToolSettings
 from rag.config.settings import SearchSettings, Settings
@@ -24,7 +26,11 @@ def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
     tables = ("profiles", "of_collections", "of_tenants", "urls")
     of_the_operator = {("search", table) for table in tables} | {("oauth", "scopes")}
     keys = [keys for keys in _keys(_uncommented()) if keys[:2] not in of_the_operator]
-    keys = [keys for keys in keys if keys[0] not in {"embedders", "retrievers"} and keys[1:2] != ("options",)]
+    keys = [
+        keys
+        for keys in keys
+        if keys[0] not in {"embedders", "origins", "retrievers"} and keys[1:2] != ("options",)
+    ]
     assert keys == list(setting_keys())
 
 
@@ -47,6 +53,16 @@ def test_the_examples_of_options_are_complete_and_valid() -> None:
     for name in ("embedder", "chat", "reranker"):
         options = getattr(settings, name).options
         assert set(type(options).model_fields) == set(tables[name]["options"])
+
+
+def test_the_examples_of_origins_show_each_type_with_all_that_can_be_set() -> None:
+    examples = _uncommented()["origins"].values()
+    assert {one["type"] for one in examples} == ORIGINS.keys()
+    shared = {"tenant", "collection", "visibility", "allow", "deny", "include", "exclude"}
+    for one in examples:
+        kept = {key: value for key, value in one.items() if (one["type"], key) != ("records", "file")}
+        assert ORIGINS[one["type"]].model_validate_json(json.dumps(kept))  # it has a command, so no file
+        assert set(one) | shared == set(ORIGINS[one["type"]].model_fields)
 
 
 def test_the_examples_of_a_tool_and_of_a_scope_show_all_that_can_be_set() -> None:

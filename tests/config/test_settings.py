@@ -423,7 +423,7 @@ def test_no_message_about_a_wrong_value_is_that_of_the_validation_library(
         ("[search]\nstages = [5]\n", "line 2: each item of search.stages must be a table, not 5."),
         (
             "[[search.stages]]\nlimit = 1\n",
-            "line 1: search.stages: the kind of a stage is missing; write stage =",
+            "line 1: search.stages: stage is missing; write stage =",
         ),
         ("[[search.stages]]\nstage = 'custom'\ntakes = 'hits'\n", "line 1: search.stages.call is missing."),
         ("[search.profiles]\nwide = 3\n", "line 2: search.profiles.wide must be a table, not 3."),

@@ -1,0 +1,1 @@
+"""Origins other than folders: web pages, git repositories, S3 buckets, records from a pipe."""

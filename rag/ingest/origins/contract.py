@@ -1,0 +1,284 @@
+"""Reads records, version 1: JSON Lines as `records.md` beside this module describes them.
+
+A record whose access can't be read is for nobody. A line that can't be read as a record at all makes the
+stream incomplete: nobody knows which record it was.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from rag.access.names import check_access, valid_entries
+from rag.corpus import Access
+from rag.errors import ConfigurationError
+from rag.hidden import without_hidden
+from rag.ingest.parse.front_matter import ACCESS_KEYS, listed
+from rag.web_addresses import web_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import IO
+
+    from rag.corpus import Visibility
+
+VERSION = 1
+MAX_ID_CHARS = 1000
+MAX_ENTRIES = 100  # of metadata
+NOBODY = Access("restricted")
+Sync = Literal["full", "changes"]
+TextType = Literal["text", "markdown", "html"]
+SUFFIXES: dict[str, str] = {"text": ".txt", "markdown": ".md", "html": ".html"}
+"""Of the types that a record's text can have."""
+_KEYS = {"id", "title", "text", "path", "type", "url", "date", "metadata", "access"}
+_STATED = {"title", "url", "date"}
+Fields: TypeAlias = "dict[str, Any]"
+
+
+def longest_line(text_bytes: int) -> int:
+    """The bytes of a line with a text of so many bytes: JSON may need six for one, and there is the rest."""
+    return 6 * text_bytes + 1_000_000
+
+
+class StreamError(Exception):
+    """The stream is no stream of records, so nothing of it counts."""
+
+
+class _InvalidError(Exception):
+    """A part of a line breaks the contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What breaks the contract, in which line."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record. `access` is None if the record states none. `problems` are why its text can't be taken."""
+
+    line: int
+    id: str
+    text: str | None = None
+    path: str | None = None
+    type: str = "text"
+    stated: Mapping[str, str] = field(default_factory=dict)
+    access: Access | None = None
+    deleted: bool = False
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Stream:
+    """The records of a file, read one by one. `is_complete` and `problems` hold when all were read."""
+
+    file: IO[bytes]
+    max_line: int
+    sync: Sync = "full"
+    problems: list[Problem] = field(default_factory=list)
+    is_complete: bool = False
+    _line: int = 0
+
+    def begin(self) -> None:
+        """Read the head.
+
+        Raises:
+            StreamError: it is missing, or of another version.
+        """
+        try:
+            head = _object(self._next() or b"")
+        except _InvalidError as error:
+            raise StreamError(f"line 1 is not the head of a stream of records: {error}") from error
+        if head.get("refdesk") != "records":
+            raise StreamError('line 1 is not the head of a stream of records: it lacks "refdesk": "records"')
+        if head.get("version") != VERSION or isinstance(head.get("version"), bool):
+            raise StreamError(f'its "version" is not {VERSION}, the only one that this refdesk reads')
+        if head.get("sync") not in {"full", "changes"}:
+            raise StreamError('its "sync" must be "full" (this is everything) or "changes"')
+        if strange := sorted(head.keys() - {"refdesk", "version", "sync"}):
+            raise StreamError(f"its head has an unknown key: {_shown(strange[0])}")
+        self.sync = cast("Sync", head["sync"])
+
+    def records(self) -> Iterator[Record]:
+        """The records and deletions. Read all of them: only the end tells whether the stream is complete."""
+        count, readable, seen = 0, True, set[str]()
+        while (line := self._next()) is not None:
+            if not line.strip():
+                continue
+            try:
+                entry = _object(line)
+                if "end" in entry:
+                    self._end(entry, count, readable=readable)
+                    return
+                count += 1
+                record = _record(entry, self._line, self.sync)
+            except _InvalidError as error:
+                self._problem(str(error))
+                readable = False
+                continue
+            for problem in record.problems:
+                self._problem(f"{_shown(record.id)}: {problem}")
+            if record.id in seen:
+                self._problem(f"{_shown(record.id)} is there twice")
+            seen.add(record.id)
+            yield record
+        self._problem("the end is missing: the stream is cut off")
+
+    def _end(self, entry: Fields, count: int, *, readable: bool) -> None:
+        if entry.keys() - {"end", "count"} or entry["end"] is not True:
+            self._problem('the end must be {"end": true, "count": NUMBER}')
+        elif entry.get("count") != count or isinstance(entry.get("count"), bool):
+            self._problem(f'the end has no "count" of {count}, the number of records and deletions')
+        elif (rest := self._next()) is not None and rest.strip():
+            self._problem("there is something after the end")
+        else:
+            self.is_complete = readable
+
+    def _problem(self, text: str) -> None:
+        self.problems.append(Problem(self._line, text))
+
+    def _next(self) -> bytes | None:
+        """The next line; None at the end. What is too long comes as an empty object, which is no record."""
+        line = self.file.readline(self.max_line + 1)
+        self._line += bool(line)
+        if len(line) <= self.max_line or line.endswith(b"\n"):
+            return line or None
+        while (rest := self.file.readline(self.max_line)) and not rest.endswith(b"\n"):
+            pass
+        return b'{"too long": true}'
+
+
+def _object(line: bytes) -> Fields:
+    def once(pairs: list[tuple[str, Any]]) -> Fields:
+        if len(pairs) > len({key for key, _ in pairs}):
+            raise _InvalidError("a key is there twice")
+        return dict(pairs)
+
+    def constant(name: str) -> None:
+        raise _InvalidError(f"{name} is not JSON")
+
+    try:
+        read = json.loads(line.decode("utf-8-sig"), object_pairs_hook=once, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise _InvalidError("it is not a JSON object in UTF-8 on one line") from error
+    if not isinstance(read, dict):
+        raise _InvalidError("it is not a JSON object in UTF-8 on one line")
+    if read.keys() == {"too long"}:
+        raise _InvalidError("it is longer than ingest.max_file_bytes allows")
+    return read
+
+
+def _record(entry: Fields, line: int, sync: Sync) -> Record:
+    """A record. What is wrong with it, but not with its id, is in its `problems`.
+
+    Raises:
+        _InvalidError: it has no valid id.
+    """
+    id_ = entry.get("id")
+    if not isinstance(id_, str) or not 0 < len(id_) <= MAX_ID_CHARS:
+        raise _InvalidError(f'its "id" must be a string of 1 to {MAX_ID_CHARS} characters')
+    if not id_.isprintable() or without_hidden(id_) != id_ or {"", ".", ".."} & set(id_.split("/")):
+        raise _InvalidError('its "id" has invisible characters, or a part that is empty, "." or ".."')
+    if "deleted" in entry:
+        return _deletion(entry, line, sync)
+    problems: list[str] = []
+    access: Access | None = None
+    try:
+        access = _access(entry["access"]) if "access" in entry else None
+    except _InvalidError as error:
+        problems.append(f"nobody may see it: {error}")
+        access = NOBODY
+    if strange := sorted(entry.keys() - _KEYS):
+        problems.append(f"unknown key {_shown(strange[0])}")
+    text, path, kind = entry.get("text"), entry.get("path"), entry.get("type", "text")
+    if (text is None) == (path is None) or not isinstance(text if path is None else path, str):
+        problems.append('it needs "text" or "path", one of both, as a string')
+        text = path = None
+    if kind not in SUFFIXES or ("type" in entry and path is not None):
+        problems.append(f'its "type" must be one of {", ".join(SUFFIXES)}, and is for "text" only')
+    try:
+        stated = _stated(entry)
+    except _InvalidError as error:
+        problems.append(str(error))
+        stated = {}
+    return Record(line, id_, text, path, str(kind), stated, access, problems=tuple(problems))
+
+
+def _deletion(entry: Fields, line: int, sync: Sync) -> Record:
+    """A deletion. Whoever meant one, but wrote it wrongly, wants nobody to see the document."""
+    if sync == "full":
+        problem = "a full stream has no deletions: what it leaves out is deleted"
+    elif entry["deleted"] is not True or entry.keys() != {"id", "deleted"}:
+        problem = 'a deletion is {"id": ID, "deleted": true} and nothing else'
+    else:
+        return Record(line, entry["id"], deleted=True)
+    return Record(line, entry["id"], access=NOBODY, problems=(f"nobody may see it: {problem}",))
+
+
+def _access(written: object) -> Access:
+    """The access that a record states.
+
+    Raises:
+        _InvalidError: it can't be read, so it is for nobody.
+    """
+    if not isinstance(written, dict) or not written or written.keys() - ACCESS_KEYS:
+        raise _InvalidError('its "access" must be an object with visibility, allow and deny')
+    lists = [written.get(name, []) for name in ("allow", "deny")]
+    if not all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in lists):
+        raise _InvalidError("allow and deny must be lists of strings like group:hr")
+    visibility = written.get("visibility")
+    if visibility not in {"tenant", "restricted"}:
+        raise _InvalidError("visibility must be tenant or restricted")
+    allow, deny = map(tuple, lists)
+    try:
+        check_access(cast("Visibility", visibility), allow, deny)
+        return Access(cast("Visibility", visibility), valid_entries(allow), valid_entries(deny))
+    except ConfigurationError as error:
+        raise _InvalidError(str(error).rstrip(".")) from error
+
+
+def _stated(entry: Fields) -> dict[str, str]:
+    """Title, address, date and metadata, in the words of a sidecar.
+
+    Raises:
+        _InvalidError: a value is of another type.
+    """
+    stated: dict[str, str] = {}
+    metadata = entry.get("metadata", {})
+    if not isinstance(metadata, dict) or len(metadata) > MAX_ENTRIES:
+        raise _InvalidError(f'its "metadata" must be an object of at most {MAX_ENTRIES} values')
+    for key, value in metadata.items():
+        if key.casefold() in ACCESS_KEYS | _STATED:
+            raise _InvalidError(f"{key} belongs beside metadata, not into it")
+        if written := _written(key, value):
+            stated[key] = written
+    for key in _STATED & entry.keys():
+        if not isinstance(entry[key], str):
+            raise _InvalidError(f'its "{key}" must be a string')
+        if key == "url" and web_address(entry[key]) is None:
+            raise _InvalidError('its "url" is not an http or https address')
+        stated[key] = entry[key]
+    return stated
+
+
+def _written(key: str, value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value.strip()
+        case int() | float():
+            return str(value)
+        case list() if not any(isinstance(one, list | dict) for one in value):
+            return listed(_written(key, one) for one in value)
+    raise _InvalidError(f"metadata {_shown(key)} must be a plain value, or a list of plain values")
+
+
+def _shown(name: str) -> str:
+    return repr(name[:60])

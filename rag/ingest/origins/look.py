@@ -1,0 +1,121 @@
+"""What an origin gets from the desk when it is looked through, and what it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
+
+from rag.ingest.discover import Discovery, Found
+from rag.ingest.parse import is_supported
+from rag.ingest.paths import place_of, printable
+from rag.ingest.report import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rag.config.settings import IngestSettings
+    from rag.ingest.spool import Spool
+
+State: TypeAlias = "dict[str, dict[str, Any]]"
+"""What an origin keeps of each document, by what the origin calls it. Each entry has its "uri"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The desk as an origin sees it.
+
+    `before` is the state of the last run. `stored` are the URIs of the origin's documents. `is_current` tells
+    whether a document need not be fetched if the origin says that it is unchanged. `files` has the limits,
+    and `agent` is how refdesk introduces itself to servers.
+    """
+
+    name: str
+    spool: Spool
+    files: IngestSettings
+    before: Mapping[str, Mapping[str, Any]]
+    stored: frozenset[str]
+    is_current: Callable[[str], bool]
+    agent: str = "refdesk"
+
+    @property
+    def prefix(self) -> str:
+        """What the URIs of all its documents start with."""
+        return prefix_of_origin(self.name)
+
+    def uri(self, path: str) -> str:
+        """The URI of the document at a path."""
+        return self.prefix + quote(path, safe="/", errors="surrogateescape")
+
+    def found(
+        self,
+        path: str,
+        data: bytes,
+        *,
+        stated: Mapping[str, str] | None = None,
+        sidecar: bytes = b"",
+        suffix: str = "",
+    ) -> Found:
+        """A document, put into the spool. `suffix` tells its type where its path doesn't."""
+        uri = self.uri(path)
+        place = place_of(uri)
+        if suffix:
+            place = place.with_name(place.name + suffix)
+        return Found(uri, place, path, self.spool.add(data, sidecar), stated or {})
+
+    def unseen(self, discovery: Discovery) -> set[str]:
+        """The stored documents that were neither found nor deleted. A part is seen with its container."""
+        seen = discovery.found.keys() | discovery.unchanged | discovery.deleted
+        return {uri for uri in self.stored if uri.partition("#")[0] not in seen}
+
+    def is_wanted(self, path: str) -> bool:
+        """Whether the settings take a document at this path."""
+        if matches(path, self.files.exclude):
+            return False
+        return not self.files.include or matches(path, self.files.include)
+
+
+@dataclass(slots=True)
+class Look:
+    """What was found: the discovery, and the state for the next run."""
+
+    discovery: Discovery = field(default_factory=Discovery)
+    state: State = field(default_factory=dict)
+
+    def failed(self, path: str, reason: str) -> None:
+        """Report what could not be fetched."""
+        self.discovery.outcomes.append(Outcome(printable(path), "skipped", reason, cause="not fetched"))
+
+    def ignored(self, path: str, suffix: str) -> None:
+        """Report what has no supported type."""
+        reason = f"unsupported file type ({suffix or 'no suffix'})"
+        self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason, kind="unsupported"))
+
+    def ignored_for(self, path: str, reason: str) -> None:
+        """Report what holds no document for refdesk for another reason."""
+        self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason))
+
+
+def prefix_of_origin(name: str) -> str:
+    """What the URIs of all documents of an origin start with."""
+    return f"origin:{name}/"
+
+
+def suffix_of(path: str) -> str:
+    """The suffix of a path's last part, with its dot."""
+    last = path.rpartition("/")[2]
+    stem, dot, suffix = last.rpartition(".")
+    return f".{suffix}" if dot and stem else ""
+
+
+def is_readable(path: str) -> bool:
+    """Whether refdesk reads files of this name."""
+    return is_supported(path.rpartition("/")[2])
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern matches the path, its last part, or a folder in it; * matches across folders."""
+    parts = path.split("/")
+    heads = ["/".join(parts[: end + 1]) for end in range(len(parts))]
+    return any(fnmatchcase(one, pattern) for pattern in patterns for one in (*heads, *parts))

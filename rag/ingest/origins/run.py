@@ -1,0 +1,165 @@
+"""One origin in one run: what it kept from the last run, what it has now, and what it keeps for the next."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from rag.config.origins import FolderOrigin, GitOrigin, RecordsOrigin, S3Origin, WebOrigin
+from rag.corpus import Access
+from rag.ingest.origins.errors import FetchError
+from rag.ingest.origins.look import Desk, Look, prefix_of_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rag.config.origins import OriginSettings
+    from rag.config.settings import IngestSettings
+    from rag.ingest.discover import Discovery
+    from rag.ingest.report import Outcome
+    from rag.ingest.rights import Rights
+    from rag.ingest.run import Beforehand
+    from rag.store.writer import KnownSource
+
+VERSION = 1
+
+
+class OriginRun:
+    """Looks through an origin when called, and keeps its state in `folder` when the run was committed.
+
+    `agent` is how refdesk introduces itself to servers. `stdin` is for records without a command or file.
+    """
+
+    def __init__(  # noqa: PLR0913 what an origin needs
+        self,
+        name: str,
+        origin: OriginSettings,
+        files: IngestSettings,
+        folder: Path,
+        *,
+        agent: str,
+        environment: Mapping[str, str],
+        stdin: IO[bytes] | None = None,
+    ) -> None:
+        self._name = name
+        self._origin = origin
+        self._files = files
+        self._folder = folder
+        self._agent = agent
+        self._environment = environment
+        self._stdin = stdin
+        self._look = Look()
+        self._recipe = ""
+
+    async def __call__(self, beforehand: Beforehand) -> Discovery:
+        """What the origin has now. If it can't be told, everything that is stored of it stays.
+
+        Raises:
+            ConfigurationError: its settings can't work on this machine.
+        """
+        self._recipe = beforehand.recipe
+        state = await to_thread.run_sync(self._state)
+        desk = self._desk(beforehand, state)
+        try:
+            self._look = await self._looked(desk, beforehand.rights)
+        except FetchError as error:
+            self._look = Look()
+            self._look.failed(f"origin:{self._name}", str(error))
+            self._look.discovery.kept |= desk.stored
+            self._look.state = {key: dict(one) for key, one in desk.before.items()}
+        return self._look.discovery
+
+    async def _looked(self, desk: Desk, rights: Rights) -> Look:
+        match self._origin:
+            case WebOrigin():
+                from rag.ingest.origins.web import look_through_site  # noqa: PLC0415 only its own type
+
+                return await look_through_site(self._origin, desk)
+            case GitOrigin():
+                from rag.ingest.origins.git import look_through_repository  # noqa: PLC0415 the same
+
+                clone = self._folder / f"{self._name}.git"
+                return await look_through_repository(self._origin, desk, clone, self._environment)
+            case S3Origin():
+                from rag.ingest.origins.s3 import look_through_bucket  # noqa: PLC0415 the same
+
+                return await look_through_bucket(self._origin, desk, self._environment)
+            case RecordsOrigin():
+                from rag.ingest.origins.records import look_through_records  # noqa: PLC0415 the same
+
+                usual = rights.command.record(rights.usual) if rights.command else Access(rights.usual)
+                look = partial(
+                    look_through_records, self._origin, desk, usual, self._stdin, self._environment
+                )
+                return await to_thread.run_sync(look, abandon_on_cancel=True)
+            case FolderOrigin():
+                raise TypeError  # it is ingested like a folder of the command line
+
+    def _desk(self, beforehand: Beforehand, state: Mapping[str, Any]) -> Desk:
+        known, rights = beforehand.known, beforehand.rights
+        before = state["documents"] if state.get("recipe") == beforehand.recipe else {}
+        digests = {one["uri"]: one["digest"] for one in before.values()}
+
+        def is_current(uri: str) -> bool:
+            source = known.get(uri)
+            asked = rights.set_access or (source and rights.never_asked(source.record.requested))
+            return source is not None and not asked and source.digest == digests.get(uri)
+
+        prefix = prefix_of_origin(self._name)
+        return Desk(
+            self._name,
+            beforehand.spool,
+            self._files,
+            before,
+            frozenset(uri for uri in known if uri.startswith(prefix)),
+            is_current,
+            self._agent,
+        )
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / f"{self._name}.json"
+
+    def _state(self) -> Mapping[str, Any]:
+        """What the last run kept; nothing if it is missing, damaged or of another kind: all is fetched."""
+        try:
+            state = json.loads(self._file.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        kind = [VERSION, self._origin.type]
+        return state if isinstance(state, dict) and state.get("kind") == kind else {}
+
+    def keep(self, known: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
+        """Keep the state for the next run, of what is `known` to be stored now.
+
+        A document that came, but could not be stored, is fetched again.
+
+        Raises:
+            OSError: it can't be written. The next run fetches more than it must.
+        """
+        stored = {one.source_id for one in outcomes if one.outcome not in {"removed", "missing"}}
+        documents = {
+            key: {**entry, "digest": known[entry["uri"]].digest}
+            for key, entry in self._look.state.items()
+            if (one := known.get(entry["uri"])) and one.digest
+            if one.id in stored or entry["uri"] in self._look.discovery.kept
+        }
+        if not documents:
+            self._file.unlink(missing_ok=True)
+            return
+        state = {"kind": [VERSION, self._origin.type], "recipe": self._recipe, "documents": documents}
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self._folder)  # only its owner can read it
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(state, file)
+            Path(name).replace(self._file)
+        except BaseException:
+            Path(name).unlink()
+            raise

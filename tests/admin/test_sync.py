@@ -1,0 +1,198 @@
+"""refdesk-admin sync: origins of the settings, brought in from outside, and what their exit codes say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """A desk with a settings file and a folder for what its origins have."""
+
+    desk: Desk
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.toml"
+
+    def set(self, **origins: Mapping[str, object]) -> None:
+        tables = (
+            f"[origins.{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+            for name, table in origins.items()
+        )
+        self.config.write_text("\n".join(tables))
+
+    def sync(self, *arguments: str, code: int = 0) -> Any:  # noqa: ANN401 any JSON
+        return self.desk.json("sync", *arguments, "--config", self.config, code=code)["origins"]
+
+    def records(self, *lines: object, end: bool = True, sync: str = "full") -> None:
+        """Write a stream of records into the file that the origin "tickets" reads."""
+        count = {"end": True, "count": len(lines)}
+        head = {"refdesk": "records", "version": 1, "sync": sync}
+        written = [line if isinstance(line, str) else json.dumps(line) for line in (head, *lines)]
+        file = self.folder / "records.jsonl"
+        file.write_text("\n".join([*written, *([json.dumps(count)] if end else [])]) + "\n")
+        if not self.config.exists():
+            self.set(tickets={"type": "records", "file": str(file)})
+
+    def seen(self, query: str, *groups: str) -> list[str]:
+        """The titles that a member of these groups finds."""
+        asker = [part for group in groups for part in ("--group", group)] or ["--user", "nobody"]
+        found = self.desk.json("search", query, *asker)["results"]
+        return sorted(hit["title"] for hit in found)
+
+
+@pytest.fixture
+def origins(desk: Desk, tmp_path: Path) -> Origins:
+    return Origins(desk, tmp_path)
+
+
+def record(id_: str, text: str, *allow: str, **more: object) -> dict[str, object]:
+    access = {"visibility": "restricted", "allow": list(allow)} if allow else {"visibility": "tenant"}
+    return {"id": id_, "title": id_, "text": text, "access": access, **more}
+
+
+def test_a_record_whose_access_gets_narrower_is_out_of_reach_though_its_text_stays(origins: Origins) -> None:
+
+    both = record("b", "the pendulum of hr", "group:hr", "group:it")
+    origins.records(record("a", "the pendulum clock"), both)
+    assert origins.sync()["tickets"]["counts"]["added"] == 2
+    assert origins.seen("pendulum") == ["a"]
+    assert origins.seen("pendulum", "it") == ["a", "b"]
+
+    origins.records(
+        record("a", "the pendulum clock", "group:hr"), record("b", "the pendulum of hr", "group:hr")
+    )
+    counts = origins.sync()["tickets"]["counts"]
+    assert (counts["unchanged"], counts["replaced"]) == (2, 0)
+    assert origins.seen("pendulum") == origins.seen("pendulum", "it") == []
+    assert origins.seen("pendulum", "hr") == ["a", "b"]
+
+    origins.records(record("a", "the pendulum clock"), record("b", "the pendulum of hr", "group:it"))
+    origins.sync()
+    assert origins.seen("pendulum") == ["a"]  # wider again, because the connector says so
+    assert origins.seen("pendulum", "it") == ["a", "b"]
+    assert origins.seen("pendulum", "hr") == ["a"]
+
+
+def test_what_an_operator_took_away_by_hand_no_connector_gives_back(origins: Origins) -> None:
+    origins.records(record("a", "the pendulum clock"))
+    origins.sync()
+    origins.desk.run("access", "set", "origin:tickets/a", "--visibility", "restricted", "--allow", "group:hr")
+    (told,) = origins.sync()["tickets"]["files"]
+    assert told["reason"] == "its origin says open to the tenant, but somebody narrowed it by hand"
+    assert (origins.seen("pendulum"), origins.seen("pendulum", "hr")) == ([], ["a"])
+    origins.records(record("a", "the pendulum clock of 1656"))  # not with a new text either
+    origins.sync()
+    assert (origins.seen("pendulum"), origins.seen("pendulum", "hr")) == ([], ["a"])
+    origins.sync("--set-access")
+    assert origins.seen("pendulum") == ["a"]
+
+
+def test_unreadable_access_and_missing_access_are_for_nobody(origins: Origins) -> None:
+    origins.records(*(record(name, f"the pendulum {name}") for name in "abc"))
+    origins.sync()
+    assert origins.seen("pendulum") == ["a", "b", "c"]
+    wrong = record("a", "the pendulum a") | {"access": {"visibility": "everybody"}}
+    missing = {"id": "b", "title": "b", "text": "the pendulum b"}
+    origins.records(wrong, missing, record("c", "the pendulum c"))
+    report = origins.sync(code=3)["tickets"]
+    assert (
+        "line 2: 'a': nobody may see it: visibility must be tenant or restricted"
+        in report["files"][0]["reason"]
+    )
+    assert origins.seen("pendulum") == ["c"]
+
+
+def test_a_stream_that_is_cut_off_takes_rights_away_but_removes_nothing(origins: Origins) -> None:
+    origins.records(*(record(name, f"the pendulum {name}") for name in "abc"))
+    origins.sync()
+    origins.records(record("a", "the pendulum a", "group:hr"), '{"id": "b", "tex', end=False)
+    report = origins.sync(code=3)["tickets"]
+    assert report["counts"]["removed"] == 0
+    assert any("the stream was not complete, so nothing was removed" in note for note in report["notes"])
+    assert origins.seen("pendulum") == ["b", "c"]
+    origins.records(record("b", "the pendulum b"))
+    assert origins.sync()["tickets"]["counts"]["removed"] == 2  # the control: a complete one does
+    assert origins.seen("pendulum", "hr") == ["b"]
+
+
+def test_changes_leave_the_rest_alone_and_deletions_count(origins: Origins) -> None:
+    origins.records(*(record(name, f"the pendulum {name}") for name in "abc"))
+    origins.sync()
+    origins.records(record("a", "the escapement a"), {"id": "b", "deleted": True}, sync="changes")
+    counts = origins.sync()["tickets"]["counts"]
+    assert (counts["replaced"], counts["removed"], counts["unchanged"]) == (1, 1, 0)
+    assert origins.seen("pendulum escapement") == ["a", "c"]
+
+
+def test_one_origin_that_fails_does_not_stop_the_others(origins: Origins) -> None:
+    (origins.folder / "docs").mkdir()
+    (origins.folder / "docs" / "leave.md").write_text("# Leave\n\nThirty days of leave.\n")
+    broken = {"type": "records", "command": ["/nonexistent/connector"]}
+    origins.set(broken=broken, handbook={"type": "folder", "path": str(origins.folder / "docs")})
+    report = origins.sync(code=3)
+    assert (
+        report["broken"]["error"]
+        == "The command '/nonexistent/connector' can't be run: No such file or directory."
+    )
+    assert report["handbook"]["counts"]["added"] == 1
+    assert "error" in origins.sync("broken", code=1)["broken"]
+    quiet = origins.desk.run("sync", "handbook", "--quiet", "--config", origins.config)
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    told = origins.desk.run("sync", "wiki", "--config", origins.config, code=2)
+    assert told.stderr == "refdesk-admin: There is no origin 'wiki'. Origins: broken, handbook.\n"
+
+
+def test_a_repository_is_read_at_its_ref_and_not_from_the_work_tree(origins: Origins) -> None:
+    repository = origins.folder / "repository"
+    repository.mkdir()
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    (repository / "manual.md").write_text("# Manual\n\nThe pendulum swings.\n")
+    (repository / "link.md").symlink_to("/etc/passwd")
+    (repository / "photo.png").write_bytes(b"no text")
+    commit(repository, "one")
+    hook = repository / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {origins.folder}/hook-ran\n")
+    hook.chmod(0o755)
+    (repository / "manual.md").write_text("# Manual\n\nNot committed.\n")
+    origins.set(manual={"type": "git", "repository": str(repository), "ref": "main"})
+    report = origins.sync()["manual"]
+    assert report["counts"]["added"] == 1
+    reasons = {entry["path"].rpartition("/")[2]: entry["reason"] for entry in report["files"]}
+    assert reasons["link.md"] == "a link"
+    assert origins.seen("pendulum") == ["Manual"]
+    assert not (origins.folder / "hook-ran").exists()
+
+    commit(repository, "two")
+    assert origins.sync()["manual"]["counts"]["replaced"] == 1
+    git(repository, "mv", "manual.md", "guide.md")
+    commit(repository, "three")
+    assert origins.sync()["manual"]["counts"]["moved"] == 1
+    origins.set(manual={"type": "git", "repository": str(repository), "ref": "no-such"})
+    (failed,) = origins.sync(code=1)["manual"]["files"]
+    assert failed["reason"] == "the repository has no such branch, tag or commit (ref)"
+
+
+def git(repository: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+    subprocess.run(["git", *who, *arguments], cwd=repository, check=True, capture_output=True, env=os.environ)
+
+
+def commit(repository: Path, message: str) -> None:
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", message)
