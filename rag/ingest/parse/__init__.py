@@ -20,6 +20,7 @@ from rag.ingest.parse import (
     calendars,
     csv_table,
     docx,
+    epub,
     html_page,
     json_data,
     mail,
@@ -72,6 +73,7 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(mail.PAGE_SUFFIXES, mail.parse_page),
     **dict.fromkeys(mailbox.SUFFIXES, mailbox.parse),
     **dict.fromkeys(outlook.SUFFIXES, outlook.parse),
+    **dict.fromkeys(epub.SUFFIXES, epub.parse),
     **_OFFICE,
 }
 """Binary formats: (content, file name) to document."""

@@ -22,6 +22,7 @@ _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _ALT = re.compile(r"""<img\b[^<>]{0,600}?\balt\s?=\s?["']([^"'<>]*)["'][^<>]*>""", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,600}>")
 _MARKUP = re.compile(r"`|\*\*|</\w+>|<\w+\s[^<>]*>|\s*\{:?\s*[#.][^{}]*\}\s*$|\s+#+\s*$")
+_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)\1(?![\w*])")
 _H1 = re.compile(r"<h1\b[^<>]{0,600}>(.{1,2000}?)</h1\s*>", re.IGNORECASE | re.DOTALL)
 _BOLD = re.compile(r"(\*\*|__)(?=\S)([^*_\n]+)\1:?")
 _NO_TITLE = re.compile(r"[<|>!\[{]|[-*+=:] |\d+[.)] |https?:|.*[.,;:!?]$", re.DOTALL)
@@ -36,7 +37,7 @@ def heading_words(heading: str) -> str:
     words = _ALT.sub(r"\1", heading[:1000])
     for _ in range(2):  # a badge is an image in a link
         words = _LINK.sub(r"\1", words)
-    return _MARKUP.sub("", words)
+    return _MARKUP.sub("", _EMPHASIS.sub(r"\2", words))
 
 
 def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, str]) -> str:

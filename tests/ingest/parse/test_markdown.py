@@ -54,6 +54,7 @@ def test_a_large_text_has_the_blocks_of_its_parts(shape: Shape) -> None:
         ("## Plain", "Plain"),
         ("## Closed ##", "Closed"),
         ("## With `code` and **weight**", "With code and weight"),
+        ("## *Slanted* and ***both***, 2 * 3 * 4", "Slanted and both, 2 * 3 * 4"),
         ("## A [link](http://example.org/a_b) here", "A link here"),
         ("## Anchored { #anchored }", "Anchored"),
         ("## Anchored {#anchored .wide}", "Anchored"),

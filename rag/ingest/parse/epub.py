@@ -1,0 +1,168 @@
+"""E-books (EPUB 2 and 3): their chapters in reading order, with headings from the table of contents."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from rag.corpus import Document
+from rag.errors import ParseError
+from rag.ingest.parse import html_page
+from rag.ingest.parse.blocks import GAP, date, moved, title_line
+from rag.ingest.parse.facts import facts
+from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.xml_tree import xml_text
+from rag.ingest.parse.zipped import MAX_XML_BYTES, Package, child, descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+    from rag.corpus import Block
+
+SUFFIXES = (".epub",)
+
+_CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
+_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+"""Ways to obfuscate a font, which are no encryption of the text."""
+_VOID = "area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr"
+_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*?)?)/>", re.IGNORECASE)
+_NOTE = re.compile(r"<a\b[^<>]*\bepub:type=[\"']noteref[^<>]*>([^<>]{1,9})</a>", re.IGNORECASE)
+_BOXES = re.compile(r"<(/?)(?:aside|header|footer)\b", re.IGNORECASE)
+_INNER_LINK = re.compile(r"(<a\b[^<>]*?)\shref=([\"'])(?!https?:|mailto:)[^\"'<>]*\2", re.IGNORECASE)
+_NO_TITLE = re.compile(
+    r"(?i)untitled( document)?|unknown|\[?no title\]?|title|cover|.*\.(docx?|x?html?|epub)"
+)
+_NOBODY = re.compile(r"(?i)unknown( author)?|author|anonymous author|admin|user")
+_YEAR = re.compile(r"\d{4}(-\d\d)?")
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a book; its title, author, language, date and description are those of its package.
+
+    Raises:
+        ParseError: it is damaged, too large, or protected by DRM.
+    """
+    package = Package(data)
+    rootfile = next(iter(package.xml(_CONTAINER).iter("rootfile")), None)
+    path = unquote(rootfile.get("full-path", "")) if rootfile is not None else ""
+    book = package.xml(path)
+    items = {one.get("id", ""): one for one in descendants(book, "manifest", "item")}
+    chapters = [*_chapters(book, items, path)]
+    _check(package, chapters)
+    labels = _labels(package, items, path)
+    text, missing = "", 0
+    blocks: list[Block] = []
+    for chapter in chapters:
+        if chapter not in package:
+            missing += 1
+            continue
+        content = _content(package, chapter, labels)
+        if content:
+            text += GAP if text else ""
+            blocks += moved(markdown_blocks(content), len(text))
+            text += content
+    remarks = (f"{missing} of its {len(chapters)} chapters are missing",) if missing else ()
+    return _described(book, text, blocks, name, remarks)
+
+
+def _chapters(book: Element, items: dict[str, Element], path: str) -> Iterator[str]:
+    """The parts of the package that are read, in order, without the table of contents."""
+    seen: set[str] = set()
+    for reference in descendants(book, "spine", "itemref"):
+        item = items.get(reference.get("idref", ""))
+        if item is not None and "nav" not in item.get("properties", "").split():
+            part = _part(path, item.get("href", ""))
+            if part not in seen and "svg" not in item.get("media-type", ""):
+                seen.add(part)
+                yield part
+
+
+def _part(beside: str, href: str) -> str:
+    """The part that a reference in another part names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(beside), unquote(href.partition("#")[0])))
+
+
+def _check(package: Package, chapters: list[str]) -> None:
+    encryption = package.xml_if_there(_ENCRYPTION)
+    for one in encryption.iter("EncryptedData") if encryption is not None else ():
+        method, reference = child(one, "EncryptionMethod"), next(one.iter("CipherReference"), None)
+        uri = unquote(reference.get("URI", "")) if reference is not None else ""
+        is_font = method is not None and method.get("Algorithm", "") in _FONTS
+        if uri in chapters and not is_font:
+            raise ParseError("the book is protected by DRM, so its text can't be read", "encrypted")
+    size = sum(package.entries[one].file_size for one in chapters if one in package)
+    if size > MAX_XML_BYTES:
+        raise ParseError(
+            f"its chapters would take {size >> 20} MB; at most {MAX_XML_BYTES >> 20} MB are unpacked",
+            "too large",
+        )
+
+
+def _labels(package: Package, items: dict[str, Element], path: str) -> dict[str, str]:
+    """What the table of contents calls the parts that begin with an entry of it."""
+    labels: dict[str, str] = {}
+    for item in items.values():
+        is_ncx = item.get("media-type") == "application/x-dtbncx+xml"
+        if is_ncx or "nav" in item.get("properties", "").split():
+            where = _part(path, item.get("href", ""))
+            root = package.xml_if_there(where)
+            for href, label in _entries(root) if root is not None else ():
+                if "#" not in href and not _NO_TITLE.fullmatch(label):
+                    labels.setdefault(_part(where, href), label)
+    return labels
+
+
+def _entries(root: Element) -> Iterator[tuple[str, str]]:
+    """References and their labels, in a navigation document or an NCX."""
+    for point in root.iter("navPoint"):
+        content, label = child(point, "content"), child(point, "navLabel", "text")
+        if content is not None and label is not None:
+            yield content.get("src", ""), title_line(label.text or "")
+    for link in root.iter("a"):
+        yield link.get("href", ""), title_line("".join(link.itertext()))
+
+
+def _content(package: Package, chapter: str, labels: dict[str, str]) -> str:
+    """The Markdown of a chapter. Without a heading at its start it gets that of the table of contents."""
+    page = _CLOSED.sub(r"<\1\2></\1>", xml_text(package.read(chapter)))
+    page = _INNER_LINK.sub(r"\1", _NOTE.sub(r"[\1]", page))
+    content = html_page.content_of(_BOXES.sub(r"<\1div", page))
+    label = labels.get(chapter, "")
+    return f"# {label}\n\n{content}" if content and label and not content.startswith("#") else content
+
+
+def _described(
+    book: Element, text: str, blocks: list[Block], name: str, remarks: tuple[str, ...]
+) -> Document:
+    about = child(book, "metadata")
+    elements = about.iter() if about is not None else ()
+    stated = [(one.tag, one.get("event", ""), (one.text or "").strip()) for one in elements]
+
+    def values(tag: str) -> list[str]:
+        return [value for one, _, value in stated if one == tag and value]
+
+    title = next((one for one in values("title") if not _NO_TITLE.fullmatch(one)), "")
+    days = [value for tag, event, value in stated if tag == "date" and event in {"", "publication"}]
+    description = html_page.content_of(found[0]) if (found := values("description")) else ""
+    return Document(
+        text=text,
+        title=title or name,
+        mime_type="application/epub+zip",
+        blocks=tuple(blocks),
+        date=next(filter(None, map(date, map(_whole, days))), None),
+        metadata=facts(
+            author=[one for one in values("creator") if not _NOBODY.fullmatch(one)],
+            keywords=values("subject"),
+            language=values("language")[:1],
+            description=description,
+        ),
+        remarks=remarks,
+    )
+
+
+def _whole(day: str) -> str:
+    """A date of which only the year, or the month, is stated, at its start: "1998" -> "1998-01-01"."""
+    return f"{day}-01-01"[:10] if _YEAR.fullmatch(day) else day
