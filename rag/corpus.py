@@ -366,7 +366,8 @@ class Collection:
     have the identity `embedder`.
     If it is `attached`, its sources are the rows of a table that refdesk only reads. The first of `chunking`
     that matches a document says how it is cut; if none does, the settings say it.
-    `personal_data` has the policy for each kind that isn't just allowed.
+    `personal_data` has the policy for each kind that isn't just allowed. Sources expire `keep_days` after
+    their date, unless that is 0; it is `expiring` if any of them stated by itself when it expires.
     """
 
     tenant: str
@@ -383,3 +384,5 @@ class Collection:
     attached: Attachment | None = None
     chunking: tuple[Chunking, ...] = ()
     personal_data: Mapping[Flag, Policy] = field(default_factory=dict)
+    keep_days: int = 0
+    expiring: bool = False

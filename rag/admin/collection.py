@@ -18,6 +18,7 @@ from rag.admin.collection_options import (
     declared_fields,
     description_option,
     embedder_option,
+    keep_days_option,
     link_option,
     personal_data_option,
     with_policies,
@@ -46,11 +47,15 @@ if TYPE_CHECKING:
     from rag.store.reader import CollectionReader
 
 
-CALLED = {"embedder_name": "embedder", "personal_data": "policies for personal data"}
+CALLED = {
+    "embedder_name": "embedder",
+    "personal_data": "policies for personal data",
+    "keep_days": "retention",
+}
 """How messages call what collections remember."""
 
 
-OF_INGESTION = frozenset({"chunking", "personal_data"})
+OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 """What says how documents are ingested."""
 
 
@@ -86,6 +91,7 @@ def collection_command() -> None:
 @description_option(default="")
 @link_option(default="")
 @personal_data_option
+@keep_days_option(default=0)
 @language_option("the collection")
 async def create_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -99,6 +105,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     description: str,
     link: str,
     policies: dict[Flag, Policy],
+    keep_days: int,
     language: Language | None,
     as_json: bool,
 ) -> None:
@@ -129,6 +136,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
                 embedder_name=embedder_name,
                 chunking=chunking or (),
                 personal_data=with_policies({}, policies),
+                keep_days=keep_days,
             )
     if as_json:
         print_json(_json(made))
@@ -160,6 +168,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
 @click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
 @chunking_option
 @personal_data_option
+@keep_days_option()
 async def set_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -171,6 +180,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     embedder_name: str | None,
     chunking: tuple[Chunking, ...] | None,
     policies: dict[Flag, Policy],
+    keep_days: int | None,
     as_json: bool,
 ) -> None:
     """Change the description, link, fields, embedder, chunking or policies of a collection.
@@ -184,11 +194,13 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         "link": link,
         "embedder_name": embedder_name,
         "chunking": chunking,
+        "keep_days": keep_days,
     }
     after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if not after and not fields and not no_field and not policies:
         raise click.UsageError(
-            "Give --description, --link, --embedder, --chunking, --field, --no-field or --personal-data."
+            "Give --description, --link, --embedder, --chunking, --field, --no-field, --personal-data or "
+            "--keep-days."
         )
     (table,) = await open_collections(settings, name)
     if policies:
@@ -345,7 +357,7 @@ def _json(collection: Collection) -> dict[str, Any]:
     details = asdict(collection)
     details["chunking"] = chunking_words(collection.chunking)
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
-    for name in ("attached", "personal_data"):
+    for name in ("attached", "personal_data", "keep_days", "expiring"):
         if not details[name]:
             del details[name]
     return details

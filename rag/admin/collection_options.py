@@ -82,6 +82,16 @@ personal_data_option = click.option(
 )
 
 
+keep_days_option = partial(
+    click.option,
+    "--keep-days",
+    type=click.IntRange(0, 36500),
+    metavar="N",
+    help="Documents expire N days after their date, or else after the last change of their files: nobody "
+    "finds them from then on, and the next ingest removes them. 0: never.",
+)
+
+
 embedder_option = click.option(
     "--embedder",
     "embedder_name",

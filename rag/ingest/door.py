@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
 
 from anyio import to_thread
 
+from rag.errors import ParseError
+from rag.expiry import EXPIRES, expiry
 from rag.flags import spans_in
 from rag.ingest.masks import NAME_STAYS, counted_values, in_numbers, masked
+from rag.ingest.parse.blocks import date
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rag.corpus import Collection, Document, Policy
+    from rag.file_state import FileState
     from rag.flags import Flag
 
 
 class NotAdmittedError(Exception):
-    """A policy keeps the document out; the message says which, without anything of the document."""
+    """A document is kept out, by a policy or because it has expired. The message has nothing of its text."""
+
+    def __init__(self, message: str, kind: Literal["policy", "expired"] = "policy") -> None:
+        super().__init__(message)
+        self.kind: Literal["policy", "expired"] = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +44,33 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The policies of a collection for personal data; those that are `allow` are left out."""
+    """The policies of a collection for personal data, without those that are `allow`, and its retention."""
 
     personal_data: Mapping[Flag, Policy]
+    keep_days: int = 0
 
     @classmethod
     def of(cls, collection: Collection) -> Door:
         """The door of a collection."""
-        return cls(collection.personal_data)
+        return cls(collection.personal_data, collection.keep_days)
 
     @property
     def recipe(self) -> str:
         """What the stored text depends on, for its digest; empty if the door is open."""
         return json.dumps(dict(self.personal_data), sort_keys=True) if self.personal_data else ""
 
-    async def admitted(self, document: Document, name: str) -> Admitted:
-        """The document of a file of this name as it is to be stored.
+    async def admitted(self, document: Document, name: str, state: FileState | None) -> Admitted:
+        """The document of a file of this name and state as it is to be stored.
 
         Raises:
-            NotAdmittedError: a policy keeps it out.
+            NotAdmittedError: a policy keeps it out, or it has expired.
+            ParseError: it states by a word that is no date when it expires.
         """
+        document = with_expiry(document)
+        now = datetime.now(UTC)
+        at = expiry(document.metadata, self.keep_days, date=document.date, file=state, ingested_at=now)
+        if at and at <= now:
+            raise NotAdmittedError(expired_words(at), "expired")
         if not self.personal_data:
             return Admitted(document)
         return await to_thread.run_sync(self._without_personal_data, document, name)
@@ -69,3 +85,29 @@ class Door:
         if spans_in(name, wanted):
             made = replace(made, remarks=(*made.remarks, NAME_STAYS))
         return Admitted(made, {flag: found[flag] for flag in wanted})
+
+
+def with_expiry(document: Document) -> Document:
+    """The document with its statement of when it expires, if it has one, as a date in UTC under `EXPIRES`.
+
+    Raises:
+        ParseError: it is no date. Nobody knows then how long the document may be kept.
+    """
+    keys = [key for key in document.metadata if key.casefold() == EXPIRES]
+    if not keys:
+        return document
+    moments = [date(document.metadata[key]) for key in keys]
+    known = [moment for moment in moments if moment]
+    if len(known) < len(keys):
+        raise ParseError(
+            "its expires is not a date like 2027-03-31 or 2027-03-31T18:00:00+02:00, so nobody knows how "
+            "long it may be kept",
+            "unreadable",
+        )
+    others = {key: value for key, value in document.metadata.items() if key not in keys}
+    return replace(document, metadata=others | {EXPIRES: min(known).isoformat()})
+
+
+def expired_words(at: datetime) -> str:
+    """Why a document is kept out."""
+    return f"it expired on {at:%Y-%m-%d at %H:%M} UTC"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rag.corpus import Access
     from rag.errors import Cause
 
-LeftOut = Literal["", "unsupported", "empty", "policy"]
+LeftOut = Literal["", "unsupported", "empty", "policy", "expired"]
 NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
 """Those whose documents somebody should look at. Of personal data, the number is enough."""
 NAMED = 5  # documents in a note
@@ -171,3 +171,6 @@ def door_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
         named = "; ".join(f"{one.path}: {one.reason}" for one in kept_out[:NAMED])
         more = f"; and {len(kept_out) - NAMED} more" if len(kept_out) > NAMED else ""
         yield f"{counted(len(kept_out), 'document')} not stored, by policy. {named}{more}."
+    if expired := [one for one in outcomes if one.kind == "expired"]:
+        removed = sum(1 for one in expired if one.outcome == "removed")
+        yield f"{counted(len(expired), 'document')} expired: {removed} removed, the others not stored."

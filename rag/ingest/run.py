@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,13 +18,14 @@ from anyio import to_thread
 
 from rag.concurrency import concurrently
 from rag.errors import EmptyFileError, ParseError, ProviderError
+from rag.expiry import EXPIRES
 from rag.flags import flags_in
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, written
 from rag.ingest.claims import Claims
 from rag.ingest.content import read_content, recipe_of
 from rag.ingest.discover import discover
-from rag.ingest.door import Door, NotAdmittedError
+from rag.ingest.door import Door, NotAdmittedError, expired_words
 from rag.ingest.metadata import declared_fields, described
 from rag.ingest.moves import keeps_title, moved_sources
 from rag.ingest.paths import path_of, printable
@@ -35,6 +37,7 @@ from rag.ingest.report import InterruptedRunError, Outcome, Report, door_notes, 
 from rag.ingest.sandbox.pool import parse_safely
 from rag.ingest.spool import spooling
 from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
+from rag.store.collections import change_collection
 from rag.store.schema import NewSource
 from rag.store.writer import Moved
 
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from rag.store.settle import Claim
     from rag.store.writer import CollectionWriter, KnownSource
 
+STORED_ANEW = frozenset({"added", "replaced"})
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
 
 
@@ -304,23 +308,29 @@ class _Run:
             reason = f"{error} any more; the earlier version stays"
             self.finish([Outcome(path, "skipped", reason, cause="no text")])
         except NotAdmittedError as error:
-            self._keep_out(found, str(error))
+            self._keep_out(found, error)
         except ParseError as error:
             kept = "; the earlier version stays" if has_earlier else ""
             self.finish([Outcome(path, "skipped", f"{error}{kept}", cause=error.cause)])
         return None
 
-    def _keep_out(self, found: Found, reason: str) -> None:
+    def _keep_out(self, found: Found, why: NotAdmittedError) -> None:
         """Report a document that isn't to be stored; an earlier version of it is removed at the end."""
+        path = printable(found.path)
         if earlier := self._known.get(found.uri) or self._moved.get(found.uri):
-            self._kept_out[earlier.id] = Outcome(
-                printable(found.path), "removed", reason, earlier.id, kind="policy"
-            )
+            self._kept_out[earlier.id] = Outcome(path, "removed", str(why), earlier.id, kind=why.kind)
         else:
-            self.finish([Outcome(printable(found.path), "ignored", reason, kind="policy")])
+            self.finish([Outcome(path, "ignored", str(why), kind=why.kind)])
 
     async def keep_out(self) -> None:
-        """Remove the earlier versions of documents that policies keep out now."""
+        """Remove the earlier versions of documents that are kept out now, and what has expired."""
+        stored = {one.source_id for one in self.outcomes if one.outcome in STORED_ANEW}
+        now = datetime.now(UTC)
+        for one in self._known.values():
+            if one.expires and one.expires <= now and one.id not in stored:
+                path, reason = path_of(one.uri), expired_words(one.expires)
+                self._kept_out.setdefault(one.id, Outcome(path, "removed", reason, one.id, kind="expired"))
+        self._known = {uri: one for uri, one in self._known.items() if one.id not in self._kept_out}
         if self._kept_out:
             await self._writer.remove([*self._kept_out])
             self.finish(self._kept_out.values())
@@ -331,10 +341,12 @@ class _Run:
             self._remarks[found.uri].append(f"same content as {path_of(first.uri)}")
         known = self._known.get(found.uri)
         if known and known.digest == one.digest:
+            if known.expires and known.expires <= datetime.now(UTC):
+                return None  # it is removed in the end
             await self._unchanged(known, one)
             return None
         parsed = await self._parsed(one)
-        admitted = await self._door.admitted(parsed, found.name)
+        admitted = await self._door.admitted(parsed, found.name, one.state)
         document, self._masked[found.uri] = admitted.document, admitted.masked
         chunking = self._chunking(found)
         limit = min(chunking.max_tokens or self._embedder.window, self._embedder.window)
@@ -406,9 +418,19 @@ class _Run:
         """Commit wave by wave."""
         async with waves:
             async for wave in waves:
+                await self._note_expiring(wave)
                 records = await self._writer.replace(wave)
                 for new in wave:
                     self._finish_stored(self._kind(new), new.source, new.claim, records[new.source.id])
+
+    async def _note_expiring(self, wave: list[NewSource]) -> None:
+        """Let searches know that there are sources that expire, before the first one is stored."""
+        made = self._writer.collection
+        if not made.expiring and any(EXPIRES in new.source.metadata for new in wave):
+            await change_collection(
+                self._writer.data, made.tenant, made.name, lambda one: replace(one, expiring=True)
+            )
+            self._writer.collection = replace(made, expiring=True)
 
     def _kind(self, new: NewSource) -> OutcomeKind:
         if new.source.uri in self._known:

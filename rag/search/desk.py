@@ -172,7 +172,9 @@ class Desk:
             StoreError, ConfigurationError: as `search`.
         """
         views = await self._views(principal)
-        versions = tuple([(view.table.collection, await view.table.version()) for view in views])
+        versions = tuple(
+            [(view.table.collection, await view.table.version(), view.expired) for view in views]
+        )
         known = self._overviews.known(principal, versions)
         if known is not None:
             return known
@@ -390,8 +392,23 @@ class Desk:
             tables.sort(key=lambda table: table.collection.name)
         await self._reader.refresh(principal.tenant)
         case = self._reader.letter_case
-        views = [View(table, principal, letter_case=case, changed=await table.pending()) for table in tables]
+        views = [
+            View(
+                table,
+                principal,
+                letter_case=case,
+                changed=await table.pending(),
+                expired=await self._expired(table) if one.keep_days or one.expiring else frozenset(),
+            )
+            for table in tables
+            for one in (table.collection,)
+        ]
         return [view for view in views if view.walls is not None]
+
+    async def _expired(self, table: CollectionReader) -> frozenset[str]:
+        """The ids of the sources that have expired."""
+        expiries, now = await table.expiries(), self._reader.clock.now()
+        return frozenset(id_ for id_, at in expiries.items() if at <= now)
 
     async def _views(self, principal: Principal, broken: list[Collection] | None = None) -> list[View]:
         """The collections in which the principal may read anything; those that failed go to `broken`."""

@@ -45,7 +45,7 @@ class View:
     vectors are not `comparable` with those of the queries, because another model made them or theirs fails,
     the view has no dense list and no similarities. Each chunk that is found has all texts of
     `contains`. `resolved` are the conditions of the filter on what isn't declared, in the engine's SQL
-    (`rag.search.attributes`).
+    (`rag.search.attributes`). The sources in `expired` are as absent as those that don't exist.
     """
 
     table: CollectionReader
@@ -58,6 +58,7 @@ class View:
     comparable: bool = True
     contains: tuple[Needle, ...] = ()
     resolved: Mapping[Leaf, str | None] = field(default_factory=dict)
+    expired: frozenset[str] = frozenset()
     walls: tuple[Filter, ...] | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +84,8 @@ class View:
         ]
         if self.sources is not None:
             conditions.append(one_of("source_id", self.sources))
+        if self.expired:
+            conditions.append(f"(NOT {one_of('source_id', sorted(self.expired))})")
         if self.exclude_sources:
             conditions.append(f"(NOT {one_of('source_id', self.exclude_sources)})")
         return " AND ".join(conditions)
@@ -118,7 +121,7 @@ class View:
         """Whether the principal may read anything of the collection, whatever the request."""
         if self.table.retrieves:
             return self.walls is not None  # what a retriever has is not known before it is asked
-        if not self.walls:
+        if not self.walls and not self.expired:
             return self.walls is not None and await self.table.has_any(self.by_labels)
         readable = self._unnarrowed
         some = await self.table.holding(readable.where, rows=FIRST_ROWS)
@@ -134,7 +137,7 @@ class View:
 
         Those that the principal may read, whatever the request. There are fewer only if no more follow.
         """
-        if not self.walls:
+        if not self.walls and not self.expired:
             return [] if self.walls is None else await self.table.page(after, limit, self.by_labels)
         return await self.table.holding(self._unnarrowed.where, after=after, first=limit)
 
@@ -160,6 +163,7 @@ class View:
         id_ = source.id
         return (
             self.walls is not None
+            and id_ not in self.expired
             and self._sees(source.access)
             and all(matches(wall, source.fields) for wall in self.walls)
             and self._matches(source)

@@ -23,6 +23,8 @@ USUAL: dict[str, object] = {
     "attached": None,
     "chunking": (),
     "personal_data": {},
+    "keep_days": 0,
+    "expiring": False,
 }
 
 

@@ -75,10 +75,11 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     attached: Attachment | None = None,
     chunking: tuple[Chunking, ...] = (),
     personal_data: Mapping[Flag, Policy] = MappingProxyType({}),
+    keep_days: int = 0,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility`, `distance`, `description`, `link`, `chunking`, `personal_data` and
+    `fields`, `visibility`, `distance`, `description`, `link`, `chunking`, `personal_data`, `keep_days` and
     `embedder_name`, the name of the embedder in the settings, apply to a new collection only. Without a
     `language`, an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that
     gives `created_at` recognises by it whether the collection is new; otherwise it is now. A collection
@@ -123,6 +124,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             attached,
             chunking,
             dict(personal_data),
+            keep_days,
         )
         await create_access_table(database, tenant)
         if not attached:

@@ -19,6 +19,7 @@ from lancedb.query import FullTextOperator, MatchQuery
 from rag.concurrency import cores
 from rag.corpus import Chunk
 from rag.errors import BusyError, NotReadyError
+from rag.expiry import Clock
 from rag.filters.predicate import literal
 from rag.store import schema
 from rag.store.access_reader import AccessReader
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Mapping,
         Sequence,
     )
+    from datetime import datetime
     from pathlib import Path
 
     import lancedb
@@ -216,6 +218,7 @@ class CollectionReader:
         self._summaries: dict[str, StoredSource | None] = {}
         self._attributes: Mapping[str, Mapping[str, Value]] | None = None
         self._chunk_count: int | None = None
+        self._expiries: Mapping[str, datetime] | None = None
         self._version = -1, -1
         self._full_text = False
 
@@ -407,6 +410,17 @@ class CollectionReader:
                 self._attributes = known if len(known) <= SOURCES_KEPT else None
         return known
 
+    async def expiries(self) -> Mapping[str, datetime]:
+        """When those sources expire that do, by id. Cached until the next commit to sources or rights."""
+        with engine_errors("reading sources"):
+            await self._forget_if_changed()
+            if (known := self._expiries) is None:
+                query = self._sources.query().select(["id", "metadata", "date", "fields", "ingested_at"])
+                keep_days = self.collection.keep_days
+                expiries = {row["id"]: schema.expiry_of(row, keep_days) for row in await self._rows(query)}
+                known = self._expiries = {id_: at for id_, at in expiries.items() if at is not None}
+        return known
+
     async def listing(self) -> list[Source]:
         """All sources, ordered by id."""
         return [stored.source for stored in await self.stored()]
@@ -511,7 +525,7 @@ class CollectionReader:
         version = await self._sources.version(), await self._access.refresh()
         if version != self._version or len(self._summaries) > SOURCES_KEPT:
             self._summaries, self._version = {}, version
-            self._attributes = self._chunk_count = None
+            self._attributes = self._chunk_count = self._expiries = None
 
     async def statistics(self) -> Statistics:
         """Numbers for operators."""
@@ -649,6 +663,7 @@ class Reader:
         self._open: dict[tuple[str, str], CollectionReader] = {}
         self._attached: AttachedTables | None = None
         self._access: dict[str, AccessReader] = {}
+        self.clock = Clock()
 
     async def collections(self, tenant: str) -> tuple[Collection, ...]:
         """The tenant's collections, ordered by name; none if nothing was ever ingested."""

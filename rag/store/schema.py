@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from rag.access.rule import labels_of
 from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
+from rag.expiry import expiry
 from rag.file_state import FileState
 from rag.filters.predicate import EPOCH, literal, microseconds
 
@@ -321,6 +322,17 @@ def file_record(fields: str) -> FileState | None:
     """The state of a source's file in its column `fields`, if there is one."""
     stored = json.loads(fields).get(FILE) if FILE in fields else None
     return FileState(*stored) if stored else None
+
+
+def expiry_of(row: Mapping[str, Any], keep_days: int) -> datetime | None:
+    """When the source of a row expires, None if it doesn't; see `rag.expiry`."""
+    return expiry(
+        json.loads(row["metadata"]),
+        keep_days,
+        date=row["date"],
+        file=file_record(row["fields"]),
+        ingested_at=row["ingested_at"],
+    )
 
 
 def source_record(row: Mapping[str, Any], collection: str) -> Source:

@@ -32,6 +32,7 @@ from rag.store.source_ids import SourceIds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     import lancedb
@@ -57,6 +58,7 @@ class KnownSource:
     record: AccessRecord
     without_vector: int
     file: FileState | None = None
+    expires: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,13 @@ class CollectionWriter:
         self.ids.learn(one for one in records.values() if one.collection == self.collection.name)
         with engine_errors("reading sources"):
             columns = ["id", "uri", "digest", "chunk_count", "title", "metadata", "fields"]
+            columns += ["date", "ingested_at"]
             rows = (await self._sources.query().select(columns).to_arrow()).to_pylist()
         for row in rows:
             digest, row["without_vector"] = schema.split_digest(row["digest"])
             row["digest"] = "" if row["id"] in self._incomplete else digest
+            row["expires"] = schema.expiry_of(row, self.collection.keep_days)
+            del row["date"], row["ingested_at"]
             row["metadata"] = json.loads(row["metadata"])
             row["file"] = schema.file_record(row.pop("fields"))
         return {row["uri"]: KnownSource(record=records[row["id"]], **row) for row in rows}

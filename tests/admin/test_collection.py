@@ -123,7 +123,7 @@ def test_a_collection_has_a_link_which_can_change_without_its_description(inside
     for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
         assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
     assert (
-        "--link, --embedder, --chunking, --field, --no-field or --personal-data"
+        "--link, --embedder, --chunking, --field, --no-field, --personal-data or --keep-days"
         in inside.run("collection", "set", "wiki", code=2).stderr
     )
 
