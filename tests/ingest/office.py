@@ -3,7 +3,7 @@
 Not part of the tests: `python -m tests.ingest.office [FOLDER]`. It prints, for each format, how many files
 were read and the F1 of their words against the reference, taken together and of the worst file. The reference
 of a text document is LibreOffice's export as text. That of slides is the text of the slides and notes in the
-file's own XML, and that of a sheet LibreOffice's export of all its sheets as CSV, as it shows the cells.
+file's own XML, and that of a sheet LibreOffice's export of all its sheets as CSV, below their names.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ SAMPLES = Path("/work/shared/data/office")
 _TEXTS = (".docx", ".odt", ".rtf", ".doc")
 _SHEETS = (".xlsx", ".xls", ".ods")
 _SLIDES = (".pptx", ".odp", ".ppt")
-_CSV = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,true,false,false,false,-1"
+_CSV = "csv:Text - txt - csv (StarCalc):9,34,76,1,,0,false,true,false,false,false,-1"
 _WORD = re.compile(r"\w+")
+_GROUPS = re.compile(r"(?<=\d)[,'\u2019\u202f\xa0](?=\d{3})")  # between thousands
 
 
 def words(text: str) -> Counter[str]:
     """The words of a text, by how often each occurs."""
-    return Counter(_WORD.findall(text.casefold()))
+    return Counter(_WORD.findall(_GROUPS.sub("", text.casefold())))
 
 
 def f1(found: Counter[str], reference: Counter[str]) -> tuple[float, float, float]:
@@ -54,7 +55,8 @@ def reference(path: Path, folder: Path) -> str | None:
         return _slides(path) if path.suffix == ".pptx" else None
     if suffix in _SHEETS:
         _converted(path, target, _CSV)
-        texts = [one.read_text(encoding="utf-8") for one in sorted(target.glob("*.csv"))]
+        names = {one: one.stem.removeprefix(f"{path.stem}-") for one in sorted(target.glob("*.csv"))}
+        texts = [f"{name}\n{text}" for one, name in names.items() if (text := one.read_text("utf-8")).strip()]
         return "\n".join(texts) if texts else None
     made = _converted(path, target, "txt:Text (encoded):UTF8")
     return made.read_text(encoding="utf-8-sig") + _not_exported(path) if made else None

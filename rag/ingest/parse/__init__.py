@@ -31,12 +31,16 @@ from rag.ingest.parse import (
     outlook,
     pdf,
     plain_text,
+    pptx,
     restructured_text,
     source_code,
     subtitles,
+    xls,
+    xlsx,
 )
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
+from rag.ingest.parse.office import office_format
 from rag.ingest.parse.titles import file_title
 
 if TYPE_CHECKING:
@@ -63,6 +67,9 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
 
 _OFFICE: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(docx.SUFFIXES, docx.parse),
+    **dict.fromkeys(pptx.SUFFIXES, pptx.parse),
+    **dict.fromkeys(xls.SUFFIXES, xls.parse),
+    **dict.fromkeys(xlsx.SUFFIXES, xlsx.parse),
 }
 OFFICE = frozenset(_OFFICE)
 """Suffixes of office formats, most of which are ZIP archives of XML."""
@@ -101,12 +108,15 @@ _PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
 def format_of(data: bytes, name: str) -> str:
     """The suffix that decides how a file is parsed: that of its name, or that of what it is beyond doubt.
 
-    A PDF is a PDF whatever its name, and a web page among plain text files is a web page.
+    A PDF is a PDF whatever its name, a web page among plain text files is a web page, and an office document
+    is what it is, whatever other office format it is called.
     Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf".
     """
     suffix, beginning = _suffix(name), data[:BEGINNING].removeprefix(codecs.BOM_UTF8).lstrip()
     if beginning.startswith(b"%PDF-") and b" obj" in beginning:
         return ".pdf"
+    if suffix in OFFICE and (actual := office_format(data, suffix)) in OFFICE:
+        return suffix if _OFFICE[suffix] is _OFFICE[actual] else actual
     if suffix in plain_text.SUFFIXES and _PAGE.match(beginning):
         return ".html"
     return suffix

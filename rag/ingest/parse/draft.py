@@ -64,7 +64,7 @@ class Draft:
         used = sorted({at for row in rows for at, cell in enumerate(row) if cell.strip(PAGE_BREAK)})
         kept = [[row[at] if at < len(row) else "" for at in used] for row in rows]
         kept = [row for row in kept if any(cell.strip(PAGE_BREAK) for cell in row)]
-        while kept and (len(used) == 1 or sum(map(bool, kept[0])) == 1):
+        while kept and (len(used) == 1 or (kept[0][0] and sum(map(bool, kept[0])) == 1)):
             self.paragraph("".join(kept.pop(0)))
         if not kept:
             return
@@ -152,7 +152,8 @@ def rule(columns: int) -> str:
 
 
 def is_header(row: Sequence[str]) -> bool:
-    """Whether a row can name columns: it has two words or more, and no number except a year or the like."""
+    """Whether a row can name columns: it has words, and no numbers except years."""
     filled = [cell for cell in row if cell]
     numbers = [cell for cell in filled if _NUMBER.fullmatch(cell)]
-    return len(filled) > 1 and len(numbers) < len(filled) and all(map(_YEAR.fullmatch, numbers))
+    enough = len(filled) > 1 or (len(row) == 2 and not row[0])  # noqa: PLR2004 names of rows, and one column
+    return enough and len(numbers) < len(filled) and all(map(_YEAR.fullmatch, numbers))

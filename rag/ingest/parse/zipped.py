@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 MAX_XML_BYTES = 64 << 20  # of a part that is read as a tree, which takes ten times its size in memory
 MAX_ROWS_BYTES = 512 << 20  # of a sheet, whose rows are read one after the other
 _ENCRYPTED = 0x1  # a flag of an entry
+_ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")  # the stream of an OLE container that replaces it
+_DIRECTORY = 1 << 20  # bytes at either end of such a container that hold the names of its streams
 
+ENCRYPTED = "the file is encrypted with a password; store a copy without one"
+ZIP = b"PK\x03\x04"
 DAMAGED = "the file is damaged: it is not a complete ZIP archive"
 
 
@@ -33,6 +37,8 @@ class Package:
     """
 
     def __init__(self, data: bytes) -> None:
+        if _ENCRYPTED_PACKAGE in data[:_DIRECTORY] + data[-_DIRECTORY:] and not data.startswith(ZIP):
+            raise ParseError(ENCRYPTED, "encrypted")
         try:
             self._archive = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
@@ -60,7 +66,7 @@ class Package:
         if entry is None:
             raise ParseError(f"the file is damaged: it has no part {name}")
         if entry.flag_bits & _ENCRYPTED:
-            raise ParseError("the file is encrypted with a password; store a copy without one", "encrypted")
+            raise ParseError(ENCRYPTED, "encrypted")
         if entry.file_size > most:
             raise ParseError(
                 f"its part {name} would take {entry.file_size >> 20} MB of memory; at most {most >> 20} MB"

@@ -1,0 +1,218 @@
+"""PowerPoint (PPTX): a page for each slide, its title as heading, shapes in reading order, then the notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rag.ingest.parse.charts import chart_rows, diagram_lines
+from rag.ingest.parse.draft import Draft
+from rag.ingest.parse.equations import linear
+from rag.ingest.parse.properties import core_properties, left_out, written_document
+from rag.ingest.parse.reading_order import Box, in_reading_order
+from rag.ingest.parse.zipped import Package, child, descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from xml.etree.ElementTree import Element
+
+    from rag.corpus import Document
+
+SUFFIXES = (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm")
+MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
+
+_TITLES = frozenset({"title", "ctrTitle"})
+_FURNITURE = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
+_SHAPES = frozenset({"sp", "grpSp", "graphicFrame", "cxnSp", "pic"})
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a presentation. Hidden slides and shapes, comments and footers are left out."""
+    package = Package(data)
+    main = package.related_as("", "officeDocument") or "ppt/presentation.xml"
+    related = package.related(main)
+    reader = _Reader(package)
+    for one in descendants(package.xml(main), "sldIdLst", "sldId"):
+        _, path = related.get(one.get("r:id", ""), ("", ""))
+        if path in package:
+            reader.slide(path)
+    remarks = [
+        *left_out(reader.hidden_slides, "hidden slide"),
+        *left_out(reader.hidden_shapes, "hidden shape"),
+        *reader.unreadable,
+    ]
+    return written_document(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
+
+
+class _Reader:
+    """Reads slides into a draft."""
+
+    def __init__(self, package: Package) -> None:
+        self.draft = Draft()
+        self.hidden_slides = self.hidden_shapes = 0
+        self.unreadable: list[str] = []
+        self._package = package
+        self._layouts: dict[str, dict[tuple[str, str], Box]] = {}
+        self._number = 0
+
+    def slide(self, path: str) -> None:
+        """Write a slide: its title, what it shows, and its notes."""
+        self._number += 1
+        self.draft.page()
+        slide = self._package.xml_if_there(path)
+        if slide is None:
+            self.unreadable.append(f"slide {self._number} is damaged")
+            return
+        if slide.get("show") in {"0", "false"}:
+            self.hidden_slides += 1
+            return
+        boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
+        shapes = list(self._ordered(child(slide, "cSld", "spTree"), boxes))
+        title = next((one for one in shapes if _placeholder(one)[0] in _TITLES and _texts(one)), None)
+        self._heading(title, [one for one in shapes if one is not title], path)
+        self._notes(self._package.related_as(path, "notesSlide"))
+
+    def _heading(self, title: Element | None, rest: list[Element], path: str) -> None:
+        """Write a slide below its title. Without one its first line begins it, a short one as its title."""
+        if title is not None:
+            self.draft.heading(" ".join(text for text, _, _ in _texts(title)), 1)
+        elif rest and rest[0].tag == "sp" and (lines := _texts(rest[0])):
+            first = lines[0][0]
+            is_title = len(lines) == 1 and len(first) <= MAX_TITLE
+            self.draft.heading(first, 1, title=None if is_title else "")
+            self._write(lines[1:])
+            rest = rest[1:]
+        elif any(one.tag == "graphicFrame" for one in rest):
+            self.draft.heading(f"Slide {self._number}", 1)
+        for one in rest:
+            self._shape(one, path)
+
+    def _ordered(self, tree: Element | None, boxes: dict[tuple[str, str], Box]) -> Iterator[Element]:
+        """The shapes below a tree in reading order, those of groups where the group is."""
+        shapes = [one for one in _shapes(tree) if not self._is_hidden(one)]
+        for one in in_reading_order(shapes, lambda shape: _place(shape, boxes)):
+            if one.tag == "grpSp":
+                yield from self._ordered(one, boxes)
+            elif _placeholder(one)[0] not in _FURNITURE and (one.tag == "graphicFrame" or _texts(one)):
+                yield one
+
+    def _is_hidden(self, shape: Element) -> bool:
+        about = next((child(part, "cNvPr") for part in shape if part.tag.startswith("nv")), None)
+        hidden = about is not None and about.get("hidden") in {"1", "true"}
+        self.hidden_shapes += hidden
+        return hidden
+
+    def _boxes_of_layout(self, path: str) -> dict[tuple[str, str], Box]:
+        """Where the placeholders of a layout are: a slide that doesn't move them says nothing of it."""
+        if path not in self._layouts:
+            layout = self._package.xml_if_there(path)
+            shapes = list(_shapes(child(layout, "cSld", "spTree")))
+            self._layouts[path] = {_placeholder(one): box for one in shapes if (box := _box(one))}
+        return self._layouts[path]
+
+    def _shape(self, shape: Element, slide: str) -> None:
+        if shape.tag != "graphicFrame":
+            self._write(_texts(shape))
+            return
+        data = child(shape, "graphic", "graphicData")
+        for one in data if data is not None else ():
+            _, part = self._package.related(slide).get(one.get("r:id", one.get("r:dm", "")), ("", ""))
+            if one.tag == "tbl":
+                self.draft.table([list(_row(row)) for row in descendants(one, "tr")])
+            elif one.tag == "chart":
+                caption, rows = chart_rows(self._package.xml_if_there(part))
+                self.draft.paragraph(caption)
+                self.draft.table(rows)
+            elif one.tag == "relIds":
+                for line in diagram_lines(self._package.xml_if_there(part)):
+                    self.draft.item(line)
+
+    def _write(self, lines: Sequence[tuple[str, int, bool]]) -> None:
+        """Write the paragraphs of a shape."""
+        for text, depth, is_item in lines:
+            if is_item:
+                self.draft.item(text, depth)
+            else:
+                self.draft.paragraph(text)
+
+    def _notes(self, path: str) -> None:
+        notes = self._package.xml_if_there(path)
+        for one in _shapes(child(notes, "cSld", "spTree")):
+            if _placeholder(one)[0] == "body" and (lines := _texts(one)):
+                self.draft.paragraph("\n".join(["Speaker notes:", *(text for text, _, _ in lines)]))
+
+
+def _shapes(tree: Element | None) -> Iterator[Element]:
+    for one in tree if tree is not None else ():
+        if one.tag == "AlternateContent":
+            yield from _shapes(child(one, "Choice"))
+        elif one.tag in _SHAPES:
+            yield one
+
+
+def _placeholder(shape: Element) -> tuple[str, str]:
+    """The kind of a placeholder and its number, ("", "") for other shapes."""
+    for part in shape:
+        if part.tag.startswith("nv"):
+            found = child(part, "nvPr", "ph")
+            return (found.get("type", "obj"), found.get("idx", "0")) if found is not None else ("", "")
+    return "", ""
+
+
+def _place(shape: Element, boxes: dict[tuple[str, str], Box]) -> Box | None:
+    """Where a shape is, as far as it counts for the order: a title goes first wherever it is."""
+    placeholder = _placeholder(shape)
+    return None if placeholder[0] in _TITLES else _box(shape) or boxes.get(placeholder)
+
+
+def _box(shape: Element) -> Box | None:
+    """Where a shape is, None if it is where its layout says."""
+    paths = (("spPr", "xfrm"), ("grpSpPr", "xfrm"), ("xfrm",))
+    place = next((found for path in paths if (found := child(shape, *path)) is not None), None)
+    offset, size = child(place, "off"), child(place, "ext")
+    if offset is None or size is None:
+        return None
+    try:
+        left, top = float(offset.get("x", "")), float(offset.get("y", ""))
+        return Box(left, top, left + float(size.get("cx", "")), top + float(size.get("cy", "")))
+    except ValueError:
+        return None
+
+
+def _texts(shape: Element) -> list[tuple[str, int, bool]]:
+    """The paragraphs of a shape: text, depth and whether it is an item of a list."""
+    body = child(shape, "txBody")
+    found = []
+    in_list = _placeholder(shape)[0] in {"body", "obj"}
+    for paragraph in descendants(body, "p") if body is not None else ():
+        if not (text := paragraph_text(paragraph).strip()):
+            continue
+        about = child(paragraph, "pPr")
+        depth = about.get("lvl", "0") if about is not None else "0"
+        plain = child(about, "buNone") is not None
+        bullet = child(about, "buChar") is not None or child(about, "buAutoNum") is not None
+        found.append((text, int(depth) if depth in set("12345678") else 0, bullet or (in_list and not plain)))
+    if len(found) == 1 and in_list:
+        return [(text, depth, False) for text, depth, _ in found]
+    return found
+
+
+def paragraph_text(paragraph: Element) -> str:
+    """The text of a paragraph of DrawingML, without the number of the slide and the date of today."""
+    texts = []
+    for one in paragraph:
+        if one.tag in {"r", "fld"} and not one.get("type", "").startswith(("slidenum", "datetime")):
+            texts += [text.text or "" for text in descendants(one, "t")]
+        elif one.tag == "br":
+            texts.append("\n")
+        elif one.tag in {"m", "AlternateContent"}:
+            texts += [linear(math) for math in one.iter("oMath")]
+    return "".join(texts)
+
+
+def _row(row: Element) -> Iterator[str]:
+    for cell in descendants(row, "tc"):
+        if cell.get("hMerge") in {"1", "true"} or cell.get("vMerge") in {"1", "true"}:
+            yield ""
+        else:
+            yield " ".join(paragraph_text(one) for one in descendants(cell, "txBody", "p"))

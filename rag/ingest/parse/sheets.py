@@ -1,0 +1,182 @@
+"""Writes the sheets of a spreadsheet: each table with its header row, and each row with its cells.
+
+A blank row ends a table, unless what follows has the same columns and no header row of its own. Tables beside
+each other are read one after the other if each has a header row. A row whose only cell stands above or
+between tables is a paragraph. Rows that are too wide to be read as a line are a list of `column: value`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.cells import cell_range, column_name
+from rag.ingest.parse.draft import is_header, pipe_row, rule
+from rag.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rag.ingest.parse.draft import Draft
+
+MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table
+MAX_ROW = 900  # characters of a row on average; wider ones are lists
+MAX_CELL = 20_000  # characters: a program allows 32,767, and hostile files have more
+
+
+@dataclass(slots=True)
+class Sheet:
+    """A sheet: by row and column, from 1, the texts of its cells; which of both are hidden; merged cells.
+
+    `merged` holds the first and the last row and column of cells that are one.
+    """
+
+    name: str
+    rows: dict[int, dict[int, str]] = field(default_factory=dict)
+    hidden_rows: set[int] = field(default_factory=set)
+    hidden_columns: set[int] = field(default_factory=set)
+    merged: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+class _Row(NamedTuple):
+    number: int
+    cells: dict[int, str]
+
+
+def write_sheet(draft: Draft, sheet: Sheet) -> int:
+    """Write a sheet, if it has anything to read. Returns the number of its hidden rows and columns."""
+    _repeat_merged(sheet)
+    hidden = _without_hidden(sheet)
+    rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
+    if not rows:
+        return hidden
+    draft.heading(sheet.name, 1)
+    writer = _Writer(draft)
+    for group in _groups(rows, sheet.hidden_rows):
+        for columns in _side_by_side(group, sheet.hidden_columns):
+            part = [_Row(row.number, _only(columns, row.cells)) for row in group]
+            writer.table([row for row in part if row.cells])
+    return hidden
+
+
+def _only(columns: Iterable[int], cells: dict[int, str]) -> dict[int, str]:
+    return {at: cells[at] for at in columns if at in cells}
+
+
+def _repeat_merged(sheet: Sheet) -> None:
+    """Give each row the text of a cell that is merged with cells above it, so that it can be read alone."""
+    for first_row, first, last_row, last in sheet.merged:
+        text = sheet.rows.get(first_row, {}).get(first, "")
+        if text and first == last:
+            for number in range(first_row + 1, min(last_row, first_row + 1000) + 1):
+                if number in sheet.rows:
+                    sheet.rows[number].setdefault(first, text)
+
+
+def _without_hidden(sheet: Sheet) -> int:
+    rows = [number for number in sheet.hidden_rows if sheet.rows.pop(number, None)]
+    columns = {at for row in sheet.rows.values() for at in row if at in sheet.hidden_columns}
+    for row in sheet.rows.values():
+        for at in columns & row.keys():
+            del row[at]
+    return len(rows) + len(columns)
+
+
+def _groups(rows: Iterable[_Row], hidden: set[int]) -> Iterator[list[_Row]]:
+    """Rows that follow each other without a blank one."""
+    group: list[_Row] = []
+    for row in rows:
+        if group and any(number not in hidden for number in _between(group[-1].number, row.number)):
+            yield group
+            group = []
+        group.append(row)
+    yield group
+
+
+def _between(one: int, other: int) -> Iterable[int]:
+    return range(one + 1, min(other, one + 2_000))
+
+
+def _side_by_side(group: list[_Row], hidden: set[int]) -> list[list[int]]:
+    """The columns of each table in a group of rows."""
+    used = sorted({at for row in group for at in row.cells})
+    parts = [[used[0]]]
+    for one, other in pairwise(used):
+        if any(at not in hidden for at in _between(one, other)):
+            parts.append([])
+        parts[-1].append(other)
+    for part in parts:
+        first = [group[0].cells.get(at, "") for at in part]
+        if len(part) < 2 or not all(first) or not is_header(first):  # noqa: PLR2004 a table has two columns
+            return [used]
+    return parts
+
+
+class _Writer:
+    """Writes the tables of one sheet."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._header: dict[int, str] = {}
+
+    def table(self, rows: list[_Row]) -> None:
+        columns = sorted({at for row in rows for at in row.cells})
+        while rows and not self._continues(rows[0]) and (len(rows[0].cells) == 1 or _is_above(rows)):
+            self._caption(rows.pop(0), columns)
+        if not rows:
+            return
+        continues = self._continues(rows[0])
+        if not continues:
+            first = rows[0].cells
+            named = len(rows) > 1 and is_header([first.get(at, "") for at in columns])
+            self._header = {at: one_line(first.get(at, "")) for at in columns} if named else {}
+        columns = sorted(self._header or columns)
+        lines = [pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns]) for row in rows]
+        if self._header and self._is_wide(lines):
+            self._lists(rows[0 if continues else 1 :])
+            return
+        if self._header and not continues:
+            lines[0] += f"\n{rule(len(columns))}"
+        for row, line in zip(rows, lines, strict=True):
+            self._draft.row(line, _cells(row, columns), continues=continues)
+            continues = True
+
+    def _continues(self, row: _Row) -> bool:
+        """Whether a row after a blank one belongs to the table above."""
+        below = bool(self._draft.blocks) and self._draft.blocks[-1].kind == "table"
+        if not below or not self._header or not row.cells.keys() <= self._header.keys():
+            return False
+        return len(row.cells) > 1 and not is_header(list(row.cells.values()))
+
+    def _is_wide(self, lines: list[str]) -> bool:
+        header = pipe_row(self._header.values())
+        return len(header) > MAX_HEADER or sum(map(len, lines)) > MAX_ROW * len(lines)
+
+    def _caption(self, row: _Row, columns: list[int]) -> None:
+        """Write what stands above a table: a paragraph, or a row with the names of groups of columns."""
+        if len(row.cells) == 1:
+            text, (column,) = next(iter(row.cells.values())), row.cells
+            self._draft.paragraph(text[:MAX_CELL], cells=_cells(row, [column]))
+        else:
+            line = pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns])
+            self._draft.row(line, _cells(row, columns), continues=False)
+
+    def _lists(self, rows: list[_Row]) -> None:
+        for row in rows:
+            lines = [
+                f"{self._header.get(at) or f'column {column_name(at)}'}: {one_line(text[:MAX_CELL])}"
+                for at, text in sorted(row.cells.items())
+            ]
+            self._draft.row("\n".join(lines), _cells(row, sorted(row.cells)), continues=False)
+
+
+def _is_above(rows: list[_Row]) -> bool:
+    """Whether the first row names groups of columns, and the second one the columns."""
+    if len(rows) < 3 or not is_header(list(rows[1].cells.values())):  # noqa: PLR2004 both, and a row below
+        return False
+    return 2 * len(rows[0].cells) <= len(rows[1].cells)
+
+
+def _cells(row: _Row, columns: list[int]) -> str:
+    return cell_range((row.number, columns[0]), (row.number, columns[-1]))

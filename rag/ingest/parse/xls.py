@@ -1,0 +1,93 @@
+"""Excel before 2007 (XLS): as XLSX; the formats of its cells are read, too."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from rag.errors import ParseError
+from rag.ingest.parse.draft import Draft
+from rag.ingest.parse.number_format import general, shown
+from rag.ingest.parse.ole import summary
+from rag.ingest.parse.properties import left_out, written_document
+from rag.ingest.parse.sheets import Sheet, write_sheet
+from rag.ingest.parse.zipped import ENCRYPTED
+
+if TYPE_CHECKING:
+    from xlrd import Book
+    from xlrd.sheet import Sheet as OldSheet
+
+    from rag.corpus import Document
+
+SUFFIXES = (".xls", ".xlt")
+MIME_TYPE = "application/vnd.ms-excel"
+LIBRARIES = ("xlrd", "olefile")
+
+_TEXT, _NUMBER, _DATE, _BOOLEAN, _ERROR = range(1, 6)
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a workbook. Hidden sheets, rows and columns are left out."""
+    import xlrd  # noqa: PLC0415 needed in the child process only
+
+    try:
+        book = xlrd.open_workbook(file_contents=data, formatting_info=True, logfile=io.StringIO())
+    except Exception as error:  # it raises all kinds of errors on damaged files
+        if "ncrypt" in str(error):
+            raise ParseError(ENCRYPTED, "encrypted") from error
+        raise ParseError("the file is damaged: it is no Excel workbook") from error
+    draft, hidden_sheets, hidden = Draft(), 0, 0
+    for one in book.sheets():
+        if one.visibility:
+            hidden_sheets += 1
+        else:
+            hidden += write_sheet(draft, _sheet(book, one))
+    remarks = [
+        *left_out(hidden_sheets, "hidden sheet"),
+        *left_out(hidden, "hidden row or column", "hidden rows or columns"),
+    ]
+    return written_document(draft, name, MIME_TYPE, summary(data), remarks=remarks, title=name)
+
+
+def _sheet(book: Book, old: OldSheet) -> Sheet:
+    sheet = Sheet(old.name)
+    for number in range(old.nrows):
+        cells = {
+            at + 1: text
+            for at in range(old.row_len(number))
+            if (text := _cell(book, old, number, at).strip())
+        }
+        if cells:
+            sheet.rows[number + 1] = cells
+    sheet.hidden_rows = {number + 1 for number, row in old.rowinfo_map.items() if row.hidden}
+    sheet.hidden_columns = {at + 1 for at, column in old.colinfo_map.items() if column.hidden}
+    sheet.merged = [(first + 1, left + 1, last, right) for first, last, left, right in old.merged_cells]
+    return sheet
+
+
+def _cell(book: Book, old: OldSheet, row: int, column: int) -> str:
+    value: Any = old.cell_value(row, column)
+    kind = old.cell_type(row, column)
+    if kind == _TEXT:
+        return str(value)
+    if kind == _BOOLEAN:
+        return "TRUE" if value else "FALSE"
+    if kind == _ERROR:
+        from xlrd import error_text_from_code  # noqa: PLC0415 as above
+
+        return str(error_text_from_code.get(value, "#ERR"))
+    if kind not in {_NUMBER, _DATE}:
+        return ""
+    try:
+        form = book.format_map[book.xf_list[old.cell_xf_index(row, column)].format_key].format_str
+    except (KeyError, IndexError):
+        return general(value)
+    form = _ISO.get(form.lower().split(";")[0], form)
+    return shown(value, form, since_1904=bool(book.datemode))
+
+
+_ISO = {
+    **dict.fromkeys(("m/d/yy", "m/d/yyyy"), "yyyy-mm-dd"),
+    **dict.fromkeys(("m/d/yy h:mm", "m/d/yyyy h:mm"), "yyyy-mm-dd h:mm"),
+}
+"""Formats that Excel shows in the order of each person's country."""
