@@ -36,6 +36,7 @@ COMMANDS = {
     "audit": "audit",
     "key": "key",
     "status": "status",
+    "doctor": "doctor",
     "cite": "cite",
     "eval": "evaluate",
     "bench": "bench",

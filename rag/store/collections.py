@@ -255,6 +255,23 @@ async def drop_collection(data: Path, collection: Collection, *, forget: Iterabl
             await table.forget(forget)
 
 
+async def make_tables_anew(data: Path, collection: Collection) -> None:
+    """Make the tables of a collection anew, empty. Its row in the catalog and all access records stay.
+
+    Raises:
+        BusyError: another process is writing to it.
+    """
+    started = time.time()
+    with (
+        locked(data, f"{collection.tenant}.{collection.name}", seconds=0),
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        engine_errors("making the tables"),
+    ):
+        await _create_tables(await connect(data), collection)
+        for folder in table_folders(data, collection):
+            maintenance.sync_to_disk(folder, started)
+
+
 def create_tenant(data: Path, tenant: str) -> None:
     """Make a tenant without collections.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import warnings
@@ -104,6 +105,27 @@ async def compact_records(records: lancedb.AsyncTable) -> None:
         for column in _RECORD_INDEXES.keys() - await _indexed(records):
             await records.create_index(column, config=_RECORD_INDEXES[column])
     await records.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+
+async def rebuild_indexes(
+    chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, collection: Collection
+) -> None:
+    """Make all indexes anew, merge all files, and drop old versions."""
+    needed = await needed_indexes(chunks, collection)
+    for column, config in needed.items():
+        await chunks.create_index(column, config=cast("Any", config))
+    for table in (chunks, sources):
+        await table.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+
+async def needed_indexes(
+    chunks: lancedb.AsyncTable, collection: Collection
+) -> dict[str, FTS | BTree | LabelList | IvfSq]:
+    """The indexes that a chunk table of this size needs, by column."""
+    needed: dict[str, FTS | BTree | LabelList | IvfSq] = {**_indexes(collection.language)}
+    if await chunks.count_rows() >= LARGE_ROWS:
+        needed |= {**_large_indexes(collection.fields), "vector": IvfSq(distance_type="cosine")}
+    return needed
 
 
 async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folder: Path) -> None:
@@ -239,7 +261,11 @@ def repair(table_folder: Path) -> None:
 
     The table is then at its last complete version. Manifest names sort newest first.
     """
-    for manifest in sorted((table_folder / "_versions").glob("*.manifest")):
-        if manifest.stat().st_size:
-            return
+    for manifest in empty_manifests(table_folder):
         manifest.unlink()
+
+
+def empty_manifests(table_folder: Path) -> list[Path]:
+    """The empty manifests that are newer than all others."""
+    manifests = sorted((table_folder / "_versions").glob("*.manifest"))
+    return list(itertools.takewhile(lambda one: not one.stat().st_size, manifests))

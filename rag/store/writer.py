@@ -310,6 +310,12 @@ class CollectionWriter:
             await maintenance.compact(self._chunks, self._sources, self.collection)
         self._flush()
 
+    async def rebuild_indexes(self) -> None:
+        """Make all indexes anew, also those that can't be read, and compact the tables."""
+        with engine_errors("indexing"):
+            await maintenance.rebuild_indexes(self._chunks, self._sources, self.collection)
+        self._flush()
+
     async def purge(self) -> None:
         """Rewrite all tables, so that no file, older version or index holds what was removed.
 

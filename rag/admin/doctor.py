@@ -1,0 +1,126 @@
+"""`refdesk-admin doctor`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.acts import log_file, read_log
+from rag.admin.console import command, echo, print_json
+from rag.config.data_folder import data_folder_problem
+from rag.corpus import NO_VECTORS
+from rag.errors import ConfigurationError, RefdeskError
+from rag.models.embed import open_embedder
+from rag.store.catalog import check_embedder
+from rag.store.checks import Finding, check_access, check_files, check_stray, check_tenants, opened
+from rag.store.table_checks import check_indexes, check_leftovers, check_tables, check_versions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from rag.config.settings import Settings
+    from rag.corpus import EmbedderIdentity
+    from rag.store.checks import Check, Opened
+
+WRONG = 1  # exit code
+CHECKS: Sequence[Check] = (
+    check_tenants,
+    check_access,
+    check_tables,
+    check_indexes,
+    check_leftovers,
+    check_versions,
+    check_stray,
+)
+"""In the order in which what they find is to be mended."""
+
+
+@command("doctor", of_tenant=False)
+@click.option("--fix", is_flag=True, help="Mend what can be mended. Rights never become wider.")
+@click.option("--yes", is_flag=True, help="With --fix: also where that may lose documents.")
+async def doctor_command(settings: Settings, *, fix: bool, yes: bool, as_json: bool) -> int:
+    """Look for damage in the data folder, and repair it.
+
+    Checks the files, the catalog, access records, tables, indexes, leftovers of killed commands, old versions
+    and the embedder of each collection. Without --fix nothing is changed. Servers can keep running. Exits
+    with 1 if something is wrong and was not mended.
+    """
+    if yes and not fix:
+        raise click.UsageError("--yes needs --fix.")
+    if problem := data_folder_problem(settings.data):
+        raise ConfigurationError(problem)
+    lines = []
+    async for finding in findings(settings):
+        state, text = await _mended(finding, fix=fix, yes=yes)
+        lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
+        if not as_json:
+            echo(f"{state:6} {finding.check:15} {finding.part}{': ' if text else ''}{text}")
+    if as_json:
+        print_json({"findings": lines})
+    return WRONG if any(line["state"] == "wrong" for line in lines) else 0
+
+
+async def findings(settings: Settings) -> AsyncIterator[Finding]:
+    """What each check finds, in the order in which it is to be mended."""
+    for finding in await check_files(settings.data):
+        yield finding
+    desk, finding = await opened(settings.data)
+    yield finding
+    if desk is None and finding.mend:
+        desk, _ = await opened(settings.data)  # if the caller mended it
+    if desk is not None:
+        for check in CHECKS:
+            for finding in await check(desk):
+                yield finding
+        for finding in await _embedders(settings, desk):
+            yield finding
+    yield _audit_log(settings.data)
+
+
+async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
+    """The state of what was found, after mending it if that is wanted, and what to say of it."""
+    if not finding.problem:
+        return "fine", ""
+    if not (fix and finding.mend):
+        return "wrong", f"{finding.problem} {finding.remedy}"
+    if finding.loses and not yes:
+        return "wrong", f"{finding.problem} Mending it may lose {finding.loses}. {finding.remedy}"
+    try:
+        await finding.mend()
+    except (RefdeskError, OSError) as error:
+        return "wrong", f"{finding.problem} It could not be mended. {error}"
+    return "mended", finding.problem
+
+
+async def _embedders(settings: Settings, desk: Opened) -> list[Finding]:
+    """Whether the settings have the embedder that each collection was made with."""
+    found = []
+    for one in desk.own:
+        if one.embedder == NO_VECTORS:
+            continue
+        try:
+            check_embedder(one, await _identity(settings, one.embedder_name))
+        except ConfigurationError as error:
+            found.append(Finding("embedder", f"{one.tenant}.{one.name}", str(error)))
+        else:
+            found.append(Finding("embedder", f"{one.tenant}.{one.name}"))
+    return found
+
+
+async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
+    """The identity of an embedder of the settings, without a request to its endpoint."""
+    if name not in settings.embedders_by_name:
+        return None
+    async with open_embedder(settings.embedders_by_name[name], os.environ, probe=False) as embedder:
+        return embedder.identity
+
+
+def _audit_log(data: Path) -> Finding:
+    unreadable = [number for number, line in read_log(data) if line is None]
+    if not unreadable:
+        return Finding("audit log", log_file(data).name)
+    problem = f"{len(unreadable)} lines can't be read, the first is line {unreadable[0]}."
+    return Finding("audit log", log_file(data).name, problem, "The other lines count.")

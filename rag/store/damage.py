@@ -1,0 +1,116 @@
+"""Finding out what is wrong with tables, and going back to a version that can be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rag.errors import StoreError
+from rag.store import maintenance, schema
+from rag.store.connection import engine_errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import lancedb
+    import pyarrow as pa
+
+    from rag.corpus import Collection
+
+ROWS_AT_ONCE = 1_024
+ASIDE = ".damaged"
+
+
+async def damage(database: lancedb.AsyncConnection, table: str) -> str:
+    """What is wrong with a table, as part of a sentence; empty if all its rows can be read."""
+    try:
+        opened = await database.open_table(table)
+    except (RuntimeError, ValueError, OSError):
+        return "it can't be opened"
+    try:
+        async for _ in await opened.query().to_batches(max_batch_length=ROWS_AT_ONCE):
+            pass
+    except (RuntimeError, ValueError, OSError):
+        return "some rows can't be read"
+    return ""
+
+
+async def index_problem(database: lancedb.AsyncConnection, collection: Collection) -> str:
+    """What is wrong with the indexes of a collection, as a sentence; empty if nothing is."""
+    try:
+        chunks = await database.open_table(schema.chunks_table(collection.tenant, collection.name))
+        needed = await maintenance.needed_indexes(chunks, collection)
+        indexes = await chunks.list_indices()
+        behind = await maintenance.is_behind(chunks)
+    except (RuntimeError, ValueError, OSError):
+        return "They can't be read."
+    if missing := sorted(needed.keys() - {column for index in indexes for column in index.columns}):
+        return f"The index on {', '.join(missing)} is missing: searches are slow or fail."
+    for index in indexes:
+        try:
+            await chunks.prewarm_index(index.name)
+        except (RuntimeError, ValueError, OSError):
+            return f"The index on {', '.join(index.columns)} is damaged: searches fail."
+    return "Rows are missing from them: searches are slow." if behind else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreements:
+    """How many chunks belong to no source, access records don't fit the sources, and sources lack chunks."""
+
+    orphans: int
+    records: int
+    incomplete: int
+
+
+async def disagreements(database: lancedb.AsyncConnection, collection: Collection) -> Disagreements:
+    """Compare the tables of a collection with each other, and with the access records."""
+    key = collection.tenant, collection.name
+    with engine_errors("comparing tables"):
+        sources = await _read(database, schema.sources_table(*key), ["id", "generation", "chunk_count"])
+        chunks = await _read(database, schema.chunks_table(*key), ["source_id", "generation"])
+        records = await _read(
+            database, schema.access_table(collection.tenant), ["id", "collection", "present"]
+        )
+    stored = Counter(zip(chunks["source_id"].to_pylist(), chunks["generation"].to_pylist(), strict=True))
+    named = {(row["id"], row["generation"]): row["chunk_count"] for row in sources.to_pylist()}
+    present = {
+        row["id"] for row in records.to_pylist() if row["present"] and row["collection"] == collection.name
+    }
+    return Disagreements(
+        sum(count for one, count in stored.items() if one not in named),
+        len(present ^ {id_ for id_, _ in named}),
+        sum(stored[one] != count for one, count in named.items()),
+    )
+
+
+async def _read(database: lancedb.AsyncConnection, name: str, columns: list[str]) -> pa.Table:
+    table = await database.open_table(name)
+    return await table.query().select(columns).to_arrow()
+
+
+async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
+    """Go back to the newest version of a table that can be read. The caller has the collection's lock.
+
+    The versions after it are put aside, as files that end in `.damaged`.
+
+    Raises:
+        StoreError: no version can be read; then nothing has changed.
+    """
+    aside = []
+    for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:  # the newest first
+        moved = manifest.with_name(manifest.name + ASIDE)
+        manifest.rename(moved)
+        aside.append((manifest, moved))
+        with suppress(FileNotFoundError):
+            (folder / "_versions" / "latest_version_hint.json").unlink()
+        if not await damage(database, folder.stem):
+            return
+    for manifest, moved in aside:
+        moved.rename(manifest)
+    raise StoreError(
+        f"No version of the table {folder.name} can be read. Restore a backup (refdesk-admin restore FILE "
+        f"--yes). Or move {folder} away, run refdesk-admin doctor --fix --yes, and ingest again."
+    )

@@ -1,0 +1,126 @@
+"""Checks of the tables of collections, for `refdesk-admin doctor`; see `rag.store.checks`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rag.errors import StoreError
+from rag.store import maintenance
+from rag.store.checks import FIX, Finding, lock_name
+from rag.store.collections import make_tables_anew, open_writer
+from rag.store.damage import damage, disagreements, index_problem, roll_back
+from rag.store.locks import locked
+from rag.store.writer import table_folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rag.corpus import Collection
+    from rag.store.checks import Mend, Opened
+
+
+async def check_tables(desk: Opened) -> list[Finding]:
+    """Whether every row of every collection can be read, and every index."""
+    return [await _check_tables(desk, one) for one in desk.own]
+
+
+async def _check_tables(desk: Opened, one: Collection) -> Finding:
+    part = lock_name(one)
+    for folder in table_folders(desk.data, one):
+        if not folder.exists():
+            remedy = (
+                "Restore a backup (refdesk-admin restore FILE --yes). Or make it anew, empty (refdesk-admin "
+                "doctor --fix --yes), and ingest again: access records and settings stay."
+            )
+            problem, loses = (
+                f"The table {folder.name} is missing.",
+                "the texts in the collection's other table",
+            )
+            return Finding("tables", part, problem, remedy, partial(_make_anew, desk, one), loses)
+        if maintenance.empty_manifests(folder):
+            problem = f"A power failure left the table {folder.name} unreadable."
+            return Finding("tables", part, problem, FIX, partial(_repair_collection, desk, one))
+        if wrong := await damage(desk.database, folder.stem):
+            mend = partial(_roll_back, desk, one, folder)
+            remedy = (
+                "Restore a backup (refdesk-admin restore FILE --yes). Or go back to the newest version that "
+                "can be read (refdesk-admin doctor --fix --yes), and ingest again."
+            )
+            loses = "what was ingested since that version, until it is ingested again"
+            return Finding(
+                "tables", part, f"The table {folder.name} is damaged: {wrong}.", remedy, mend, loses
+            )
+    return Finding("tables", part)
+
+
+async def _repair_collection(desk: Opened, one: Collection) -> None:
+    async with open_writer(desk.data, one):  # which repairs and sweeps
+        pass
+
+
+async def _make_anew(desk: Opened, one: Collection) -> None:
+    await make_tables_anew(desk.data, one)
+    await _repair_collection(desk, one)
+
+
+async def _roll_back(desk: Opened, one: Collection, folder: Path) -> None:
+    with locked(desk.data, lock_name(one), seconds=0):
+        await roll_back(desk.database, folder)
+    await _repair_collection(desk, one)
+
+
+async def check_indexes(desk: Opened) -> list[Finding]:
+    """Whether every index is there, can be read and has its rows."""
+    found = []
+    for one in desk.own:
+        problem = await index_problem(desk.database, one)
+        mend = partial(_index, desk, one) if problem else None
+        found.append(Finding("indexes", lock_name(one), problem, FIX if problem else "", mend))
+    return found
+
+
+async def _index(desk: Opened, one: Collection) -> None:
+    async with open_writer(desk.data, one) as writer:
+        await writer.rebuild_indexes()
+
+
+async def check_leftovers(desk: Opened) -> list[Finding]:
+    """Whether chunks, sources and access records agree."""
+    found = []
+    for one in desk.own:
+        problem, remedy, mend = "", "", None
+        if lock_name(one) not in desk.held:  # a running ingestion is between two steps
+            problem, remedy, mend = await _leftovers(desk, one)
+        found.append(Finding("leftovers", lock_name(one), problem, remedy, mend))
+    return found
+
+
+async def _leftovers(desk: Opened, one: Collection) -> tuple[str, str, Mend | None]:
+    try:
+        wrong = await disagreements(desk.database, one)
+    except StoreError:
+        return "A table is damaged, so the tables can't be compared.", "Mend the tables first.", None
+    if wrong.orphans or wrong.records:
+        problem = (
+            f"{wrong.orphans} chunks belong to no source, and {wrong.records} access records don't fit: a "
+            "run was killed. Nobody sees them."
+        )
+        return problem, FIX, partial(_repair_collection, desk, one)
+    if wrong.incomplete:
+        problem = f"{wrong.incomplete} sources lack chunks, as after a power failure."
+        return problem, f"Run refdesk-admin ingest again for the files of {one.name}.", None
+    return "", "", None
+
+
+async def check_versions(desk: Opened) -> list[Finding]:
+    """Whether old versions have built up."""
+    found = []
+    for one in desk.own:
+        old = max(maintenance.old_versions(folder) for folder in table_folders(desk.data, one))
+        problem, mend = "", None
+        if old > 2 * maintenance.MAX_OLD_VERSIONS:
+            problem = f"{old} old versions are kept; an ingestion drops them, but none has run since."
+            mend = partial(_index, desk, one)
+        found.append(Finding("versions", lock_name(one), problem, FIX if mend else "", mend))
+    return found

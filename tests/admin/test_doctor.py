@@ -1,0 +1,193 @@
+"""What the doctor finds and mends after ordinary disasters, and that it never widens a right."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.store import schema
+from rag.store.connection import table_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+CHUNKS = schema.chunks_table("default", "documents")
+SOURCES = schema.sources_table("default", "documents")
+ACCESS = schema.access_table("default")
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name in ("leave", "travel", "wages"):
+        (folder / f"{name}.md").write_text(f"# {name}\n\nThe {name} of a pendulum.\n")
+    return folder
+
+
+@pytest.fixture
+def filled(inside: Desk, docs: Path) -> Desk:
+    inside.run("ingest", docs, "--visibility", "tenant")
+    inside.run("access", "set", "*/wages.md", "--visibility", "restricted", "--allow", "group:hr")
+    return inside
+
+
+def titles(desk: Desk, *options: str) -> set[str]:
+    return {one["title"] for one in desk.json("search", "pendulum", *options)["results"]}
+
+
+def wrong(desk: Desk, *options: str, code: int = 1) -> list[Any]:
+    found = desk.json("doctor", *options, code=code)["findings"]
+    return [one["check"] for one in found if one["state"] == "wrong"]
+
+
+def newest(folder: Path, kind: str, suffix: str) -> Path:
+    return max((folder / kind).rglob(f"*{suffix}"), key=lambda file: file.stat().st_mtime_ns)
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def no_reserve(data: Path) -> None:
+    (data / "reserve").unlink()
+
+
+def no_tenant(data: Path) -> None:
+    (data / "tenants" / "default").unlink()
+
+
+def no_index(data: Path) -> None:
+    shutil.rmtree(table_folder(data, CHUNKS) / "_indices")
+
+
+def cut_index(data: Path) -> None:
+    for file in (table_folder(data, CHUNKS) / "_indices").rglob("*.lance"):
+        cut(file)
+
+
+def empty_manifest(table: str) -> Callable[[Path], None]:
+    def empty(data: Path) -> None:
+        versions = table_folder(data, table) / "_versions"
+        os.truncate(min(versions.glob("*.manifest")), 0)
+
+    empty.__name__ = f"empty manifest of {table[:7]}"
+    return empty
+
+
+def killed_restore(data: Path) -> None:
+    (data / "restoring").mkdir()
+    (data / "restoring" / "x").touch()
+
+
+def spool(data: Path) -> None:
+    (data / "spool" / "default.documents").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "check"),
+    [
+        (no_reserve, "folder"),
+        (no_tenant, "tenant"),
+        (no_index, "indexes"),
+        (cut_index, "indexes"),
+        (empty_manifest(schema.COLLECTIONS), "catalog"),
+        (killed_restore, "stray"),
+        (spool, "stray"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_what_can_be_mended_without_loss_is_mended(
+    filled: Desk, damage: Callable[[Path], None], check: str
+) -> None:
+    assert wrong(filled, code=0) == []
+    if check == "catalog":
+        filled.run("collection", "set", "documents", "--description", "of pendulums")
+    damage(filled.data)
+    before = tree(filled.data)
+    assert check in wrong(filled)
+    assert tree(filled.data) == before
+    assert wrong(filled, "--fix", code=0) == []
+    assert wrong(filled, code=0) == []
+    assert titles(filled) == {"leave", "travel"}
+    assert titles(filled, "--group", "hr") == {"leave", "travel", "wages"}
+
+
+def tree(data: Path) -> dict[str, int]:
+    return {str(file): file.stat().st_mtime_ns for file in data.rglob("*")}
+
+
+def test_damaged_rows_go_back_a_version_only_with_yes_and_the_next_ingestion_completes_them(
+    filled: Desk, docs: Path
+) -> None:
+    (docs / "new.md").write_text("# new\n\nA new pendulum.\n")
+    filled.run("ingest", docs)
+    (docs / "newer.md").write_text("# newer\n\nA newer pendulum.\n")
+    filled.run("ingest", docs)
+    cut(newest(table_folder(filled.data, CHUNKS), "data", ".lance"))
+    assert "tables" in wrong(filled)
+    assert "tables" in wrong(filled, "--fix")
+    wrong(filled, "--fix", "--yes", code=0)
+    filled.run("ingest", docs)
+    assert wrong(filled, code=0) == []
+    assert titles(filled, "--group", "hr") == {"leave", "travel", "wages", "new", "newer"}
+    assert titles(filled) == {"leave", "travel", "new", "newer"}
+
+
+@pytest.mark.parametrize("table", [CHUNKS, SOURCES])
+def test_a_missing_table_is_made_anew_only_with_yes(filled: Desk, docs: Path, table: str) -> None:
+    filled.run("collection", "set", "documents", "--description", "of pendulums")
+    shutil.rmtree(table_folder(filled.data, table))
+    said = filled.run("doctor", "--fix", code=1).stdout
+    assert "is missing. Mending it may lose the texts in the collection's other table. Restore a" in said
+    wrong(filled, "--fix", "--yes", code=0)
+    assert titles(filled) == set()
+    assert filled.json("collection", "show", "documents")["description"] == "of pendulums"
+    filled.run("ingest", docs)
+    assert wrong(filled, code=0) == []
+    assert titles(filled) == {"leave", "travel"}  # the rights outlive the tables
+
+
+def test_damaged_access_records_are_never_replaced_by_older_ones(filled: Desk) -> None:
+    folder = table_folder(filled.data, ACCESS)
+    for file in (folder / "data").glob("*.lance"):
+        cut(file)
+    assert "access records" in wrong(filled)
+    assert "access records" in wrong(filled, "--fix", "--yes")
+    run = filled.scripts.admin("search", "pendulum", "--data", filled.data)
+    assert "Pendulum" not in run.stdout
+    assert run.returncode == 1
+
+
+def test_a_table_without_a_collection_is_deleted_only_with_yes(filled: Desk) -> None:
+    stray = table_folder(filled.data, schema.chunks_table("default", "ghost"))
+    shutil.copytree(table_folder(filled.data, CHUNKS), stray)
+    assert wrong(filled, "--fix") == ["stray"]
+    assert stray.exists()
+    assert wrong(filled, "--fix", "--yes", code=0) == []
+    assert not stray.exists()
+
+
+def test_a_missing_or_damaged_key_and_key_file_are_named(filled: Desk) -> None:
+    (filled.data / "key").write_bytes(b"short")
+    (filled.data / "keys.json").write_text("{")
+    (filled.data / "keys.json").chmod(0o600)
+    assert wrong(filled, "--fix", "--yes") == ["key", "api keys"]
+
+
+def test_another_embedder_in_the_settings_is_named(filled: Desk, tmp_path: Path) -> None:
+    config = tmp_path / "other.toml"
+    config.write_text('[embedder]\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n')
+    assert wrong(filled, "--config", str(config)) == ["embedder"]
+
+
+def test_there_is_nothing_to_mend_in_a_folder_that_isn_t_there(inside: Desk) -> None:
+    assert "There is no data folder" in inside.run("doctor", code=2).stderr
+    assert not inside.data.exists()
+    assert "--yes needs --fix" in inside.run("doctor", "--yes", code=2).stderr
