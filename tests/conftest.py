@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from tests.endpoint import Endpoint
+    from tests.endpoint import Endpoint, Site
     from tests.forks import Forks
     from tests.snapshots import Snapshots
 
@@ -201,6 +201,14 @@ def endpoints() -> ModuleType:
 def _endpoint() -> Iterator[Endpoint]:
     """An endpoint that runs and is told by the test what to answer."""
     with _beside("endpoint").running() as server:
+        yield server
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A web site that the test fills."""
+    endpoints = _beside("endpoint")
+    with endpoints.serving(endpoints.Site()) as server:
         yield server
 
 

@@ -9,10 +9,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from email.message import Message
+
+E = TypeVar("E", bound="Endpoint")
 
 DIMENSION = 16  # of the vectors of `Endpoint.embedding`
 
@@ -77,6 +79,36 @@ class Endpoint(ThreadingHTTPServer):
         return lambda _request: (200, {}, body)
 
 
+class Site(Endpoint):
+    """A web site: `pages` by path, each a body, a reply, or what makes one of the request's headers.
+
+    A body is HTML unless its path says otherwise, has an ETag, and is not sent again to whom has it.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port)
+        self.pages: dict[str, bytes | Reply | Callable[[Message], Reply]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def answer(self, path: str, headers: Message, request: dict[str, Any]) -> Reply:
+        self.paths.append(path)
+        self.headers.append(headers)
+        self.requests.append(request)
+        page = self.pages.get(path, (404, {}, b"nothing here"))
+        if callable(page):
+            return page(headers)
+        if isinstance(page, tuple):
+            return page
+        etag = f'"{zlib.crc32(page)}"'
+        if headers["If-None-Match"] == etag:
+            return 304, {"ETag": etag}, b""
+        kind = "application/xml" if path.endswith((".xml", ".gz")) else "text/html; charset=utf-8"
+        return 200, {"ETag": etag, "Content-Type": kind}, page
+
+
 def embedded(vectors: list[list[float]]) -> Reply:
     """The reply that holds these vectors."""
     data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
@@ -115,7 +147,14 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running(port: int = 0) -> Iterator[Endpoint]:
     """An endpoint that answers as long as the context lasts."""
-    with Endpoint(port) as server:
+    with serving(Endpoint(port)) as server:
+        yield server
+
+
+@contextmanager
+def serving(endpoint: E) -> Iterator[E]:
+    """The endpoint, which answers as long as the context lasts."""
+    with endpoint as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -45,7 +46,11 @@ def _repository(written: str) -> str:
     if written.startswith("/"):
         return written
     parts = urlsplit(written)
-    if parts.scheme not in {"https", "ssh"} or not parts.hostname or parts.password:
+    if (
+        parts.scheme not in {"https", "ssh"}
+        or not re.match(r"[a-z0-9]", parts.hostname or "")
+        or parts.password
+    ):
         raise ValueError(
             "write the absolute path of a checkout, or an https:// or ssh:// URL without a password"
         )
@@ -63,7 +68,10 @@ Ref = Annotated[
     matching(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", "a branch, a tag or a commit"),
 ]
 Below = Annotated[
-    str, matching(r"([^/\\\0]+(/[^/\\\0]+)*/?)?", "a path like docs/manual, without a / in front")
+    str,
+    matching(
+        r"(?!(.*/)?\.\.?(/|$))([^/\\\0]+(/[^/\\\0]+)*/?)?", "a path like docs/manual, without a / in front"
+    ),
 ]
 Bucket = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", "the name of a bucket")]
 

@@ -224,10 +224,10 @@ def _why(command: str, error: str) -> str:
     """Why git failed, in our own words."""
     if "dubious ownership" in error:
         return "the repository belongs to another user; allow it with git config --global safe.directory"
-    if command == "rev-parse" or "couldn't find remote ref" in error:
-        return "the repository has no such branch, tag or commit (ref)"
     if "not a git repository" in error:
         return "it is not a git repository"
+    if command == "rev-parse" or "couldn't find remote ref" in error:
+        return "the repository has no such branch, tag or commit (ref)"
     if command == "ls-tree":
         return "the commit has no such folder"
     if command == "fetch":

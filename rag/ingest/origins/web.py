@@ -300,7 +300,7 @@ class _Crawl:
         """
         most = most or self._desk.files.max_file_bytes
         for attempt in range(1, ATTEMPTS + 1):
-            await anyio.sleep(self._last + self._delay - anyio.current_time())
+            await anyio.sleep(max(0.0, self._last + self._delay - anyio.current_time()))
             self._last = anyio.current_time()
             reply = await self._client.get(url, headers, max_bytes=most)
             self._fetched += 1

@@ -1,0 +1,264 @@
+"""Web sites: what is visited, what is refused, and what becomes of pages that don't answer."""
+
+from __future__ import annotations
+
+import gzip
+import ssl
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.config.origins import WebOrigin
+from rag.config.settings import IngestSettings
+from rag.ingest.origins.errors import FetchError, RefusedError
+from rag.ingest.origins.http import Client
+from rag.ingest.origins.look import Desk, Look
+from rag.ingest.origins.web import look_through_site
+from rag.ingest.spool import Spool
+
+if TYPE_CHECKING:
+    from email.message import Message
+    from pathlib import Path
+
+    from tests.endpoint import Reply, Site
+
+pytestmark = pytest.mark.anyio
+LOOPBACK = ("127.0.0.0/8",)
+PAGE = b"<html><head><title>Clocks</title></head><body><p>The pendulum swings.</p>%s</body></html>"
+
+
+def page(*links: str, head: str = "") -> bytes:
+    linked = " ".join(f'<a href="{link}">more</a>' for link in links)
+    return (PAGE % linked.encode()).replace(b"<head>", b"<head>" + head.encode())
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk("site", Spool(tmp_path), IngestSettings(), {}, frozenset(), lambda _uri: True)
+
+
+def origin(*urls: str, **more: Any) -> WebOrigin:  # noqa: ANN401 any setting
+    given = {"private_networks": LOOPBACK, "delay_seconds": 0, "timeout_seconds": 5, "urls": urls} | more
+    return WebOrigin.model_validate({"type": "web"} | given)
+
+
+def found(look: Look) -> list[str]:
+    return sorted(one.name.partition("/")[2] for one in look.discovery.found.values())
+
+
+def failures(look: Look) -> list[str]:
+    return [one.reason for one in look.discovery.outcomes if one.outcome == "skipped"]
+
+
+def again(desk: Desk, look: Look) -> Desk:
+    """The desk in the next run, after everything was stored."""
+    stored = frozenset(look.discovery.found) | look.discovery.unchanged | look.discovery.kept
+    return replace(desk, before=look.state, stored=stored)
+
+
+async def test_links_are_followed_on_the_same_host_as_far_as_depth_says(site: Site, desk: Desk) -> None:
+    site.pages |= {
+        "/": page("/a", "b/../b?x=1#part", "https://elsewhere.example.org/", "/logo.png", "mailto:a@b.c"),
+        "/a": page("/deep"),
+        "/b?x=1": page("/"),
+        "/deep": page("/deeper"),
+    }
+    look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
+    assert found(look) == ["a", "b?x=1", "index"]
+    assert look.discovery.notes == ["site: 1 URL lead to other hosts."]
+    assert "/logo.png" not in site.paths
+    (one,) = (one for one in look.discovery.found.values() if one.name.endswith("/a"))
+    assert (one.uri, one.stated["url"]) == (f"origin:site/127.0.0.1%3A{site.server_port}/a", f"{site.url}/a")
+    assert one.path.name == "a.html"
+
+
+async def test_sitemaps_and_feeds_list_pages_and_unchanged_ones_are_not_sent_again(
+    site: Site, desk: Desk
+) -> None:
+    index = f"<sitemapindex><sitemap><loc>{site.url}/pages.xml.gz</loc></sitemap></sitemapindex>"
+    urls = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in "abc")
+    feed = (
+        '<rss version="2.0"><channel><title>News</title><item><title>Opened</title>'
+        f"<link>{site.url}/news</link><pubDate>Tue, 03 Mar 2026 10:00:00 GMT</pubDate></item></channel></rss>"
+    )
+    site.pages |= {
+        "/map.xml": index.encode(),
+        "/pages.xml.gz": gzip.compress(f'<?xml version="1.0"?><urlset>{urls}</urlset>'.encode()),
+        "/feed.xml": feed.encode(),
+        **{f"/{name}": page() for name in ("a", "b", "c", "news")},
+    }
+    settings = origin(f"{site.url}/map.xml", f"{site.url}/feed.xml")
+    look = await look_through_site(settings, desk)
+    assert found(look) == ["a", "b", "c", "news"]
+    (news,) = (one for one in look.discovery.found.values() if one.name.endswith("news"))
+    assert (news.stated["title"], news.stated["date"]) == ("Opened", "2026-03-03T10:00:00+00:00")
+
+    site.pages["/b"] = page(head="<meta>")
+    site.pages["/c"] = (410, {}, b"")
+    site.pages["/feed.xml"] = feed.replace("news", "b").encode()  # the article fell out of the feed
+    desk = again(desk, look)
+    later = await look_through_site(settings, desk)
+    assert found(later) == ["b"]
+    gone = {uri.rpartition("/")[2] for uri in desk.stored if later.discovery.is_gone(uri)}
+    assert gone == {"c"}
+    assert {uri.rpartition("/")[2] for uri in later.discovery.unchanged} == {"a", "news"}
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+async def test_a_page_that_fails_stays_and_its_links_too(site: Site, desk: Desk, status: int) -> None:
+    site.pages |= {"/": page("/a"), "/a": page("/b"), "/b": page()}
+    settings = origin(f"{site.url}/", depth=3)
+    look = await look_through_site(settings, desk)
+    site.pages["/a"] = (status, {"Retry-After": "0"}, b"")
+    desk = again(desk, look)
+    later = await look_through_site(settings, desk)
+    assert failures(later) == [f"the server answers with status {status}"]
+    assert not [uri for uri in desk.stored if later.discovery.is_gone(uri)]
+    assert later.state.keys() == look.state.keys()
+
+
+async def test_an_overloaded_server_is_asked_again_as_late_as_it_says(site: Site, desk: Desk) -> None:
+    def answer(_headers: Message) -> Reply:
+        return (429, {"Retry-After": "0"}, b"") if site.paths.count("/") == 1 else (200, HTML, page())
+
+    site.pages["/"] = answer
+    assert found(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]
+    site.pages["/"] = (429, {"Retry-After": "86400"}, b"")
+    assert failures(await look_through_site(origin(f"{site.url}/"), desk))
+    assert site.paths.count("/") == 3  # not waited for
+
+
+HTML = {"Content-Type": "text/html"}
+
+
+async def test_robots_are_obeyed(site: Site, desk: Desk) -> None:
+    ours = b"User-agent: refdesk\nDisallow: /private*.html$\nAllow: /\n"
+    site.pages |= {
+        "/robots.txt": b"User-agent: *\nDisallow: /\n" + ours,
+        "/": page("/private-1.html", "/private-1.html5", "/hidden", "/quiet"),
+        "/private-1.html": page(),
+        "/private-1.html5": page(),
+        "/hidden": page(head='<meta name="robots" content="noindex">'),
+        "/quiet": (200, HTML | {"X-Robots-Tag": "nofollow"}, page("/further")),
+        "/further": page(),
+    }
+    look = await look_through_site(origin(f"{site.url}/", depth=3), desk)
+    assert found(look) == ["index", "private-1.html5", "quiet"]
+    assert "/private-1.html" not in site.paths
+    site.pages["/robots.txt"] = (500, {}, b"")
+    site.paths.clear()
+    look = await look_through_site(origin(f"{site.url}/"), desk)
+    assert "robots.txt can't be read (status 500)" in failures(look)[0]
+    assert "/" not in site.paths
+
+
+async def test_a_limit_ends_the_run_and_removes_nothing(site: Site, desk: Desk) -> None:
+    site.pages |= {"/": page(*(f"/{n}" for n in range(9)))} | {f"/{n}": page() for n in range(9)}
+    look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
+    assert len(found(look)) == 10
+    desk = again(desk, look)
+    later = await look_through_site(origin(f"{site.url}/", depth=1, max_pages=4), desk)
+    assert failures(later) == ["the limit of 4 pages is reached (max_pages); 7 known URLs were left"]
+    assert not [uri for uri in desk.stored if later.discovery.is_gone(uri)]
+    site.pages["/"] = lambda _headers: (site.test_is_over.wait(5), (200, HTML, page()))[1]
+    late = await look_through_site(origin(f"{site.url}/", max_seconds=0.2), desk)
+    assert failures(late) == ["the limit of 0.2 seconds is reached (max_seconds)"]
+    assert not [uri for uri in desk.stored if late.discovery.is_gone(uri)]
+
+
+async def test_a_redirect_leads_to_no_other_host(site: Site, desk: Desk) -> None:
+    site.pages |= {
+        "/": page("/moved", "/away", "/loop"),
+        "/moved": (301, {"Location": "/new"}, b""),
+        "/new": page(),
+        "/away": (302, {"Location": "http://169.254.169.254/latest/meta-data/"}, b""),
+        "/loop": (302, {"Location": "/loop?"}, b""),
+    }
+    look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
+    assert found(look) == ["index", "new"]
+    assert [reason.partition(":")[0] for reason in failures(look)] == ["it redirects to another host"]
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_what_is_too_large_is_not_read_to_its_end(site: Site, desk: Desk, encoding: str) -> None:
+    def body(size: int) -> Reply:
+        plain = b"x" * size
+        packed = gzip.compress(plain) if encoding == "gzip" else plain
+        return 200, {"Content-Type": "text/plain", "Content-Encoding": encoding}, packed
+
+    desk = replace(desk, files=IngestSettings(max_file_bytes=1000))
+    site.pages["/"] = body(1000)
+    assert found(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]
+    for size in (1001, 10_000_000):
+        site.pages["/"] = body(size)
+        (reason,) = failures(await look_through_site(origin(f"{site.url}/"), desk))
+        assert reason == "it is over the limit of 0.0 MB (ingest.max_file_bytes)"
+
+
+async def test_an_address_that_is_not_public_is_refused(site: Site, desk: Desk) -> None:
+    site.pages["/"] = page()
+    refused = await look_through_site(origin(f"{site.url}/", private_networks=("10.0.0.0/8",)), desk)
+    assert "has the address 127.0.0.1, which is not public" in failures(refused)[0]
+    assert not site.paths
+    assert found(await look_through_site(origin(f"{site.url}/"), desk)) == ["index"]  # the control
+
+
+async def test_a_name_that_changes_its_address_meanwhile_gains_nothing(site: Site) -> None:
+    """DNS rebinding: what is judged is what is connected to, each time."""
+    addresses = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1", "10.0.0.1"]]
+    asked: list[str] = []
+
+    async def resolve(host: str, _port: int) -> list[str]:
+        asked.append(host)
+        return addresses.pop(0)
+
+    site.pages["/"] = (200, HTML | {"Connection": "close"}, b"")
+    client = Client(agent="t", timeout_seconds=5, networks=("127.0.0.1/32",), resolve=resolve)
+    url = f"http://docs.example.org:{site.server_port}/"
+    assert (await client.get(url, {}, max_bytes=9)).status == 200
+    for _ in range(2):
+        with pytest.raises(RefusedError):
+            await client.get(url, {}, max_bytes=9)
+    await client.aclose()
+    assert (asked, len(site.paths)) == (["docs.example.org"] * 3, 1)
+
+
+async def test_a_certificate_that_nobody_trusts_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made)
+    site.socket = context.wrap_socket(site.socket, server_side=True)
+    site.pages["/"] = b"x"
+
+    async def got(host: str = "localhost") -> int:
+        async def resolve(_host: str, _port: int) -> list[str]:
+            return ["127.0.0.1"]
+
+        client = Client(agent="t", timeout_seconds=5, networks=LOOPBACK, resolve=resolve)
+        try:
+            return (await client.get(f"https://{host}:{site.server_port}/", {}, max_bytes=9)).status
+        finally:
+            await client.aclose()
+
+    with pytest.raises(FetchError, match="its certificate is not valid for this host"):
+        await got()
+    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    assert await got() == 200  # the control
+    with pytest.raises(FetchError, match="its certificate is not valid for this host"):
+        await got("other.example.org")
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate for localhost, signed by itself, and its key in one file."""
+    key, made = folder / "key.pem", folder / "made.pem"
+    request = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
+    subprocess.run(
+        ["openssl", *request, *names, "-keyout", key, "-out", made], check=True, capture_output=True
+    )
+    made.write_bytes(made.read_bytes() + key.read_bytes())
+    return made
