@@ -22,6 +22,7 @@ from rag.admin.access import access_options, from_options
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.embedding import with_bill, with_cache
+from rag.admin.estimate import run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
 from rag.admin.runs import in_history
@@ -62,6 +63,11 @@ PARTLY_FAILED = 3
 @access_options
 @click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Only print what there is to embed, and what that costs and takes. Nothing is stored or sent.",
+)
 @click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
 @click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
 @click.option(
@@ -85,6 +91,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     deny: tuple[str, ...],
     set_access: bool,
     yes: bool,
+    estimate: bool,
     verbose: bool,
     as_log: bool,
     page: Path | None,
@@ -104,16 +111,22 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     """
     given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
+    rights = rights_of(settings, from_options(visibility, allow, deny), set_access=set_access)
+    with_options = settings.model_copy(update={"ingest": options})
+    if estimate:
+        if page or verbose or as_log:
+            raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
+        return exit_code(await run_estimate(with_options, paths, collection, rights, as_json=as_json))
     if page:
         _check_page(page, paths)
     failure = None
     try:
         report = await run_ingest(
-            settings.model_copy(update={"ingest": options}),
+            with_options,
             paths,
             collection,
             language=language,
-            rights=rights_of(settings, from_options(visibility, allow, deny), set_access=set_access),
+            rights=rights,
             removes=yes,
             verbose=verbose,
             as_log=as_log,

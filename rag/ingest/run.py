@@ -186,7 +186,7 @@ class _Run:
     def recipe(self) -> str:
         """What the digests of this run depend on besides the documents."""
         cuts = (self._chunkings, self._instructions.max_tokens, self._embedder.window)
-        return recipe_of(repr(cuts))
+        return recipe_of(repr(cuts) + self._door.recipe)
 
     async def look_up(self) -> Mapping[str, KnownSource]:
         """Look up what is stored."""
@@ -426,7 +426,7 @@ class _Run:
     async def _note_expiring(self, wave: list[NewSource]) -> None:
         """Let searches know that there are sources that expire, before the first one is stored."""
         made = self._writer.collection
-        if not made.expiring and any(EXPIRES in new.source.metadata for new in wave):
+        if self._writer.writes and not made.expiring and any(EXPIRES in new.source.metadata for new in wave):
             await change_collection(
                 self._writer.data, made.tenant, made.name, lambda one: replace(one, expiring=True)
             )

@@ -71,7 +71,9 @@ class Moved:
 
 
 class CollectionWriter:
-    """The tables of one collection, opened for writing."""
+    """The tables of one collection, opened for writing. It `writes`, unless a run is only rehearsed."""
+
+    writes = True
 
     def __init__(
         self,

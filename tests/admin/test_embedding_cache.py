@@ -38,10 +38,12 @@ class Shop:
         file.write_text("\n".join(lines))
         return file
 
-    def ingest(self, *options: str, config: Path | None = None) -> Any:  # noqa: ANN401 any JSON
+    def ingest(self, *options: str, config: Path | None = None, code: int = 0) -> Any:  # noqa: ANN401 any JSON
         """What a run prints, and in `sent` what was sent after the probe."""
         self.provider.requests.clear()
-        printed = self.desk.json("ingest", self.folder, "--config", config or self.config(), *options)
+        printed = self.desk.json(
+            "ingest", self.folder, "--config", config or self.config(), *options, code=code
+        )
         sent = [text for request in self.provider.requests for text in request["input"]][1:]
         return printed | {"sent": sent}
 
@@ -153,3 +155,50 @@ def test_a_damaged_cache_is_told_and_does_not_stop_a_run(shop: Shop) -> None:
     again = shop.ingest()
     assert len(again["sent"]) == 3
     assert any("was damaged" in note for note in again["notes"])
+
+
+def _files(folder: Path) -> dict[str, tuple[int, int]]:
+    found = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in found}
+
+
+def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sends_nothing(
+    shop: Shop,
+) -> None:
+    shop.write("dan")
+    (shop.folder / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
+    (shop.folder / "same.md").write_text((shop.folder / "dan.md").read_text())
+    found = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config(), code=3)
+    assert not shop.provider.requests
+    assert not shop.desk.data.exists()
+    assert (found["documents"], found["failed"], found["chunks"], found["cached"]) == (5, 1, 5, 1)
+    assert found["seconds"] is None
+    run = shop.ingest(code=3)
+    assert len(run["sent"]) == found["chunks"] - found["cached"]
+    assert 0 < found["cost"] == found["tokens"] * 50 / 1e6
+
+
+def test_an_estimate_knows_what_is_stored_moved_or_in_the_cache(shop: Shop) -> None:
+    shop.ingest()
+    shop.write("dan")
+    (shop.folder / "sub").mkdir()
+    (shop.folder / "ann.md").rename(shop.folder / "sub" / "ann.md")
+    before = _files(shop.desk.data)
+    found = shop.desk.json("ingest", shop.folder, "--estimate", "--config", shop.config())
+    assert (found["documents"], found["unchanged"], found["chunks"], found["cached"]) == (1, 3, 1, 0)
+    assert found["seconds"] is not None
+    assert _files(shop.desk.data) == before
+    shop.desk.run("collection", "remove", "documents", "--yes")
+    printed = shop.desk.run("ingest", shop.folder, "--estimate", "--config", shop.config()).stdout
+    assert "4 documents to store, 0 unchanged.\n4 chunks, 3 of them in the cache or twice. At most" in printed
+    assert printed.endswith("Nothing was stored or sent.\n")
+
+
+def test_an_estimate_with_the_built_in_model_has_a_time_and_no_cost(shop: Shop) -> None:
+    found = shop.desk.json("ingest", shop.folder, "--estimate")
+    assert (found["documents"], found["cost"], found["seconds"] > 0) == (3, None, True)
+
+
+def test_an_estimate_refuses_options_that_it_can_not_follow(shop: Shop, tmp_path: Path) -> None:
+    run = shop.desk.run("ingest", shop.folder, "--estimate", "--report", tmp_path / "a.html", code=2)
+    assert "--estimate goes with none of" in run.stderr
