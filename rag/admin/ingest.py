@@ -58,6 +58,7 @@ PARTLY_FAILED = 3
     "--exclude", multiple=True, metavar="GLOB", help="Skip files and folders that match. Repeatable."
 )
 @click.option("--hidden", is_flag=True, help="Also ingest hidden files and folders.")
+@click.option("--archives", is_flag=True, help="Also ingest the documents in ZIP and tar archives.")
 @collection_option(DEFAULT_COLLECTION)
 @language_option("a new collection")
 @access_options
@@ -84,6 +85,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     hidden: bool,
+    archives: bool,
     collection: str,
     language: Language | None,
     visibility: Visibility | None,
@@ -109,7 +111,12 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     Empty files and files of other formats are not failures: a summary counts them. Exits with 0 on success, 1
     if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing.
     """
-    given = {"include": include, "exclude": settings.ingest.exclude + exclude, "hidden": hidden}
+    given = {
+        "include": include,
+        "exclude": settings.ingest.exclude + exclude,
+        "hidden": hidden,
+        "archives": archives,
+    }
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
     rights = rights_of(settings, from_options(visibility, allow, deny), set_access=set_access)
     with_options = settings.model_copy(update={"ingest": options})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words, is_narrowed, narrower, same
 from rag.ingest.moves import renamed_folders
-from rag.ingest.paths import path_of, place_of
+from rag.ingest.paths import around, path_of, place_of
 from rag.store.settle import Claim, until_stored
 from rag.store.source_ids import PURGED
 
@@ -48,7 +48,7 @@ class Claims:
         given = self._by_origin.get(uri.partition("#")[0])
         if given is None:
             return None
-        most = self.rights.of_path(path)
+        most = self.rights.of_path(path, around=around(uri))
         access = narrower(most, given) if most else given
         return Claim(access, self.rights.set_access, content, by_origin=True)
 
@@ -96,19 +96,19 @@ class Claims:
         Raises:
             ParseError: the access that it requests is invalid.
         """
-        uri, path = found.uri, found.path
-        if by_origin := self.of_origin(uri, path, content):
+        uri = found.uri
+        if by_origin := self.of_origin(uri, found.path, content):
             return by_origin
-        claim = self.rights.claim(path, metadata, content)
+        claim = self.of_new(found, metadata, content)
         if claim.set_access:
             return claim
         if source and source.record.content == content:
             return self._moved(claim, source, found)
         if source:
-            self.note_kept(source, path)
+            self.note_kept(source, found)
         own = self._recorded.by_id.get(id_)
         if own and own.content == content:  # removed earlier, and back unchanged: the record is its own
-            return replace(claim, narrow_to_access=self._rights_changed(path))
+            return replace(claim, narrow_to_access=self._rights_changed(found))
         narrowing = self._recorded.same_content(id_, content, claim.access)
         is_known = bool(narrowing.ids)
         narrowing |= self._recorded.same_uri(id_, uri, claim.access)
@@ -118,15 +118,35 @@ class Claims:
             narrowing |= self._recorded.could_be(uri, claim.access)
         self._reasons[uri] = narrowing.reason
         if replaced:  # another document may stand here now: the rights of new documents count as well
-            changed = self.rights.of_path(path) is not None
+            changed = self._given(found) is not None
         else:
-            changed = own is not None and source is None and self._rights_changed(path)
+            changed = own is not None and source is None and self._rights_changed(found)
         moved = any(self._rights_differ(one, found) for one in came_from)
         return replace(claim, narrowed_by=narrowing.ids, narrow_to_access=changed or moved)
 
+    def of_new(self, found: Found, metadata: Mapping[str, str], content: str) -> Claim:
+        """The claim of a document that nothing is known of, by the rights of the run and its own request.
+
+        Raises:
+            ParseError: the access that it requests is invalid.
+        """
+        inside = around(found.uri)
+        return self.rights.claim(found.path, metadata, content, around=inside, requests=found.requests)
+
+    def of_kept(self, source: KnownSource) -> Claim:
+        """The claim of a source that nothing is said of anew: it keeps its record."""
+        record = source.record
+        return Claim(record.access, content=record.content, requested=record.requested)
+
+    def of_part(self, claim: Claim, uri: str, containers: frozenset[str]) -> Claim:
+        """The claim of a part, with the ids of the sources that contain it: it is no wider than these."""
+        if containers and not self._reasons.get(uri):
+            self._reasons[uri] = "as what contains it"
+        return replace(claim, narrowed_by=claim.narrowed_by | containers)
+
     def of_moved(self, source: KnownSource, found: Found) -> Claim:
         """The claim of a source that moved and whose text stays: it keeps its record."""
-        access, record = self.rights.of_path(found.path), source.record
+        access, record = self._given(found), source.record
         if by_origin := self.of_origin(found.uri, found.path, record.content):
             return by_origin
         return self._moved(Claim(access, content=record.content, requested=record.requested), source, found)
@@ -140,7 +160,7 @@ class Claims:
         """
         differ = self._rights_differ(source.uri, found)
         if not differ:
-            self.note_kept(source, found.path)
+            self.note_kept(source, found)
         claim = replace(claim, narrow_to_access=differ)
         if source.uri == found.uri:
             return claim
@@ -152,21 +172,25 @@ class Claims:
         """Whether a document's place gives other rights than the URI where it was before."""
         if before == found.uri:
             return False
-        access = self.rights.of_path(found.path)
+        access = self._given(found)
         if before.startswith(PURGED):  # nobody knows any more what its path gave
             return access is not None
-        earlier = self.rights.of_path(place_of(before), by_command=False)
+        earlier = self.rights.of_path(place_of(before), by_command=False, around=around(before))
         return access is not None and not same(earlier, access)
 
-    def _rights_changed(self, path: Path) -> bool:
-        """Whether this run gives a path other rights than the path had before."""
-        before = replace(self.rights, folders=self._recorded.folders).of_path(path, by_command=False)
-        access = self.rights.of_path(path)
+    def _given(self, found: Found) -> Access | None:
+        return self.rights.of_path(found.path, around=around(found.uri))
+
+    def _rights_changed(self, found: Found) -> bool:
+        """Whether this run gives a place other rights than the place had before."""
+        earlier, outer = replace(self.rights, folders=self._recorded.folders), around(found.uri)
+        before = earlier.of_path(found.path, by_command=False, around=outer)
+        access = self._given(found)
         return access is not None and not same(before, access)
 
-    def note_kept(self, source: KnownSource, path: Path) -> None:
+    def note_kept(self, source: KnownSource, found: Found) -> None:
         """Note a source that keeps its record although the run or the rules give its path other rights."""
-        given, access = self.rights.of_path(path), source.record.access
+        given, access = self._given(found), source.record.access
         if given and ((self.rights.command and not same(access, given)) or is_narrowed(given, access)):
             self._kept.append((access, given))
 
@@ -192,8 +216,8 @@ class Claims:
 
     def _narrows(self, claim: Claim, access: Access | None) -> bool:
         """Whether the access is narrower than that of a document that this one may be."""
-        others = [self._recorded.by_id[one].access for one in claim.narrowed_by]
-        return not claim.set_access and any(is_narrowed(access, other) for other in others)
+        known = (self._recorded.by_id.get(one) for one in claim.narrowed_by)
+        return not claim.set_access and any(is_narrowed(access, one.access) for one in known if one)
 
     def notes(self, paths: Iterable[Path]) -> Iterator[str]:
         """What the report must say about the rights of the run as a whole."""

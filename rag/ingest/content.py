@@ -67,8 +67,10 @@ def _state(found: Found) -> FileState | None:
 
 
 def _written(found: Found) -> bytes:
-    """What is stated of a document, for its digest."""
-    return json.dumps(dict(found.stated), sort_keys=True).encode() if found.stated else b""
+    """What is stated of a document and requested for it, for its digest."""
+    if not (found.stated or found.requests):
+        return b""
+    return json.dumps([dict(one) for one in (found.stated, *found.requests)], sort_keys=True).encode()
 
 
 def content_digest(data: bytes) -> str:

@@ -7,12 +7,12 @@ import os
 import stat
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
 from rag.file_state import local_path
-from rag.ingest.parse import is_supported
+from rag.ingest.parse import is_supported, may_contain
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.unlinked import open_file, scanned
@@ -37,7 +37,8 @@ class Found:
     (`rag.ingest.paths.place_of`). `name` is the path below the ingested folder or origin, for readers. `file`
     is where its bytes lie in this run: the file itself, or a copy in the spool. `stated` is what its
     container or origin says of it, in the keys and words of a sidecar; it goes before the document's own.
-    `container` is the URI of the file that it came out of, if it is a part of one.
+    `container` is the URI of the file that it came out of, if it is a part of one, and `requests` is the
+    access that the sidecars of its containers request.
     """
 
     uri: str
@@ -46,6 +47,7 @@ class Found:
     file: Path
     stated: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
+    requests: tuple[Mapping[str, str], ...] = ()
 
     @classmethod
     def local(cls, path: Path, name: str) -> Found:
@@ -59,7 +61,8 @@ class Discovery:
 
     `folders` are those that were walked. `whole` are the URI prefixes of all that was wholly looked through:
     folders ("file:///d/"), containers ("file:///d/x.zip#") and origins ("origin:wiki/"). `partly` are those
-    inside of them that could not be: what is stored from there stays.
+    inside of them that could not be: what is stored from there stays. `containers` are the opened ones, and
+    `remarks` are on those found, by URI.
 
     An origin knows more of its documents: `unchanged` are those that need no reading, `kept` those that stay
     because it couldn't tell, and `rights` is who may see a document, where the origin decides that. `deleted`
@@ -76,6 +79,8 @@ class Discovery:
     rights: dict[str, Access] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    containers: dict[str, Found] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
 
     def is_gone(self, uri: str) -> bool:
         """Whether what was at a URI certainly doesn't exist any more.
@@ -108,18 +113,18 @@ class Discovery:
 def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path | None = None) -> Discovery:
     """Walk files and folders in the order of names, each file once, but not the folder `without`."""
     discovery = Discovery()
-    left_out = os.path.realpath(without) if without else None
+    own = os.path.realpath(without) if without else None
     for given in paths:
         path = _resolved(given)
         if path and path.is_dir():
             discovery.folders.append(path)
             discovery.whole.add(prefix_of(path))
-            _walk(path, settings, discovery, left_out)
+            _walk(path, settings, discovery, own)
         elif not path or not os.path.lexists(path):
             reason = "no such file or folder"
             discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unreadable"))
-        elif not is_supported(path.name) or _is_sidecar(path.name):
-            reason = _unsupported(path)
+        elif not _is_wanted(path.name, settings):
+            reason = unsupported(path.name)
             discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unsupported"))
         else:
             _add(Found.local(path, path.name), discovery)
@@ -170,14 +175,12 @@ def _content(descriptor: int, max_bytes: int) -> bytes:
         return file.read()
 
 
-def _walk(root: Path, settings: IngestSettings, discovery: Discovery, left_out: str | None) -> None:
+def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: str | None) -> None:
     waiting = _entries(root, discovery)
     while waiting:
         entry = waiting.pop()
         name = entry.path.relative_to(root).as_posix()
-        if _hidden(entry.path.name) and not settings.hidden:
-            continue
-        if str(entry.path) == left_out or _matches(name, settings.exclude):
+        if str(entry.path) == without or _left_out_here(name, settings):
             continue
         if entry.is_link:
             discovery.outcomes.append(_link(entry.path, root))
@@ -185,7 +188,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, left_out: 
             waiting += _entries(entry.path, discovery)
         elif settings.include and not _matches(name, settings.include):
             continue
-        elif not is_supported(entry.path.name) or _is_sidecar(entry.path.name):
+        elif not _is_wanted(entry.path.name, settings):
             discovery.outcomes.append(_ignored(entry.path))
         else:
             _add(Found.local(entry.path, name), discovery)
@@ -230,8 +233,20 @@ def _add(found: Found, discovery: Discovery) -> None:
     discovery.found.setdefault(found.uri, found)
 
 
-def _hidden(name: str) -> bool:
-    return name.startswith(".")
+def left_out(name: str, settings: IngestSettings) -> bool:
+    """Whether a path below a folder or container is hidden or excluded, or lies in a folder that is."""
+    return any(_left_out_here(part, settings) for part in (name, *map(str, PurePosixPath(name).parents[:-1])))
+
+
+def _left_out_here(name: str, settings: IngestSettings) -> bool:
+    hidden = name.rpartition("/")[2].startswith(".") and not settings.hidden
+    return hidden or _matches(name, settings.exclude)
+
+
+def _is_wanted(name: str, settings: IngestSettings) -> bool:
+    if _is_sidecar(name):
+        return False
+    return is_supported(name) or may_contain(name, archives=settings.archives)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
@@ -242,14 +257,17 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 def _ignored(path: Path) -> Outcome:
     kind: LeftOut = "" if _is_sidecar(path.name) else "unsupported"
-    return Outcome(printable(path), "ignored", _unsupported(path), kind=kind)
+    return Outcome(printable(path), "ignored", unsupported(path.name), kind=kind)
 
 
 def _is_sidecar(name: str) -> bool:
     return name.endswith(SIDECAR_SUFFIX)
 
 
-def _unsupported(path: Path) -> str:
-    if _is_sidecar(path.name):
-        return f"metadata of {printable(path.name.removesuffix(SIDECAR_SUFFIX))}, read with it"
-    return f"unsupported file type ({path.suffix or 'no suffix'})"
+def unsupported(name: str) -> str:
+    """Why a file of this name is no document."""
+    if _is_sidecar(name):
+        return f"metadata of {printable(name.removesuffix(SIDECAR_SUFFIX))}, read with it"
+    if may_contain(name, archives=True):
+        return "an archive, which is opened only with --archives"
+    return f"unsupported file type ({PurePath(name).suffix or 'no suffix'})"

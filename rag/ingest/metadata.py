@@ -122,6 +122,19 @@ def read_sidecar(found: Found) -> bytes:
         raise ParseError(reason, error.cause) from error
 
 
+def access_requested(found: Found) -> dict[str, str]:
+    """The access that a sidecar, or else the container or origin, requests for a document and its parts.
+
+    Raises:
+        ParseError: the sidecar can't be read.
+    """
+    sidecar = read_sidecar(found)
+    for entries in (_entries(sidecar) if sidecar else _NOTHING, found.stated):
+        if requested := {key: value for key, value in entries.items() if key.casefold() in ACCESS_KEYS}:
+            return requested
+    return {}
+
+
 def described(document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING) -> Document:
     """The document with what is said of it elsewhere, and with the address that its metadata states as `url`.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -40,6 +40,18 @@ def place_of(uri: str) -> Path:
     outer, _, inside = uri.partition("#")
     at = Path(local_path(outer)) if is_local(uri) else Path("/", unquote(outer, errors="surrogateescape"))
     return at / unquote(inside, errors="surrogateescape") if inside else at
+
+
+def around(uri: str) -> tuple[Path, ...]:
+    """The places of what contains a part, the outermost first; none for a document of its own.
+
+    Example: file:///d/a.zip#b/c.eml -> /d/a.zip, /d/a.zip/b.
+    """
+    outer, _, inside = uri.partition("#")
+    if not inside:
+        return ()
+    inner = PurePosixPath(unquote(inside, errors="surrogateescape"))
+    return (place_of(outer), *(place_of(outer) / one for one in reversed(inner.parents[:-1])))
 
 
 def path_of(uri: str) -> str:

@@ -19,7 +19,7 @@ from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.store.settle import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rag.config.settings import AccessRule, RulesCase
@@ -64,30 +64,56 @@ class Rights:
     rules_case: RulesCase = "ignore"
     folders: Mapping[str, Access] = field(default_factory=dict)
 
-    def claim(self, path: Path, metadata: Mapping[str, str], content: str = "") -> Claim:
+    def claim(
+        self,
+        path: Path,
+        metadata: Mapping[str, str],
+        content: str = "",
+        *,
+        around: Sequence[Path] = (),
+        requests: Sequence[Mapping[str, str]] = (),
+    ) -> Claim:
         """The claim for a document at an absolute path, with this metadata and content digest.
+
+        `around` are the places of what contains it, the outermost first, and `requests` is what these request
+        for themselves. A part is never more widely visible than what contains it.
 
         Raises:
             ConfigurationError: the command's request is invalid.
             ParseError: the document's own request is invalid.
         """
-        access = self.of_path(path)
+        access = self.of_path(path, around=around)
         if self.set_access and self.command:
             return Claim(access, set_access=True, content=content)
-        written = self._access_entries(metadata)
-        own = _parsed(written) if written else None
-        requested_access = own.record("tenant") if own else None
-        if own:
-            access = narrower(access, requested_access) if access else own.record(self.usual)
+        outer = [entries for one in requests if (entries := self._access_entries(one))]
+        own = self._access_entries(metadata)
+        usual, requested_access = Access(self.usual, revision=1), None
+        if around and not (access or outer):
+            access = usual  # as what contains it
+        for one in [*map(_parsed, outer), *([_parsed(own)] if own else [])]:
+            record = one.record("tenant")
+            requested_access = narrower(requested_access, record) if requested_access else record
+            access = narrower(access, record) if access else one.record(self.usual)
+        written = [own, *outer] if outer else own
         requested = json.dumps(written, sort_keys=True) if self.of_documents else ""
-        usual = Access(self.usual, revision=1)
         return Claim(access or usual, self.set_access, content, requested, requested_access)
 
-    def of_path(self, path: Path, *, by_command: bool = True) -> Access | None:
+    def of_path(self, path: Path, *, by_command: bool = True, around: Sequence[Path] = ()) -> Access | None:
         """What command, folders and rules give a document at this path; None if they give nothing.
 
-        `by_command` is whether the command applies to this path at all.
+        `by_command` is whether the command applies to this path at all. What they give a part can only
+        narrow what they give to what contains it, at the places `around` it.
         """
+        access, is_inside = None, False
+        for place in (*around, path):
+            given = self._of_place(place, by_command=by_command)
+            if given:
+                outer = access or (Access(self.usual, revision=1) if is_inside else None)
+                access = narrower(outer, given) if outer else given
+            is_inside = True
+        return access
+
+    def _of_place(self, path: Path, *, by_command: bool) -> Access | None:
         command = self.command.record(self.usual) if self.command and by_command else None
         if command and self.set_access:
             return command

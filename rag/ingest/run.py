@@ -23,12 +23,13 @@ from rag.flags import flags_in
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, written
 from rag.ingest.claims import Claims
+from rag.ingest.containers import open_containers
 from rag.ingest.content import read_content, recipe_of
 from rag.ingest.discover import discover
 from rag.ingest.door import Door, NotAdmittedError, expired_words
 from rag.ingest.metadata import declared_fields, described
 from rag.ingest.moves import keeps_title, moved_sources
-from rag.ingest.paths import path_of, printable
+from rag.ingest.paths import path_of, prefixes, printable
 from rag.ingest.prepared import Prepared
 from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
@@ -37,12 +38,13 @@ from rag.ingest.report import InterruptedRunError, Outcome, Report, door_notes, 
 from rag.ingest.sandbox.pool import parse_safely
 from rag.ingest.spool import spooling
 from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
+from rag.report.tables import counted
 from rag.store.collections import change_collection
 from rag.store.schema import NewSource
 from rag.store.writer import Moved
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -122,6 +124,7 @@ async def ingest(
         else:
             look = partial(discover, paths, instructions.files, without=writer.data)
             discovery = await to_thread.run_sync(look)
+        await open_containers(discovery, spool, instructions.files, known)
         return await _bring_to(run, discovery)
 
 
@@ -180,6 +183,7 @@ class _Run:
         self._masked: dict[str, Mapping[Flag, int]] = {}
         self._kept_out: dict[str, Outcome] = {}
         self._mended = 0
+        self._containers: Mapping[str, Found] = {}
         self._work = Work({}, progress)
 
     @property
@@ -202,6 +206,9 @@ class _Run:
         left = await ask_again(self._writer, self._embedder, self._known)
         self._mended = before - sum(left.values())
         self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in left.items()}
+        self._containers = discovery.containers
+        for uri, remark in discovery.remarks.items():
+            self._remarks[uri].append(remark)
         found, most = discovery.found.values(), self._settings.max_file_bytes
         self._work = Work(await to_thread.run_sync(sizes, found, most), self._progress)
         files = len(found) + len(discovery.outcomes)
@@ -243,7 +250,8 @@ class _Run:
                 self._note_file(source, read[uri])
                 found = read[uri].found
                 metadata = {**source.metadata, "path": printable(found.name)}
-                unchanged[source.id] = Moved(uri, metadata, self._claims.of_moved(source, found))
+                claim = self._of_part(found, self._claims.of_moved(source, found))
+                unchanged[source.id] = Moved(uri, metadata, claim)
         others = [found.uri for found in new if found.uri not in matched]
         self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, others))
         await self._finish_moved(unchanged)
@@ -357,6 +365,7 @@ class _Run:
         source = known or self._moved.get(found.uri)
         id_ = source.id if source else self._writer.source_id(found.uri)
         claim = self._claims.of_document(found, parsed.metadata, one.content, id_, source)
+        claim = self._of_part(found, claim)
         fields, shown = self._fields(found, document), self._claims.rights.shown(document.metadata)
         return Prepared(found, id_, one.digest, document, chunks, claim, fields, shown, one.state)
 
@@ -373,12 +382,25 @@ class _Run:
             self._to_claim[known.id] = known, by_origin
             return
         if not rights.set_access:
-            self._claims.note_kept(known, one.found.path)
+            self._claims.note_kept(known, one.found)
         if rights.set_access or rights.never_asked(known.record.requested):
             metadata = (await self._parsed(one)).metadata if rights.of_documents else {}
-            self._to_claim[known.id] = known, rights.claim(one.found.path, metadata, one.content)
+            claim = self._claims.of_new(one.found, metadata, one.content)
+            self._to_claim[known.id] = known, self._of_part(one.found, claim)
+            return
+        if (claim := self._of_part(one.found, self._claims.of_kept(known))).narrowed_by:
+            self._to_claim[known.id] = known, claim
             return
         self._finish("unchanged", known, ())
+
+    def _of_part(self, found: Found, claim: Claim) -> Claim:
+        """The claim of a document, which is no more widely visible than what contains it, if it is a part."""
+        ids, outer = set(), found.container
+        while outer:
+            source = self._known.get(outer) or self._moved.get(outer)
+            ids.add(source.id if source else self._writer.source_id(outer))
+            outer = self._containers[outer].container
+        return self._claims.of_part(claim, found.uri, frozenset(ids)) if ids else claim
 
     def _fields(self, found: Found, document: Document) -> Mapping[str, Value]:
         metadata = {"title": document.title, **document.metadata}
@@ -493,8 +515,20 @@ class _Run:
             *about_vectors,
             *flag_notes(self.outcomes),
             *door_notes(self.outcomes),
-            *self._claims.notes([found.path for found in discovery.found.values()]),
+            *self._claims.notes([one.path for one in (discovery.found | discovery.containers).values()]),
+            *_unopened(self._known, discovery),
         ]
+
+
+def _unopened(known: Iterable[str], discovery: Discovery) -> Iterator[str]:
+    """A note on sources that stay because what contains them was not opened, although it is there."""
+    parts = [uri for uri in known if "#" in uri and not discovery.is_gone(uri)]
+    outer = {uri.partition("#")[0] for uri in parts if any(one in discovery.whole for one in prefixes(uri))}
+    if left := outer - {uri.partition("#")[0] for uri in discovery.containers}:
+        yield (
+            f"{counted(len(left), 'archive')} with stored documents not opened; the documents stay. Add "
+            "--archives to bring them up to date, or remove them with refdesk-admin remove."
+        )
 
 
 def _all_text(document: Document) -> str:

@@ -41,11 +41,18 @@ class Spool:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _write(file, data)
-            if sidecar:
-                _write(Path(f"{file}{SIDECAR_SUFFIX}"), sidecar)
         except OSError as error:
             raise cannot(f"{file} can't be written", error) from error
+        if sidecar:
+            self.add_sidecar(file, sidecar)
         return file
+
+    def add_sidecar(self, file: Path, data: bytes) -> None:
+        """Put its sidecar beside a file of the spool; errors as in `add`."""
+        try:
+            _write(Path(f"{file}{SIDECAR_SUFFIX}"), data)
+        except OSError as error:
+            raise cannot(f"{file} can't be written", error) from error
 
 
 @contextmanager

@@ -62,9 +62,11 @@ class CollectionAccess:
         async with self._locked() as table:
             needed = {*claims, *chain.from_iterable(claim.narrowed_by for _, claim in claims.values())}
             stored = await table.of(needed)
-            settled, overtaken = {}, set()
+            settled: dict[str, AccessRecord] = {}
+            overtaken = set()
             for id_, (uri, claim) in claims.items():
-                others = [stored[one].access for one in sorted(claim.narrowed_by) if one in stored]
+                present = stored | settled  # a part may come with what contains it, and after it
+                others = [present[one].access for one in sorted(claim.narrowed_by) if one in present]
                 own = stored.get(id_)
                 # The run computed its claims from the records as they were when it began. A record that
                 # changed since was changed by somebody else, who knew what they took away.

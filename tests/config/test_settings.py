@@ -61,6 +61,7 @@ EVERY_SETTING = {
     "ingest.include": ("*.md, *.txt", ("*.md", "*.txt")),
     "ingest.exclude": ("", ()),
     "ingest.hidden": ("true", True),
+    "ingest.archives": ("true", True),
     "ingest.max_removed": ("5", 5),
     "ingest.max_removed_share": ("0.5", 0.5),
     "ingest.max_file_bytes": ("123", 123),

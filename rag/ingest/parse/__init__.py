@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rag.errors import EmptyFileError, ParseError
 from rag.hidden import with_line_ends
 from rag.ingest.parse import (
+    archive,
     calendars,
     csv_table,
     docx,
@@ -90,6 +91,7 @@ _CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
     **dict.fromkeys(mailbox.SUFFIXES, mailbox.members),
     **dict.fromkeys(outlook.SUFFIXES, outlook.members),
     **dict.fromkeys(pdf.SUFFIXES, pdf.members),
+    **dict.fromkeys(archive.SUFFIXES, archive.members),
 }
 """Formats whose files contain documents, by suffix: (content, file name) to these documents.
 
@@ -127,10 +129,23 @@ def is_supported(name: str) -> bool:
     return _suffix(name) in SUFFIXES
 
 
-def is_container(data: bytes, name: str) -> bool:
-    """Whether a file may contain documents."""
+def may_contain(name: str, *, archives: bool) -> bool:
+    """Whether a file of this name can contain documents; archives do so only if they are wanted."""
+    suffix = _suffix(name)
+    return suffix in _CONTAINERS and (archives or suffix not in archive.SUFFIXES)
+
+
+def is_container(data: bytes, name: str, *, archives: bool) -> bool:
+    """Whether a file with this content may contain documents."""
     suffix = format_of(data, name)
-    return suffix in _CONTAINERS and (suffix not in pdf.SUFFIXES or pdf.may_have_members(data))
+    if suffix in pdf.SUFFIXES and not pdf.may_have_members(data):
+        return False
+    return suffix in _CONTAINERS and (archives or suffix not in archive.SUFFIXES)
+
+
+def is_document(data: bytes, name: str) -> bool:
+    """Whether `parse` supports a file with this content, whatever else is in it."""
+    return format_of(data, name) in SUFFIXES
 
 
 def family_of(data: bytes, name: str) -> str:

@@ -36,13 +36,13 @@ def decode(data: bytes) -> tuple[str, str]:
             raise ParseError(f"invalid {encoding.upper()} text") from error
         text, encoding = _windows(data), "cp1252"
     if "\x00" in text or _many(_CONTROL, text):
-        raise ParseError("binary data, not text")
+        raise ParseError("binary data, not text", "unsupported")
     return clean(text), encoding
 
 
 def _windows(data: bytes) -> str:
     if b"\x00" in data:
-        raise ParseError("binary data, not text")
+        raise ParseError("binary data, not text", "unsupported")
     try:
         return data.decode("cp1252")
     except UnicodeDecodeError as error:

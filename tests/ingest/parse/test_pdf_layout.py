@@ -349,12 +349,12 @@ def test_words_that_a_line_cuts_are_whole_again_and_compounds_keep_their_hyphen(
 
 
 def test_embedded_files_are_members_and_ordinary_pdfs_are_not_opened_for_them() -> None:
-    assert not is_container(pdf(PROSE), "a.pdf")
+    assert not is_container(pdf(PROSE), "a.pdf", archives=False)
     writer = PdfWriter(clone_from=io.BytesIO(pdf(PROSE)))
     writer.add_attachment("data/figures.csv", b"a,b\n1,2\n")
     writer.add_attachment("notes.txt", b"More.")
     data = written(writer)
-    assert is_container(data, "a.pdf")
+    assert is_container(data, "a.pdf", archives=False)
     assert [(one.name, one.data) for one in members(data, "a.pdf")] == [
         ("data/figures.csv", b"a,b\n1,2\n"),
         ("notes.txt", b"More."),

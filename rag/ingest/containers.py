@@ -1,0 +1,208 @@
+"""Opens files that contain documents, and puts what they contain into the spool.
+
+A container is opened in the sandbox. Its parts are documents of their own, right after it. What can't be
+taken out is a line of the report, and what is stored of it stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from rag.errors import ParseError
+from rag.ingest.discover import SIDECAR_SUFFIX, Found, left_out, read, unsupported
+from rag.ingest.metadata import access_requested
+from rag.ingest.parse import is_container, is_document, is_supported, may_contain
+from rag.ingest.paths import part_uri, parts_prefix, printable
+from rag.ingest.report import Outcome
+from rag.ingest.sandbox.pool import members_safely
+from rag.report.tables import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rag.config.settings import IngestSettings
+    from rag.ingest.discover import Discovery
+    from rag.ingest.parse.member import Member
+    from rag.ingest.spool import Spool
+
+MAX_DEPTH = 3  # an archive of mails with archives
+MAX_MEMBERS = 10_000  # of a file, including those of the files in it
+MAX_BYTES = 1 << 30  # that a file may unpack to
+MAX_RATIO = 100  # to its own size; texts reach 20
+SMALL_BYTES = 100 << 20  # below that the ratio doesn't matter
+MAX_CONTAINER_BYTES = 256 << 20  # a file of thousands of documents may be larger than one document
+
+
+async def open_containers(
+    discovery: Discovery, spool: Spool, settings: IngestSettings, known: Iterable[str]
+) -> None:
+    """Open what contains documents, and put these among the found ones, each right after its container.
+
+    A container that is no document itself is taken from the found ones. `known` are the URIs of stored
+    sources.
+    """
+    stored = tuple(uri for uri in known if "#" in uri)
+    found = tuple(discovery.found.values())
+    discovery.found.clear()
+    for one in found:
+        discovery.found[one.uri] = one
+        if may_contain(one.path.name, archives=settings.archives):
+            await _Opening(discovery, spool, settings, stored).open(one)
+
+
+@dataclass(slots=True)
+class _Opening:
+    """The opening of a file and of what it contains, within limits that hold for all of it."""
+
+    discovery: Discovery
+    spool: Spool
+    settings: IngestSettings
+    stored: tuple[str, ...]
+    members: int = 0
+    unpacked: int = 0
+    most: int = 0
+
+    async def open(self, container: Found, depth: int = 1) -> None:
+        """Take out the parts of a container, and open those that are containers."""
+        name, parts, is_source = (
+            container.path.name,
+            _Parts(self, container),
+            is_supported(container.path.name),
+        )
+        try:
+            data = await to_thread.run_sync(
+                read, container, max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes)
+            )
+            is_source = is_document(data, name)
+            if is_container(data, name, archives=self.settings.archives):
+                self.most = self.most or min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * len(data)))
+                await self._take_out(data, parts, depth)
+        except ParseError as error:
+            self._note_failure(container, error, is_source=is_source)
+        else:
+            if not is_source:
+                reason = f"{counted(len(parts.found), 'document')} in it"
+                self.discovery.outcomes.append(Outcome(printable(container.path), "ignored", reason))
+        if not is_source:
+            del self.discovery.found[container.uri]
+        for part in parts.found.values():
+            self.discovery.found[part.uri] = part
+            if may_contain(part.path.name, archives=self.settings.archives):
+                await self.open(part, depth + 1)
+
+    async def _take_out(self, data: bytes, parts: _Parts, depth: int) -> None:
+        container = parts.container
+        if depth > MAX_DEPTH:
+            raise ParseError(f"files in files are opened {MAX_DEPTH} deep at most", "too large")
+        requested = await to_thread.run_sync(access_requested, container)
+        parts.requests = (requested, *container.requests) if requested else container.requests
+        self.discovery.containers[container.uri] = container
+        name, seconds = printable(container.path.name), self.settings.parse_timeout_seconds
+        try:
+            await members_safely(data, name, parts.receive, timeout_seconds=seconds)
+        finally:
+            parts.attach_sidecars()
+        self.discovery.whole.add(parts_prefix(container.uri))
+
+    def _note_failure(self, container: Found, error: ParseError, *, is_source: bool) -> None:
+        """A document gets a remark, since its text may be fine; what only contains others is skipped."""
+        prefix = parts_prefix(container.uri)
+        self.discovery.partly.add(prefix)
+        kept = "; what is stored of it stays" if any(uri.startswith(prefix) for uri in self.stored) else ""
+        if is_source:
+            remark = f"not all documents in it can be taken out: {error}{kept}"
+            self.discovery.remarks[container.uri] = remark
+        else:
+            path = printable(container.path)
+            self.discovery.outcomes.append(Outcome(path, "skipped", f"{error}{kept}", cause=error.cause))
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The parts of a container that are documents, by their paths in it."""
+
+    opening: _Opening
+    container: Found
+    requests: tuple[Mapping[str, str], ...] = ()
+    found: dict[str, Found] = field(default_factory=dict)
+    sidecars: dict[str, bytes] = field(default_factory=dict)
+
+    def receive(self, member: Member) -> None:
+        """Put a member into the spool, or report why it isn't wanted.
+
+        Raises:
+            ParseError: the file has more members, or larger ones, than any may have.
+        """
+        opening, settings = self.opening, self.opening.settings
+        opening.members += 1
+        opening.unpacked += len(member.data)
+        if opening.members > MAX_MEMBERS:
+            raise ParseError(f"it holds more than {MAX_MEMBERS:,} files", "too large")
+        if opening.unpacked > opening.most:
+            raise ParseError(f"it unpacks to more than {opening.most >> 20} MB", "too large")
+        path = inner_path(member.name)
+        if path is None or member.refused:
+            reason = member.refused or "its name leads out of the file that contains it"
+            self._report(Outcome(self._place(member.name), "skipped", reason, cause=member.cause))
+        elif path.endswith(SIDECAR_SUFFIX):
+            self.sidecars[path] = member.data
+        elif left_out(path, settings):
+            return
+        elif not is_supported(path) and not may_contain(path, archives=settings.archives):
+            self._report(Outcome(self._place(path), "ignored", unsupported(path), kind="unsupported"))
+        else:
+            self._add(_unused(path, self.found), member)
+
+    def _add(self, path: str, member: Member) -> None:
+        outer = self.container
+        self.found[path] = Found(
+            part_uri(outer.uri, path),
+            outer.path / path,
+            f"{outer.name}/{path}",
+            self.opening.spool.add(member.data),
+            member.stated,
+            outer.uri,
+            self.requests,
+        )
+
+    def attach_sidecars(self) -> None:
+        """Put the sidecars that were among the members beside the documents that they describe."""
+        for path, data in self.sidecars.items():
+            if described := self.found.get(path.removesuffix(SIDECAR_SUFFIX)):
+                self.opening.spool.add_sidecar(described.file, data)
+
+    def _report(self, outcome: Outcome) -> None:
+        self.opening.discovery.outcomes.append(outcome)
+
+    def _place(self, name: str) -> str:
+        return printable(f"{self.container.path}/{name}")
+
+
+def inner_path(name: str) -> str | None:
+    """A member's path as a relative path without odd parts; None if it leads out of its container.
+
+    Backslashes count as slashes. Example: "./x//y.md" -> "x/y.md"; "/etc/passwd" and "a/../../b.md" -> None.
+    """
+    path = PurePosixPath(name.replace("\\", "/"))
+    if (
+        path.is_absolute()
+        or ".." in path.parts
+        or not path.name
+        or path.parts[0].endswith(":")
+        or "\0" in name
+    ):
+        return None
+    return str(path)
+
+
+def _unused(path: str, used: Mapping[str, Found]) -> str:
+    """The path, or with a number if another member has it: a/b.md -> a/b (2).md."""
+    pure, number = PurePosixPath(path), 1
+    while path in used:
+        number += 1
+        path = str(pure.with_name(f"{pure.stem} ({number}){pure.suffix}"))
+    return path

@@ -1,0 +1,277 @@
+"""Files that contain documents: what comes out of them, who may see it, and what becomes of it later."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.access.rule import in_words
+from rag.config.settings import AccessRule, IngestSettings
+from rag.corpus import Access
+from rag.errors import ParseError
+from rag.ingest import containers
+from rag.ingest.containers import inner_path
+from rag.ingest.parse.archive import members
+from rag.ingest.rights import RequestedAccess, Rights
+from rag.ingest.run import Instructions, ingest
+from rag.store.collections import ensure_collection, open_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.ingest.report import Report
+
+pytestmark = pytest.mark.anyio
+
+
+def mail(text: str = "See the plan.", **attached: bytes) -> bytes:
+    message = EmailMessage()
+    message["From"], message["Subject"], message["Message-ID"] = "ann@example.org", "Plans", "<1@example.org>"
+    message.set_content(text)
+    for name, data in attached.items():
+        filename = name.replace("_", ".")
+        message.add_attachment(data, maintype="application", subtype="octet-stream", filename=filename)
+    return bytes(message)
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+@dataclass(slots=True)
+class Shelf:
+    """A folder that is ingested over and over, and what is stored of it."""
+
+    desk: ModuleType
+    folder: Path
+    data: Path
+    records: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def write(self, name: str, data: bytes) -> None:
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_bytes(data)
+
+    async def ingest(self, rights: Rights | None = None, **settings: object) -> Report:
+        """A run; `records` says afterwards who may see each source, by its path below the folder."""
+        embedder = self.desk.BagOfWords()
+        made = await ensure_collection(self.data, "default", "documents", embedder.identity)
+        files = IngestSettings.model_validate({"archives": True} | settings)
+        instructions = Instructions(files, 254, rights or Rights("tenant"))
+        async with open_writer(self.data, made) as writer:
+            report = await ingest(writer, embedder, [self.folder], instructions, self.desk.Silent())
+            known = await writer.known()
+        self.records = {one.metadata["path"]: in_words(one.record.access) for one in known.values()}
+        self.ids = {one.metadata["path"]: one.id for one in known.values()}
+        return report
+
+    async def set_access(self, name: str, access: Access) -> None:
+        async with await self.desk.writing(self.data) as writer:
+            await writer.set_access({self.ids[name]: access})
+
+
+@pytest.fixture
+def shelf(small_desk: ModuleType, tmp_path: Path) -> Shelf:
+    (tmp_path / "docs").mkdir()
+    return Shelf(small_desk, tmp_path / "docs", tmp_path / "data")
+
+
+OPEN, HR = "open to the tenant", "restricted to group:hr"
+ONLY_HR = Access("restricted", frozenset({"group:hr"}), revision=1)
+
+
+def _failed(report: Report, shelf: Shelf) -> dict[str, tuple[str, str | None]]:
+    start = f"{shelf.folder}/"
+    return {
+        one.path.removeprefix(start): (one.reason, one.cause)
+        for one in report.outcomes
+        if one.outcome == "skipped"
+    }
+
+
+async def test_parts_are_sources_of_their_own_and_follow_their_container(shelf: Shelf) -> None:
+    plan = b"# The plan\n\nThe pendulum.\n"
+    shelf.write("x.zip", zipped({"june/a.eml": mail(plan_md=plan, logo_png=b"\x89PNG"), "b.md": b"# B\n\nb"}))
+    report = await shelf.ingest()
+    paths = {"x.zip/june/a.eml", "x.zip/june/a.eml/plan.md", "x.zip/b.md"}
+    assert (set(shelf.records), report.complete) == (paths, True)
+    assert not (shelf.data / "spool").exists()
+    assert (await shelf.ingest()).counts["unchanged"] == 3
+    before = {name.removeprefix("x.zip"): id_ for name, id_ in shelf.ids.items()}
+    (shelf.folder / "x.zip").rename(shelf.folder / "y.zip")
+    report = await shelf.ingest()
+    assert {name.removeprefix("y.zip"): id_ for name, id_ in shelf.ids.items()} == before
+    assert report.counts["moved"] == 3
+    shelf.write("y.zip", zipped({"b.md": b"# B\n\nb"}))
+    report = await shelf.ingest()
+    assert (set(shelf.records), report.counts["removed"]) == ({"y.zip/b.md"}, 2)
+    (shelf.folder / "y.zip").unlink()
+    await shelf.ingest()
+    assert not shelf.records
+
+
+async def test_what_is_stored_of_a_container_stays_while_it_can_not_be_opened(shelf: Shelf) -> None:
+    shelf.write("x.zip", zipped({"a.md": b"# A\n\na"}))
+    await shelf.ingest()
+    whole = (shelf.folder / "x.zip").read_bytes()
+    shelf.write("x.zip", whole[:60])
+    report = await shelf.ingest()
+    assert _failed(report, shelf) == {
+        "x.zip": ("the archive is damaged; what is stored of it stays", "damaged")
+    }
+    assert shelf.records.keys() == {"x.zip/a.md"}
+    shelf.write("x.zip", whole)
+    report = await shelf.ingest(archives=False)
+    assert (set(shelf.records), len(report.notes)) == ({"x.zip/a.md"}, 1)
+    assert "Add --archives" in report.notes[0]
+
+
+async def test_a_part_is_no_more_widely_visible_than_its_container(shelf: Shelf) -> None:
+    shelf.write("a.eml", mail(plan_md=b"---\nvisibility: tenant\n---\n# The plan\n\nThe pendulum.\n"))
+    shelf.write("a.eml.meta.toml", b'allow = ["group:hr"]\n')
+    shelf.write("x.zip", zipped({"in/b.md": b"# B\n\nb", "in/b.md.meta.toml": b'deny = ["user:bob"]\n'}))
+    shelf.write("x.zip.meta.toml", b'visibility = "restricted"\nallow = ["group:hr"]\n')
+    shelf.write("open.md", b"# Open\n\nopen")
+    await shelf.ingest(Rights("tenant", of_documents=True))
+    assert shelf.records == {
+        "a.eml": HR,
+        "a.eml/plan.md": HR,
+        "x.zip/in/b.md": "restricted to group:hr but never to user:bob",
+        "open.md": OPEN,
+    }
+
+
+async def test_rules_for_a_container_count_for_its_parts(shelf: Shelf) -> None:
+    shelf.write("pay.zip", zipped({"a.md": b"# A\n\na"}))
+    shelf.write("other.zip", zipped({"pay/b.md": b"# B\n\nb", "c.md": b"# C\n\nc"}))
+    hr, all_ = {"visibility": "restricted", "allow": ["group:hr"]}, {"visibility": "tenant"}
+    rules = [{"path": "pay.zip"} | hr, {"path": "*/a.md"} | all_, {"path": "other.zip/pay/*"} | hr]
+    rights = Rights("tenant", rules=tuple(AccessRule.model_validate(one) for one in rules))
+    await shelf.ingest(rights)
+    assert shelf.records == {"pay.zip/a.md": HR, "other.zip/pay/b.md": HR, "other.zip/c.md": OPEN}
+
+
+async def test_what_is_taken_from_a_container_is_taken_from_its_parts_in_the_next_run(shelf: Shelf) -> None:
+    shelf.write("a.eml", mail(plan_md=b"# Plan\n\nplan"))
+    await shelf.ingest()
+    assert set(shelf.records.values()) == {OPEN}
+    await shelf.set_access("a.eml", ONLY_HR)
+    report = await shelf.ingest()
+    assert shelf.records == {"a.eml": HR, "a.eml/plan.md": HR}
+    assert [one.reason for one in report.outcomes if one.path.endswith("plan.md")] == [
+        f"now {HR}: as what contains it"
+    ]
+    shelf.write("a.eml", mail(plan_md=b"# Plan\n\nplan", more_md=b"# More\n\nmore"))
+    await shelf.ingest()
+    assert shelf.records["a.eml/more.md"] == HR
+
+
+async def test_a_command_that_restricts_a_folder_restricts_what_is_in_its_containers(shelf: Shelf) -> None:
+    shelf.write("x.zip", zipped({"a.md": b"# A\n\na"}))
+    await shelf.ingest(Rights("tenant", RequestedAccess(allow=("group:hr",))))
+    shelf.write("x.zip", zipped({"a.md": b"# A\n\na", "b.md": b"# B\n\nb"}))
+    await shelf.ingest()
+    assert shelf.records == {"x.zip/a.md": HR, "x.zip/b.md": HR}
+
+
+async def test_hostile_members_are_a_line_each_and_the_others_come_in(shelf: Shelf) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, kind in (
+            ("link.md", tarfile.SYMTYPE),
+            ("pipe.md", tarfile.FIFOTYPE),
+            ("dev", tarfile.CHRTYPE),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, "/etc/passwd"
+            archive.addfile(entry)
+        for name in ("/abs.md", "../up.md", "a/../../up.md", "good.md", "good.md", "c:\\x.md", "fake.md"):
+            data = b"\x7fELF\x02\x01\x01" + bytes(200) if name == "fake.md" else b"# Good\n\ngood"
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    shelf.write("x.tar.gz", out.getvalue())
+    report = await shelf.ingest()
+    assert shelf.records.keys() == {"x.tar.gz/good.md", "x.tar.gz/good (2).md"}
+    outside = ("its name leads out of the file that contains it", "unsupported")
+    special = ("a link, a device or a file with holes", "unsupported")
+    assert _failed(report, shelf) == {
+        "x.tar.gz/link.md": special,
+        "x.tar.gz/pipe.md": special,
+        "x.tar.gz/dev": special,
+        "x.tar.gz//abs.md": outside,
+        "x.tar.gz/../up.md": outside,
+        "x.tar.gz/a/../../up.md": outside,
+        "x.tar.gz/c:\\x.md": outside,
+        "x.tar.gz/fake.md": ("binary data, not text", "unsupported"),
+    }
+
+
+async def test_bombs_and_nests_end_as_a_line(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "SMALL_BYTES", 1 << 20)
+    monkeypatch.setattr(containers, "MAX_MEMBERS", 50)
+    nest = zipped({"deep.md": b"# Deep\n\ndeep"})
+    for _ in range(3):
+        nest = zipped({"in.zip": nest, "a.md": b"# A\n\na"})
+    shelf.write("nest.zip", nest)
+    shelf.write("many.zip", zipped({f"{number}.md": b"# M\n\nm" for number in range(60)}))
+    shelf.write("bomb.zip", zipped({f"{number}.txt": b"a" * 700_000 for number in range(3)}))
+    shelf.write("huge.zip", zipped({"huge.txt": bytes(65 << 20)}))
+    report = await shelf.ingest()
+    assert _failed(report, shelf) == {
+        "nest.zip/in.zip/in.zip/in.zip": ("files in files are opened 3 deep at most", "too large"),
+        "many.zip": ("it holds more than 50 files", "too large"),
+        "bomb.zip": ("it unpacks to more than 1 MB", "too large"),
+        "huge.zip/huge.txt": ("unpacked it takes over 64 MB", "too large"),
+    }
+    assert sum(1 for name in shelf.records if name.startswith("many.zip/")) == 50
+    assert "nest.zip/in.zip/in.zip/a.md" in shelf.records
+
+
+@pytest.mark.parametrize("compression", ["", "gz", "bz2", "xz"])
+def test_every_kind_of_archive_gives_its_files(compression: str) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=f"w:{compression}") as archive:  # type: ignore[call-overload]
+        entry = tarfile.TarInfo("a/b.md")
+        entry.size = 4
+        archive.addfile(entry, io.BytesIO(b"text"))
+    (one,) = members(out.getvalue(), "x.tar")
+    assert (one.name, one.data) == ("a/b.md", b"text")
+
+
+def test_an_archive_of_nothing_known_is_damaged() -> None:
+    for data in (b"PK\x03\x04", b"\x1f\x8b\x08", b"no archive", b""):
+        with pytest.raises(ParseError):
+            list(members(data, "x.zip"))
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a/b.md", "a/b.md"),
+        ("./a//b.md", "a/b.md"),
+        ("a\\b.md", "a/b.md"),
+        ("%2e%2e/a.md", "%2e%2e/a.md"),
+        ("-rf.md", "-rf.md"),
+        ("", None),
+        ("..", None),
+        ("a/..", None),
+        ("..\\a.md", None),
+        ("\\\\server\\a.md", None),
+        ("a\0.md", None),
+    ],
+)
+def test_no_name_leads_out_of_its_container(name: str, path: str | None) -> None:
+    assert inner_path(name) == path
