@@ -38,6 +38,7 @@ from rag.ingest.parse import (
     subtitles,
     xls,
     xlsx,
+    xml_document,
 )
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
@@ -82,6 +83,7 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(mailbox.SUFFIXES, mailbox.parse),
     **dict.fromkeys(outlook.SUFFIXES, outlook.parse),
     **dict.fromkeys(epub.SUFFIXES, epub.parse),
+    **dict.fromkeys(xml_document.SUFFIXES, xml_document.parse),
     **_OFFICE,
 }
 """Binary formats: (content, file name) to document."""

@@ -21,7 +21,7 @@ _LANGUAGES = """
     .clj .cljs .c .h .cc .cpp .cxx .hpp .hh .cs .fs .vb .go .rs .zig .swift .m .mm .dart .rb .php .pl
     .pm .lua .r .jl .nim .hs .ml .mli .ex .exs .erl .elm .lisp .el .scm .sh .bash .zsh .fish .ps1 .bat
     .cmd .sql .proto .graphql .gql .tex .diff .patch .css .scss .sass .less .cmake .mk .tf .hcl .nix
-    .yaml .yml .toml .ini .cfg .conf .properties .xml .xsd .xsl
+    .yaml .yml .toml .ini .cfg .conf .properties .xsd .xsl .xslt .wsdl
     dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile
 """
 SUFFIXES = tuple(_LANGUAGES.split())

@@ -1,0 +1,101 @@
+"""News feeds (RSS, Atom): a section for each entry; and outlines (OPML)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from rag.corpus import Document
+from rag.ingest.parse import html_page
+from rag.ingest.parse.blocks import GAP, Part, composed, date, moved
+from rag.ingest.parse.facts import facts
+from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.xml_words import attribute, name_of, words
+from rag.web_addresses import web_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+ROOTS = frozenset({"rss", "feed", "rdf"})
+_CONTENT = ("encoded", "content", "description", "summary")
+_DATES = ("pubdate", "published", "updated", "date", "modified")
+_DEEPEST = 6  # levels of headings
+_INDENT = "  "
+
+
+def feed_document(root: Element, name: str) -> Document:
+    """The document of a feed: each entry with its date, author and address, then what it says."""
+    channel = next((one for one in root if name_of(one) == "channel"), root)
+    entries = [one for one in root.iter() if name_of(one) in {"item", "entry"}]
+    text, blocks = "", []
+    for entry in entries:
+        head, head_blocks = composed(_head(entry))
+        body = _body(entry)
+        shifted = (
+            replace(one, level=min(one.level + 2, _DEEPEST)) if one.level else one
+            for one in markdown_blocks(body)
+        )
+        start = len(text) + (len(GAP) if text else 0)
+        blocks += [*moved(head_blocks, start), *moved(shifted, start + len(head) + len(GAP))]
+        text = GAP.join(filter(None, (text, head, body)))
+    about = {name_of(one): words(one) for one in reversed(channel) if name_of(one) not in {"item", "entry"}}
+    return Document(
+        text=text,
+        title=about.get("title", "") or name,
+        mime_type="application/atom+xml" if name_of(root) == "feed" else "application/rss+xml",
+        blocks=tuple(blocks),
+        url=web_address(_address(channel)),
+        metadata=facts(
+            author=about.get("author") or about.get("managingeditor"),
+            language=about.get("language") or attribute(root, "lang"),
+            description=about.get("description") or about.get("subtitle"),
+        ),
+    )
+
+
+def _head(entry: Element) -> Iterator[Part]:
+    found = {name_of(one): words(one) for one in reversed(entry)}
+    if title := found.get("title", "") or found.get("id", "") or found.get("guid", ""):
+        yield Part("heading", f"## {title}", 2, title)
+    day = next((day for key in _DATES if (day := date(found.get(key, "")))), None)
+    people = [words(one) for one in entry if name_of(one) in {"creator", "author"}]
+    about = [f"{day:%Y-%m-%d}" if day else "", ", ".join(people), _address(entry)]
+    yield Part("paragraph", " · ".join(filter(None, about)))
+
+
+def _body(entry: Element) -> str:
+    for name in _CONTENT:
+        for one in entry:
+            if name_of(one) == name:
+                inner = "".join(ET.tostring(child, encoding="unicode") for child in one)
+                written = f"{one.text or ''}{inner}"
+                return html_page.content_of(written) if "<" in written or "&" in written else words(one)
+    return ""
+
+
+def _address(element: Element) -> str:
+    """Where a person can read it: the text of a link, or the target of one that is no link to the feed."""
+    links = [one for one in element if name_of(one) == "link"]
+    targets = (
+        words(one) or attribute(one, "href") for one in links if attribute(one, "rel") in {"", "alternate"}
+    )
+    return next(filter(None, targets), "")
+
+
+def outline_document(root: Element, name: str) -> Document:
+    """The document of an outline: its entries as a list, each with its address if it has one."""
+    title = next((words(one) for one in root.iter() if name_of(one) == "title"), "")
+    body = next((one for one in root if name_of(one) == "body"), root)
+    text, blocks = composed([Part("list", "\n".join(_outlines(body, 0)))])
+    return Document(text, title or name, "text/x-opml", blocks)
+
+
+def _outlines(element: Element, depth: int) -> Iterator[str]:
+    for one in element:
+        label = attribute(one, "text") or attribute(one, "title")
+        address = attribute(one, "xmlurl") or attribute(one, "url") or attribute(one, "htmlurl")
+        note = attribute(one, "_note")
+        yield f"{_INDENT * depth}- {': '.join(filter(None, (label, note, address)))}"
+        yield from _outlines(one, depth + 1)

@@ -1,0 +1,107 @@
+"""XML as people read it: the text of documents, the entries of feeds, the values of records.
+
+XML that configures programs stays code: what a person looks for in it are its tags and attributes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from rag.corpus import Document
+from rag.errors import ParseError
+from rag.ingest.parse import feeds, source_code
+from rag.ingest.parse.blocks import Part, clean, composed
+from rag.ingest.parse.xml_body import looks_like_text, parts_of
+from rag.ingest.parse.xml_facts import stated_by
+from rag.ingest.parse.xml_tree import plain_name, xml_text, xml_tree
+from rag.ingest.parse.xml_words import name_of, names, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+SUFFIXES = (".xml", ".rss", ".atom", ".opml", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei", ".fb2")
+
+_TEXTS = names("""
+    article book chapter section part set refentry tei tei.2 teicorpus topic concept task reference dita
+    html fictionbook mediawiki
+""")
+_SETTINGS = names("""
+    project beans configuration config web-app manifest persistence hibernate-configuration
+    hibernate-mapping settings schema stylesheet transform definitions plist log4j:configuration
+    suppressions module ruleset databasechangelog component application server context svg package
+    assembly xliff wsdl
+""")
+"""Names of the roots of build files, settings, schemas and pictures."""
+_MOST = 40  # values of one record; what has more is divided
+_LONG = 200  # characters: a text is no value that needs a label
+_KEYS = ("name", "key", "id", "title", "lang")
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of an XML file. What is not valid is read as it stands, with a remark.
+
+    Raises:
+        ParseError: it is no text, or nested too deeply.
+    """
+    text = xml_text(data)
+    try:
+        root = xml_tree(text)
+    except ParseError as error:
+        if "nested" in str(error):
+            raise
+        return _as_it_stands(text, name, f"{error}, so it was read as it stands")
+    kind = name_of(root)
+    if kind in _SETTINGS:
+        return _as_it_stands(text, name)
+    if kind in feeds.ROOTS:
+        return feeds.feed_document(root, name)
+    if kind == "opml":
+        return feeds.outline_document(root, name)
+    is_text = kind in _TEXTS or looks_like_text(root)
+    body, blocks = composed(parts_of(root) if is_text else _records(root))
+    about = stated_by(root)
+    elsewhere = sum(name_of(one) == "include" for one in root.iter()) if is_text else 0
+    remarks = (f"it includes other files, which were not read with it: {elsewhere}",) if elsewhere else ()
+    mime_type = "application/xml"
+    title = about.title if is_text else ""
+    return Document(
+        body, title or name, mime_type, blocks, (), about.date, about.url, about.metadata, remarks
+    )
+
+
+def _as_it_stands(text: str, name: str, remark: str = "") -> Document:
+    text = clean(text)
+    blocks = tuple(source_code.code_blocks(text))
+    return Document(text, name, "application/xml", blocks, remarks=(remark,) if remark else ())
+
+
+def _records(element: Element) -> Iterator[Part]:
+    """The values in an element as records; what has many, or records of one kind inside, is divided."""
+    values = list(islice(_values(element, ""), _MOST + 1))
+    groups = Counter(name_of(child) for child in element if len(child))
+    if len(element) and (len(values) > _MOST or max(groups.values(), default=0) > 1):
+        yield Part("paragraph", " ".join((element.text or "").split()))
+        for child in element:
+            yield from _records(child)
+    elif len(values) == 1 and len(values[0][1]) > _LONG:
+        yield Part("paragraph", values[0][1])
+    else:
+        yield Part("table", "\n".join(f"{label}: {value}" for label, value in values))
+
+
+def _values(element: Element, label: str) -> Iterator[tuple[str, str]]:
+    """The attributes and texts at and below an element, each with the names on the way to it."""
+    attributes = {plain_name(key): value for key, value in element.attrib.items() if value.strip()}
+    text = "" if len(element) else words(element)
+    if text:
+        key = next((attributes[one] for one in _KEYS if one in attributes), "")
+        yield " ".join(filter(None, (label or plain_name(element.tag), key))), text
+        return
+    for name, value in attributes.items():
+        yield f"{label} {name}".strip(), clean(value)
+    for child in element:
+        if name_of(child):
+            yield from _values(child, f"{label} {plain_name(child.tag)}".strip())

@@ -1,0 +1,215 @@
+"""XML: texts of known vocabularies, feeds, records, and what stays code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.errors import ParseError
+from rag.ingest.parse import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JATS = """<?xml version="1.0"?><!DOCTYPE article PUBLIC "-//NLM//DTD" "x.dtd">
+<article xml:lang="en"><front><journal-meta><journal-title>J</journal-title></journal-meta><article-meta>
+<article-id pub-id-type="doi">10.1/x</article-id><title-group><article-title>On <italic>clocks</italic>
+</article-title></title-group><contrib-group><contrib contrib-type="author"><name><surname>Lee</surname>
+<given-names>Ann</given-names></name></contrib><contrib contrib-type="editor"><name><surname>No</surname>
+</name></contrib></contrib-group><pub-date><day>5</day><month>1</month><year>2020</year></pub-date>
+<abstract><p>Short &nbsp; text.</p></abstract><kwd-group><kwd>time</kwd><kwd>oil</kwd></kwd-group>
+</article-meta></front><body><sec><title>Methods</title><p>H<sub>2</sub>O<fn><p>A note</p></fn> flows.
+<list><list-item><p>one</p><list><list-item><p>in</p></list-item></list></list-item></list></p>
+<sec><title>Deep</title><table-wrap><label>Table 1</label><table><tr><th>a</th><th>b</th></tr>
+<tr><td>1</td><td>2</td></tr></table></table-wrap></sec></sec></body><back><ref-list><title>References</title>
+<ref><element-citation><name><surname>A</surname></name><year>1999</year></element-citation></ref>
+</ref-list></back></article>"""
+JATS_TEXT = """# On clocks
+
+## Abstract
+
+Short text.
+
+## Methods
+
+H2O [A note] flows.
+
+- one
+  - in
+
+### Deep
+
+Table 1
+
+| a | b |
+| --- | --- |
+| 1 | 2 |
+
+## References
+
+A 1999"""
+DOCBOOK = """<book xmlns="http://docbook.org/ns/docbook" xmlns:xi="x"><info><title>Guide</title><author>
+<personname><firstname>Bo</firstname><surname>Ray</surname></personname></author><pubdate>2021-02-03</pubdate></info>
+<chapter><title>Start</title><para>Run <command>x</command> &amp; go.</para><programlisting>a
+  b</programlisting><note><para>Mind.</para></note><xi:include href="b.xml"/><section><title>Sub</title>
+<para>y</para></section></chapter></book>"""
+TEI = """<TEI xmlns="x"><teiHeader><fileDesc><titleStmt><title>Poem</title><author>Cy</author></titleStmt>
+<publicationStmt><date when="1899-05-01">1899</date></publicationStmt></fileDesc></teiHeader><text><body><div>
+<head>One</head><p>First<lb/>line.</p><lg><l>a</l><l>b</l></lg></div></body></text></TEI>"""
+DITA = """<topic id="a" xml:lang="de-DE"><title>T</title><shortdesc>S</shortdesc><body><p>text <b>x</b></p>
+<section><title>Sec</title><ol><li>a</li></ol></section></body></topic>"""
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>News</title><link rel="self" href="http://x.org/f"/>
+<link href="http://x.org/"/><entry><title>E</title><updated>2024-01-02T00:00:00Z</updated><author><name>Al</name>
+</author><link href="http://x.org/e"/><content type="html">&lt;h1&gt;A&lt;/h1&gt;&lt;p&gt;b
+</content></entry></feed>"""
+OPML = """<opml><head><title>Subs</title></head><body><outline text="News">
+<outline text="A" xmlUrl="http://a"/></outline></body></opml>"""
+ORDERS = """<o><order id="1"><customer><name>Ann</name></customer><total>5</total></order>
+<order id="2"><total>6</total></order></o>"""
+STRINGS = '<r><string name="app">My App</string><string name="b">Bee</string></r>'
+
+
+@pytest.mark.parametrize(
+    ("content", "title", "day", "metadata", "text"),
+    [
+        (
+            JATS,
+            "On clocks",
+            "2020-01-05",
+            {"author": "Ann Lee", "keywords": "time, oil", "language": "en"},
+            JATS_TEXT,
+        ),
+        (
+            DOCBOOK,
+            "Guide",
+            "2021-02-03",
+            {"author": "Bo Ray"},
+            "# Guide\n\n## Start\n\nRun x & go.\n\n```\na\n  b\n```\n\nMind.\n\n### Sub\n\ny",
+        ),
+        (TEI, "Poem", "1899-05-01", {"author": "Cy"}, "# Poem\n\n## One\n\nFirst line.\n\na\n\nb"),
+        (
+            DITA,
+            "T",
+            None,
+            {"language": "de-DE", "description": "S"},
+            "# T\n\nS\n\ntext x\n\n## Sec\n\n- a",
+        ),
+        (ATOM, "News", None, {}, "## E\n\n2024-01-02 · Al · http://x.org/e\n\n# A\n\nb"),
+        (
+            OPML,
+            "Subs",
+            None,
+            {},
+            "- News\n  - A: http://a",
+        ),
+        (
+            "<doc><title>Own words</title><p>One.</p><p>Two.</p></doc>",
+            "Own words",
+            None,
+            {},
+            "# Own words\n\nOne.\n\nTwo.",
+        ),
+    ],
+)
+def test_a_known_vocabulary_is_read_as_a_document(
+    content: str, title: str, day: str | None, metadata: dict[str, str], text: str
+) -> None:
+    document = parse(content.encode(), "a.xml")
+    assert (document.title, document.metadata) == (title, metadata)
+    assert (document.date.date().isoformat() if document.date else None) == day
+    assert document.text == text
+
+
+def test_headings_are_sections_also_inside_the_entries_of_a_feed() -> None:
+    blocks = parse(ATOM.encode(), "a.xml").blocks
+    assert [(one.level, one.title) for one in blocks if one.kind == "heading"] == [(2, "E"), (3, "A")]
+    blocks = parse(JATS.encode(), "a.nxml").blocks
+    assert [one.level for one in blocks if one.kind == "heading"] == [1, 2, 2, 3, 2]
+
+
+def test_an_article_says_where_it_is_and_what_it_includes() -> None:
+    assert parse(JATS.encode(), "a.xml").url == "https://doi.org/10.1/x"
+    assert parse(DOCBOOK.encode(), "a.xml").remarks == (
+        "it includes other files, which were not read with it: 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (ORDERS, ["id: 1\ncustomer name: Ann\ntotal: 5", "id: 2\ntotal: 6"]),
+        ("<o><c><n>A</n></c><c><n>B</n><m>C</m></c></o>", ["n: A", "n: B\nm: C"]),
+        (STRINGS, ["string app: My App\nstring b: Bee"]),
+        (f"<f><p1><c>{'x ' * 200}</c></p1></f>", [("x " * 200).strip()]),
+        ("<a>" + "".join(f"<v>{n}</v>" for n in range(42)) + "</a>", [f"v: {n}" for n in range(42)]),
+    ],
+)
+def test_other_xml_is_read_as_records_of_texts_with_their_names(content: str, texts: list[str]) -> None:
+    document = parse(content.encode(), "a.xml")
+    assert [document.text[one.start : one.end] for one in document.blocks] == texts
+
+
+@pytest.mark.parametrize("content", ["<project><version>4</version></project>", "<xs:schema xmlns:xs='x'/>"])
+def test_settings_stay_code(content: str) -> None:
+    document = parse(content.encode(), "a.xml")
+    assert (document.text, document.blocks[0].kind) == (content, "code")
+
+
+BOMB = [f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f'<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa">{"".join(BOMB)}]><a>&j;</a>',
+        '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',
+        '<!DOCTYPE a [<!ENTITY % p SYSTEM "http://127.0.0.1:1/x.dtd"> %p;]><a>&x;</a>',
+        "<a>not closed",
+        "no XML at all",
+    ],
+)
+def test_what_is_not_valid_or_hostile_is_read_as_it_stands_and_nothing_is_fetched(content: str) -> None:
+    document = parse(content.encode(), "a.xml")
+    assert document.text == content
+    assert document.remarks == ("line 1 is not valid XML, so it was read as it stands",)
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(ParseError, match="nested too deeply"):
+        parse(b"<a>" * 5000 + b"x" + b"</a>" * 5000, "a.xml")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252", "koi8-r"])
+def test_any_declared_encoding_is_read(encoding: str) -> None:
+    words = "Часы" if encoding == "koi8-r" else "Käse"
+    content = f'<?xml version="1.0" encoding="{encoding.removesuffix("-sig")}"?>\n<a><b>{words}</b></a>'
+    assert parse(content.encode(encoding), "a.xml").text == f"b: {words}"
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<p>", "</p>", "<sec>", "</sec>", "<title>", "</title>", "<list>", "x", " ", "&amp;"]
+        )
+    )
+)
+def test_any_xml_is_a_document_or_a_parse_error(parts: list[str]) -> None:
+    try:
+        assert parse(f"<doc>{''.join(parts)}</doc>".encode(), "a.xml").blocks
+    except ParseError as error:
+        assert str(error)  # noqa: PT017 either end is fine
+
+
+def test_real_files(judged: Path) -> None:
+    office = judged / "office"
+    feed = parse((office / "markitdown/test_rss.xml").read_bytes(), "test_rss.xml")
+    assert (feed.title, feed.url) == ("The Official Microsoft Blog", "https://blogs.microsoft.com/")
+    first = next(one.title for one in feed.blocks if one.kind == "heading")
+    assert first == "Ignite 2024: Why nearly 70% of the Fortune 500 now use Microsoft 365 Copilot"
+    for name in ("factbook", "factbook-utf-16"):
+        facts = parse((office / f"unstructured/{name}.xml").read_bytes(), f"{name}.xml")
+        assert facts.text.startswith("name: United States\ncapital: Washington, DC\nleader: Joe Biden\n")
+        assert len(facts.blocks) == 4
