@@ -15,6 +15,7 @@ Cause = Literal[
     "crashed",
     "damaged",
     "encrypted",
+    "moderation",
     "no text",
     "not fetched",
     "timeout",
@@ -23,7 +24,8 @@ Cause = Literal[
     "unsupported",
 ]
 """Why a file was skipped. `access`: the access that it requests is invalid. `crashed`: its parser did, or
-took too much memory. `unreadable`: the file system refuses it. `no text`: it has images or noise only.
+took too much memory. `moderation`: it failed, and the operator wants nothing stored then. `unreadable`: the
+file system refuses it. `no text`: it has images or noise only.
 `not fetched`: its origin doesn't give it out now."""
 
 

@@ -15,6 +15,7 @@ from rag.admin.embedding import cache_of
 from rag.admin.sources import open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Collection
 from rag.ingest.estimate import CountingEmbedder, Estimate, estimate
+from rag.ingest.moderation import unasked
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
 from rag.models.embed.cache import cache_file
@@ -66,6 +67,7 @@ async def run_estimate(
             rights,
             removes=True,
             chunking=settings.chunking.chunkings(),
+            moderator=unasked(settings.moderation),
         )
         began = time.monotonic()
         async with open_rehearsal(settings.data, made) as writer:

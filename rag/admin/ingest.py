@@ -30,6 +30,7 @@ from rag.admin.sources import open_reader
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
+from rag.ingest.moderation import open_moderation
 from rag.ingest.report import InterruptedRunError
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
@@ -220,13 +221,19 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             act = access_act("sync" if origin else "ingest", made.tenant, changed)
             return recorded(settings.data, act) if changed else nullcontext()
 
-        instructions = Instructions(
-            settings.ingest, settings.chunking.max_tokens, rights, removes, settings.chunking.chunkings()
-        )
         async with (
             _no_leftover(settings, made, began),
+            open_moderation(settings.moderation, os.environ) as moderator,
             open_writer(settings.data, made, around=around) as writer,
         ):
+            instructions = Instructions(
+                settings.ingest,
+                settings.chunking.max_tokens,
+                rights,
+                removes,
+                settings.chunking.chunkings(),
+                moderator,
+            )
             model = settings.embedder_named(embedder_name)
             async with with_cache(settings, made, embedder) as cached:
                 run = None if paths else origin_run(settings, origin, made)

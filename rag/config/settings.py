@@ -276,6 +276,30 @@ class IngestSettings(Section):
     embedding_cache_bytes: Annotated[int, Field(ge=0)] = 1_000_000_000
 
 
+class ModerationSettings(Section):
+    """Who decides for each new or changed document whether it is stored: nobody, or one of three.
+
+    `call` is an async function of a module, `command` a program with its arguments, `base_url` an endpoint
+    with OpenAI's moderation API. `flagged` is what becomes of documents that the endpoint flags, and
+    `on_failure` of those for which there was no verdict.
+    """
+
+    call: Annotated[str, matching(r"([\w.]+:\w+)?", "a function like package.module:name")] = ""
+    command: tuple[str, ...] = ()
+    base_url: Annotated[str, matching(r"(https?://\S+)?", "a URL that begins with https:// or http://")] = ""
+    model: str = ""
+    api_key_env: VariableName = "OPENAI_API_KEY"
+    flagged: Literal["flag", "skip"] = "flag"
+    on_failure: Literal["store", "skip"] = "store"
+    timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
+
+    @model_validator(mode="after")
+    def _one(self) -> ModerationSettings:
+        if sum(map(bool, (self.call, self.command, self.base_url))) > 1:
+            raise ValueError("set only one of call, command and base_url")
+        return self
+
+
 class SearchSettings(Section):
     """How a search runs unless the request or its profile overrides it."""
 
@@ -381,6 +405,7 @@ class Settings(Section):
     reranker: RerankerSettings = RerankerSettings()
     chunking: ChunkingSettings = ChunkingSettings()
     ingest: IngestSettings = IngestSettings()
+    moderation: ModerationSettings = ModerationSettings()
     origins: dict[Name, OriginSettings] = Field(default={})
     access: AccessSettings = AccessSettings()
     search: SearchSettings = SearchSettings()

@@ -16,6 +16,7 @@ from rag.errors import ParseError
 from rag.expiry import EXPIRES, expiry
 from rag.flags import spans_in
 from rag.ingest.masks import NAME_STAYS, counted_values, in_numbers, masked
+from rag.ingest.moderation import ModerationError
 from rag.ingest.parse.blocks import date
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from rag.corpus import Collection, Document, Policy
     from rag.file_state import FileState
     from rag.flags import Flag
+    from rag.ingest.moderation import Moderator
+
+
+MODERATION = "moderation"
+"""The key of the metadata that says "flagged" of a document that the moderation flagged."""
 
 
 class NotAdmittedError(Exception):
@@ -36,10 +42,14 @@ class NotAdmittedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A document as it is stored, and how many values of each kind were masked in it."""
+    """A document as it is stored, and how many values of each kind were masked in it.
+
+    It is `unmoderated` if there was no verdict on it: the next run shall ask again.
+    """
 
     document: Document
     masked: Mapping[Flag, int] = field(default_factory=dict)
+    unmoderated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +58,18 @@ class Door:
 
     personal_data: Mapping[Flag, Policy]
     keep_days: int = 0
+    moderator: Moderator | None = None
 
     @classmethod
-    def of(cls, collection: Collection) -> Door:
+    def of(cls, collection: Collection, moderator: Moderator | None = None) -> Door:
         """The door of a collection."""
-        return cls(collection.personal_data, collection.keep_days)
+        return cls(collection.personal_data, collection.keep_days, moderator)
 
     @property
     def recipe(self) -> str:
         """What the stored text depends on, for its digest; empty if the door is open."""
-        return json.dumps(dict(self.personal_data), sort_keys=True) if self.personal_data else ""
+        policies = json.dumps(dict(self.personal_data), sort_keys=True) if self.personal_data else ""
+        return policies + (self.moderator.recipe if self.moderator else "")
 
     async def admitted(self, document: Document, name: str, state: FileState | None) -> Admitted:
         """The document of a file of this name and state as it is to be stored.
@@ -71,9 +83,27 @@ class Door:
         at = expiry(document.metadata, self.keep_days, date=document.date, file=state, ingested_at=now)
         if at and at <= now:
             raise NotAdmittedError(expired_words(at), "expired")
-        if not self.personal_data:
-            return Admitted(document)
-        return await to_thread.run_sync(self._without_personal_data, document, name)
+        admitted = Admitted(document)
+        if self.personal_data:
+            admitted = await to_thread.run_sync(self._without_personal_data, document, name)
+        return await self._moderated(admitted, name, self.moderator) if self.moderator else admitted
+
+    async def _moderated(self, admitted: Admitted, name: str, moderator: Moderator) -> Admitted:
+        document = admitted.document
+        try:
+            verdict = await moderator.verdict(document, name)
+        except ModerationError as error:
+            if moderator.settings.on_failure == "skip":
+                raise ParseError(f"its moderation failed: {error}", "moderation") from error
+            remarks = (*document.remarks, f"stored without moderation, which failed: {error}")
+            return replace(admitted, document=replace(document, remarks=remarks), unmoderated=True)
+        if verdict == "skip":
+            raise NotAdmittedError("the moderation keeps it out")
+        if verdict == "flag":
+            metadata = {**document.metadata, MODERATION: "flagged"}
+            remarks = (*document.remarks, "flagged by the moderation")
+            document = replace(document, metadata=metadata, remarks=remarks)
+        return replace(admitted, document=document)
 
     def _without_personal_data(self, document: Document, name: str) -> Admitted:
         found = counted_values(document, name, self.personal_data.keys())

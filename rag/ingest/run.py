@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from rag.flags import Flag
     from rag.ingest.content import FileContent
     from rag.ingest.discover import Discovery, Found
+    from rag.ingest.moderation import Moderator
     from rag.ingest.progress import Progress
     from rag.ingest.report import OutcomeKind
     from rag.ingest.rights import Rights
@@ -81,6 +82,7 @@ class Instructions:
     rights: Rights
     removes: bool = False
     chunking: tuple[Chunking, ...] = ()
+    moderator: Moderator | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class _Run:
         self._to_claim: dict[str, tuple[KnownSource, Claim]] = {}
         self._files: dict[str, FileState] = {}
         self._flags: dict[str, tuple[Flag, ...]] = {}
-        self._door = Door.of(writer.collection)
+        self._door = Door.of(writer.collection, instructions.moderator)
         self._masked: dict[str, Mapping[Flag, int]] = {}
         self._kept_out: dict[str, Outcome] = {}
         self._mended = 0
@@ -367,7 +369,8 @@ class _Run:
         claim = self._claims.of_document(found, parsed.metadata, one.content, id_, source)
         claim = self._of_part(found, claim)
         fields, shown = self._fields(found, document), self._claims.rights.shown(document.metadata)
-        return Prepared(found, id_, one.digest, document, chunks, claim, fields, shown, one.state)
+        digest = "" if admitted.unmoderated else one.digest  # without one, the next run stores it again
+        return Prepared(found, id_, digest, document, chunks, claim, fields, shown, one.state)
 
     async def _parsed(self, one: FileContent) -> Document:
         name = printable(one.found.path.name)
