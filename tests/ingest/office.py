@@ -57,7 +57,7 @@ def reference(path: Path, folder: Path) -> str | None:
         _converted(path, target, _CSV)
         names = {one: one.stem.removeprefix(f"{path.stem}-") for one in sorted(target.glob("*.csv"))}
         texts = [f"{name}\n{text}" for one, name in names.items() if (text := one.read_text("utf-8")).strip()]
-        return "\n".join(texts) if texts else None
+        return "\n".join([*texts, _in_shapes(path)]) if texts else None
     made = _converted(path, target, "txt:Text (encoded):UTF8")
     return made.read_text(encoding="utf-8-sig") + _not_exported(path) if made else None
 
@@ -80,6 +80,16 @@ def _not_exported(path: Path) -> str:
         m.itertext() for m in root.iter("oMath")
     ]
     return "\n".join(["", *("".join(line) for line in lines)])
+
+
+def _in_shapes(path: Path) -> str:
+    """The text of shapes on the sheets of an Excel file, which have no place in CSV."""
+    if not zipfile.is_zipfile(path):
+        return ""
+    with zipfile.ZipFile(path) as archive:
+        names = [one for one in archive.namelist() if one.startswith("xl/drawings/drawing")]
+        shapes = [shape for name in names for shape in xml_root(archive.read(name), "").iter("sp")]
+    return "\n".join("".join(p.itertext()) for shape in shapes for p in shape.iter("p"))
 
 
 def _slides(path: Path) -> str | None:

@@ -29,6 +29,7 @@ from rag.ingest.parse import (
     markdown,
     mdx,
     notebook,
+    open_document,
     outlook,
     pdf,
     plain_text,
@@ -69,6 +70,7 @@ _TEXT: dict[str, Callable[[str, str], Document]] = {
 
 _OFFICE: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(docx.SUFFIXES, docx.parse),
+    **dict.fromkeys(open_document.SUFFIXES, open_document.parse),
     **dict.fromkeys(pptx.SUFFIXES, pptx.parse),
     **dict.fromkeys(xls.SUFFIXES, xls.parse),
     **dict.fromkeys(xlsx.SUFFIXES, xlsx.parse),

@@ -29,7 +29,8 @@ MAX_CELL = 20_000  # characters: a program allows 32,767, and hostile files have
 class Sheet:
     """A sheet: by row and column, from 1, the texts of its cells; which of both are hidden; merged cells.
 
-    `merged` holds the first and the last row and column of cells that are one.
+    `merged` holds the first and the last row and column of cells that are one. `boxes` are the texts of
+    shapes on the sheet, each with the row and the column of its corner.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Sheet:
     hidden_rows: set[int] = field(default_factory=set)
     hidden_columns: set[int] = field(default_factory=set)
     merged: list[tuple[int, int, int, int]] = field(default_factory=list)
+    boxes: list[tuple[int, int, str]] = field(default_factory=list)
 
 
 class _Row(NamedTuple):
@@ -49,7 +51,7 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     _repeat_merged(sheet)
     hidden = _without_hidden(sheet)
     rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
-    if not rows:
+    if not rows and not sheet.boxes:
         return hidden
     draft.heading(sheet.name, 1)
     writer = _Writer(draft)
@@ -57,6 +59,8 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
         for columns in _side_by_side(group, sheet.hidden_columns):
             part = [_Row(row.number, _only(columns, row.cells)) for row in group]
             writer.table([row for row in part if row.cells])
+    for row, column, text in sheet.boxes:
+        draft.paragraph(text, cells=cell_range((row, column), (row, column)))
     return hidden
 
 
@@ -91,7 +95,8 @@ def _groups(rows: Iterable[_Row], hidden: set[int]) -> Iterator[list[_Row]]:
             yield group
             group = []
         group.append(row)
-    yield group
+    if group:
+        yield group
 
 
 def _between(one: int, other: int) -> Iterable[int]:

@@ -13,6 +13,7 @@ from rag.cells import column_number
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
 from rag.ingest.parse.number_format import BUILT_IN, shown
+from rag.ingest.parse.pptx import paragraph_text
 from rag.ingest.parse.properties import core_properties, left_out, written_document
 from rag.ingest.parse.sheets import Sheet, write_sheet
 from rag.ingest.parse.zipped import MAX_ROWS_BYTES, Package, child, descendants, simplify
@@ -68,7 +69,7 @@ class _Book:
 
     def sheet(self, name: str, path: str) -> Sheet:
         """The sheet in a part of the package."""
-        sheet = Sheet(name)
+        sheet = Sheet(name, boxes=self._boxes(self._package.related_as(path, "drawing")))
         number = 0
         for one in _elements(self._package, path, "row", "col", "mergeCell"):
             if one.tag == "row":
@@ -83,6 +84,19 @@ class _Book:
             elif one.tag == "mergeCell":
                 sheet.merged += merged_cells(one.get("ref", ""))
         return sheet
+
+    def _boxes(self, path: str) -> list[tuple[int, int, str]]:
+        """The texts of the shapes in a part, each with the row and the column of its corner."""
+        root = self._package.xml_if_there(path)
+        boxes = []
+        for anchor in root if root is not None else ():
+            for shape in anchor.iter("sp"):
+                lines = (paragraph_text(one).strip() for one in descendants(shape, "txBody", "p"))
+                place = child(anchor, "from")
+                corner = {one.tag: _int(one.text or "") + 1 for one in (place if place is not None else ())}
+                if text := "\n".join(filter(None, lines)):
+                    boxes.append((corner.get("row", 1), corner.get("col", 1), text))
+        return boxes
 
     def _cells(self, row: Element) -> dict[int, str]:
         cells: dict[int, str] = {}
