@@ -357,6 +357,16 @@ class Retrieved:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """What the tables of a collection were made with. The `number` is part of their names; the first is 0."""
+
+    number: int
+    embedder: EmbedderIdentity
+    embedder_name: str
+    chunking: tuple[Chunking, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
     """A named set of sources of one tenant, and how they are indexed.
 
@@ -366,6 +376,8 @@ class Collection:
     have the identity `embedder`.
     If it is `attached`, its sources are the rows of a table that refdesk only reads. The first of `chunking`
     that matches a document says how it is cut; if none does, the settings say it.
+    `build` is the number of the tables that readers open. The tables of `former` are kept for an undo, and
+    those of `coming` are being made by a rebuild (`rag.store.builds`).
     `personal_data` has the policy for each kind that isn't just allowed. Sources expire `keep_days` after
     their date, unless that is 0; it is `expiring` if any of them stated by itself when it expires.
     """
@@ -386,3 +398,6 @@ class Collection:
     personal_data: Mapping[Flag, Policy] = field(default_factory=dict)
     keep_days: int = 0
     expiring: bool = False
+    build: int = 0
+    former: Build | None = None
+    coming: Build | None = None

@@ -45,6 +45,7 @@ ActName = Literal[
     "access set",
     "collection attach",
     "collection create",
+    "collection rebuild",
     "collection remove",
     "collection set",
     "ingest",

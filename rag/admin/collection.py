@@ -25,6 +25,7 @@ from rag.admin.collection_options import (
 )
 from rag.admin.console import command, echo, language_option, print_json, print_table
 from rag.admin.ingest import first_visibility
+from rag.admin.rebuild import rebuild_command
 from rag.admin.sources import open_collections, open_reader
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError
@@ -356,6 +357,11 @@ def _embedder(collection: Collection, settings: Settings) -> str:
 def _json(collection: Collection) -> dict[str, Any]:
     details = asdict(collection)
     details["chunking"] = chunking_words(collection.chunking)
+    del details["build"]
+    for name, one in (("former", collection.former), ("coming", collection.coming)):
+        details[name] = one and {"embedder": one.embedder.model, "chunking": chunking_words(one.chunking)}
+        if not one:
+            del details[name]
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
     for name in ("attached", "personal_data", "keep_days", "expiring"):
         if not details[name]:
@@ -363,5 +369,13 @@ def _json(collection: Collection) -> dict[str, Any]:
     return details
 
 
-for one in (attach_command, create_command, set_command, list_command, show_command, remove_command):
+for one in (
+    attach_command,
+    create_command,
+    set_command,
+    rebuild_command,
+    list_command,
+    show_command,
+    remove_command,
+):
     collection_command.add_command(one)

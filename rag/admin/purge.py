@@ -17,7 +17,7 @@ from rag.admin.status import folder_bytes
 from rag.models.embed import cache
 from rag.report.tables import counted
 from rag.run_history import forget_names
-from rag.store.collections import open_writer
+from rag.store.collections import forget_builds, open_writer
 from rag.store.folder import read_key
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The result of a purge of a collection."""
+    """The result of a purge of a collection. `dropped_rebuild`: tables of another build are gone, too."""
 
     name: str
     sources: int
     chunks: int
     freed_bytes: int
+    dropped_rebuild: bool = False
 
 
 @command("purge")
@@ -64,6 +65,8 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
         kept = f"{counted(one.sources, 'source')} and {counted(one.chunks, 'chunk')}"
         freed = f"{one.freed_bytes / 1e6:.1f} MB freed"
         echo(f"{one.name}: rewrote {kept}, rebuilt the indexes, deleted older versions, {freed}.")
+        if one.dropped_rebuild:
+            echo(f"{one.name}: dropped the tables from before its rebuild, or of an unfinished one.")
     if not purged:
         echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
 
@@ -77,13 +80,14 @@ async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) 
         changes: dict[str, tuple[State, State]] = {one.id: (access_state(one.access), None) for one in gone}
         act = Act("purge", made.tenant, {made.name: (state, state)} | changes, made.name, gives=forget)
         with recorded(settings.data, act):
+            undone = await forget_builds(settings.data, writer.collection)
             await writer.forget(one.id for one in gone)
             await writer.purge()
             await _forget_embeddings(settings.data, table)
         forget_names(settings.data, made.tenant, made.name)
     kept = await table.statistics()
     freed = before - folder_bytes(settings.data)
-    return Purged(made.name, kept.sources, kept.chunks, freed)
+    return Purged(made.name, kept.sources, kept.chunks, freed, undone)
 
 
 async def _forget_embeddings(data: Path, table: CollectionReader) -> None:

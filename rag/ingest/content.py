@@ -89,4 +89,15 @@ def recipe_of(cuts: str) -> str:
 
 
 def _digest(data: bytes, cut: str) -> str:
-    return hashlib.blake2b(data, key=f"{RECIPE}/{cut}".encode(), digest_size=16).hexdigest()
+    """A digest of the bytes, and how they are cut: "a7…/254". A rebuild can change the latter (`recut`)."""
+    return recut(hashlib.blake2b(data, key=str(RECIPE).encode(), digest_size=16).hexdigest(), cut)
+
+
+def recut(digest: str, cut: str) -> str:
+    """The digest of the same bytes that are cut so: ("a7/254", "99") -> "a7/99"."""
+    return f"{digest.partition('/')[0]}/{cut}"
+
+
+def cut_of(digest: str) -> str:
+    """How a source with this digest is cut: "a7/254/sentence/32/0/1" -> "254/sentence/32/0/1"."""
+    return digest.partition("/")[2]

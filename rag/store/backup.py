@@ -18,6 +18,7 @@ from rag.access.keys import Keys, keys_file, read_keys
 from rag.errors import BusyError, NotFoundError
 from rag.filters.predicate import literal
 from rag.store import archive, schema
+from rag.store.builds import table_names
 from rag.store.catalog import collection_record
 from rag.store.connection import connect, engine_errors
 from rag.store.folder import read_key
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
+    from rag.corpus import Collection
     from rag.store.archive import ArchiveWriter
 
 ATTEMPTS, PAUSE_SECONDS = 200, 0.05  # to find a moment at which nobody commits
@@ -89,27 +91,28 @@ async def back_up(data: Path, tenant: str, file: Path) -> Saved:
         written.add(archive.KEYS, moment.keys.model_dump_json(indent=1, exclude_none=True).encode())
         access = moment.tables[schema.access_table(tenant)]
         records = await _rows(written, access, "access", RECORDS_AT_ONCE)
-        saved = [await _collection(written, tenant, one.name, moment.tables) for one in members]
+        saved = [
+            await _collection(written, collection_record(dict(row)), moment.tables) for row in moment.rows
+        ]
     return Saved(tenant, now, tuple(saved), records, len(moment.keys.keys))
 
 
 async def _collection(
-    written: ArchiveWriter, tenant: str, name: str, tables: dict[str, lancedb.AsyncTable]
+    written: ArchiveWriter, collection: Collection, tables: dict[str, lancedb.AsyncTable]
 ) -> SavedCollection:
     """Add the tables of a collection; an attached one has none."""
     counts = {"sources": 0, "chunks": 0}
-    for table, kind, count in _tables_of(tenant, name):
+    for table, kind, count in _tables_of(collection):
         if table in tables:
-            counts[kind] = await _rows(written, tables[table], f"collections/{name}/{kind}", count)
-    return SavedCollection(name, **counts)
+            part = f"collections/{collection.name}/{kind}"
+            counts[kind] = await _rows(written, tables[table], part, count)
+    return SavedCollection(collection.name, **counts)
 
 
-def _tables_of(tenant: str, name: str) -> tuple[tuple[str, str, int], ...]:
+def _tables_of(collection: Collection) -> tuple[tuple[str, str, int], ...]:
     """The tables of a collection, with the kinds and numbers of their rows in a part."""
-    return (
-        (schema.sources_table(tenant, name), "sources", SOURCES_AT_ONCE),
-        (schema.chunks_table(tenant, name), "chunks", CHUNKS_AT_ONCE),
-    )
+    chunks, sources = table_names(collection)
+    return (sources, "sources", SOURCES_AT_ONCE), (chunks, "chunks", CHUNKS_AT_ONCE)
 
 
 async def _moment(database: lancedb.AsyncConnection, data: Path, tenant: str) -> _Moment:
@@ -140,8 +143,8 @@ def _names(tenant: str, rows: list[dict[str, Any]]) -> list[str]:
     """The tables of a tenant with these collections."""
     names = [schema.access_table(tenant)]
     for row in rows:
-        if not collection_record(dict(row)).attached:
-            names += [name for name, _, _ in _tables_of(tenant, row["name"])]
+        if not (collection := collection_record(dict(row))).attached:
+            names += [name for name, _, _ in _tables_of(collection)]
     return names
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag.corpus import DEFAULT_EMBEDDER, Attachment, Chunking, Collection, EmbedderIdentity
+from rag.corpus import DEFAULT_EMBEDDER, Attachment, Build, Chunking, Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.store import schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rag.corpus import Language
 
 
@@ -22,6 +24,9 @@ USUAL: dict[str, object] = {
     "embedder_name": DEFAULT_EMBEDDER,
     "attached": None,
     "chunking": (),
+    "build": 0,
+    "former": None,
+    "coming": None,
     "personal_data": {},
     "keep_days": 0,
     "expiring": False,
@@ -57,8 +62,19 @@ def collection_record(row: dict[str, Any]) -> Collection:
     if "attached" in definition:
         definition["attached"] = Attachment(**definition["attached"])
     if "chunking" in definition:
-        definition["chunking"] = tuple(Chunking(**one) for one in definition["chunking"])
+        definition["chunking"] = _chunking(definition["chunking"])
+    for name in ("former", "coming"):
+        if name in definition:
+            definition[name] = _build(**definition[name])
     return Collection(**row, **definition)
+
+
+def _chunking(stored: Iterable[dict[str, Any]]) -> tuple[Chunking, ...]:
+    return tuple(Chunking(**one) for one in stored)
+
+
+def _build(embedder: dict[str, Any], chunking: Iterable[dict[str, Any]], **rest: Any) -> Build:  # noqa: ANN401 JSON
+    return Build(embedder=EmbedderIdentity(**embedder), chunking=_chunking(chunking), **rest)
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) -> None:

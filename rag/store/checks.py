@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from rag.access.keys import keys_file, read_keys
 from rag.access.tenants import tenant_file
 from rag.errors import ConfigurationError
-from rag.store import maintenance, schema
+from rag.store import builds, maintenance, schema
 from rag.store.catalog import collection_record
-from rag.store.collections import CATALOG_WAIT_SECONDS, drop_tables
+from rag.store.collections import CATALOG_WAIT_SECONDS
 from rag.store.connection import connect, database_folder, table_folder
 from rag.store.damage import damage
 from rag.store.folder import RESERVE_BYTES, note_tenant, prepare, reserve_file
 from rag.store.locks import held_locks, locked
 from rag.store.restore import LOCK, RESTORING
-from rag.store.writer import table_folders
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -211,12 +210,13 @@ async def _remove_spool(desk: Opened, folder: Path) -> None:
 
 def _stray_tables(desk: Opened) -> list[Finding]:
     """Tables of collections that the catalog doesn't have: a killed command left them."""
-    known = {folder.name for one in desk.own for folder in table_folders(desk.data, one)}
+    known = {f"{name}.lance" for one in desk.own for name in builds.named_tables(one)}
     folder = database_folder(desk.data)
-    found = []
+    found = [_unfinished(one) for one in desk.own if one.coming and lock_name(one) not in desk.held]
     for name in sorted(one.name for one in folder.iterdir()) if folder.is_dir() else ():
         kind, _, rest = name.removesuffix(".lance").partition("__tenant_")
-        if kind in {"chunks", "sources"} and name not in known:
+        held = ".".join(rest.partition("__build_")[0].split("__src_")) in desk.held
+        if kind in {"chunks", "sources"} and name not in known and not held:
             problem = "The catalog has no collection for this table. Nobody finds what is in it."
             remedy = (
                 "If a restore was killed, run it again. Otherwise delete the table: refdesk-admin doctor "
@@ -227,9 +227,24 @@ def _stray_tables(desk: Opened) -> list[Finding]:
     return found
 
 
+def _unfinished(one: Collection) -> Finding:
+    return Finding(
+        "stray",
+        lock_name(one),
+        "A rebuild of the collection was interrupted. Searches use the tables from before it.",
+        f"To complete it, run refdesk-admin collection rebuild {one.name}; to drop it, refdesk-admin purge.",
+    )
+
+
 async def _drop(desk: Opened, tenant: str, name: str) -> None:
+    """Drop the tables of a collection that the catalog doesn't have, or of builds that its row lacks."""
+    name, _, _ = name.partition("__build_")
+    own = next((one for one in desk.own if (one.tenant, one.name) == (tenant, name)), None)
     with (
         locked(desk.data, f"{tenant}.{name}", seconds=0),
         locked(desk.data, "catalog", seconds=CATALOG_WAIT_SECONDS),
     ):
-        await drop_tables(desk.database, tenant, name)
+        if own:
+            await builds.drop_others(desk.data, own)
+        else:
+            await builds.drop_tables(desk.data, desk.database, tenant, name)

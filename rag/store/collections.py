@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import DEFAULT_EMBEDDER, Collection
 from rag.errors import BusyError, ConfigurationError, NotFoundError, RefdeskError
 from rag.filters.predicate import literal
-from rag.store import catalog, maintenance, schema
+from rag.store import builds, catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table, nothing_around
 from rag.store.connection import connect, engine_errors, table_folder
 from rag.store.folder import (
@@ -128,7 +128,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         )
         await create_access_table(database, tenant)
         if not attached:
-            await _create_tables(database, collection)
+            await _create_tables(data, database, collection)
         maintenance.sync_to_disk(data / "tenants", started)
         maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
         for folder in table_folders(data, collection):  # before the row that says that they exist
@@ -168,6 +168,19 @@ async def change_collection(
     return changed
 
 
+async def forget_builds(data: Path, collection: Collection) -> bool:
+    """Drop the earlier and half-made tables of a collection; the caller has it open for writing.
+
+    Returns whether the catalog named any.
+    """
+    if named := bool(collection.former or collection.coming):
+        await change_collection(
+            data, collection.tenant, collection.name, lambda one: replace(one, former=None, coming=None)
+        )
+    await builds.drop_others(data, replace(collection, former=None, coming=None))
+    return named
+
+
 @asynccontextmanager
 async def open_writer(
     data: Path, collection: Collection, *, around: Around = nothing_around
@@ -192,24 +205,39 @@ async def _opened(
     data: Path, collection: Collection, around: Around = nothing_around, *, seconds: float = 0
 ) -> AsyncIterator[CollectionWriter]:
     catalog.check_writable(collection)
-    names = [name(collection.tenant, collection.name) for name in (schema.chunks_table, schema.sources_table)]
     with locked(data, f"{collection.tenant}.{collection.name}", seconds=seconds):
+        with engine_errors("opening the collection"):
+            database = await connect(data)
+            collection = await _as_it_is(database, collection)
+        names = builds.table_names(collection)
         for name in names:
             maintenance.repair(table_folder(data, name))
         with engine_errors("opening the collection"):
-            database = await connect(data)
             chunks, sources = [await database.open_table(name) for name in names]
             await maintenance.create_chunk_indexes(chunks, collection.language)
-            collection = await _as_declared(database, collection)
         yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data, around=around)
 
 
-async def _as_declared(database: lancedb.AsyncConnection, collection: Collection) -> Collection:
-    """The collection with the fields that it declares now: somebody may have declared one meanwhile."""
+async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -> Collection:
+    """The collection as the catalog has it now: somebody may have declared a field or rebuilt it meanwhile.
+
+    Raises:
+        BusyError: it has another embedder now.
+    """
     collections = await database.open_table(schema.COLLECTIONS)
     query = collections.query().where(_is(collection.tenant, collection.name))
     rows = (await query.to_arrow()).to_pylist()
-    return replace(collection, fields=catalog.collection_record(rows[0]).fields) if rows else collection
+    now = catalog.collection_record(rows[0]) if rows else collection
+    if now.embedder != collection.embedder:
+        raise BusyError(f"The collection {collection.name!r} was rebuilt meanwhile. Run the command again.")
+    return replace(
+        collection,
+        fields=now.fields,
+        chunking=now.chunking,
+        build=now.build,
+        former=now.former,
+        coming=now.coming,
+    )
 
 
 async def copy_labels(data: Path, collection: Collection) -> bool:
@@ -248,7 +276,7 @@ async def drop_collection(data: Path, collection: Collection, *, forget: Iterabl
         forget_origins(data, tenant, name)
         await collections.delete(_is(tenant, name))
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)  # no row without tables
-        await drop_tables(database, tenant, name)
+        await builds.drop_tables(data, database, tenant, name)
         async with access_table(data, tenant) as table:
             records = await table.records(f"(collection = {literal(name)})")
             await table.put([replace(one, present=False, copied=True) for one in records.values()])
@@ -267,7 +295,7 @@ async def make_tables_anew(data: Path, collection: Collection) -> None:
         locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
         engine_errors("making the tables"),
     ):
-        await _create_tables(await connect(data), collection)
+        await _create_tables(data, await connect(data), collection)
         for folder in table_folders(data, collection):
             maintenance.sync_to_disk(folder, started)
 
@@ -305,19 +333,9 @@ async def drop_tenant(data: Path, tenant: str, collections: Iterable[Collection]
     forget_tenant(data, tenant)
 
 
-async def _create_tables(database: lancedb.AsyncConnection, collection: Collection) -> None:
-    await drop_tables(database, collection.tenant, collection.name)  # left by a crash before the row
-    key = collection.tenant, collection.name
-    columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
-    chunks = await database.create_table(schema.chunks_table(*key), schema=columns)
-    await maintenance.create_chunk_indexes(chunks, collection.language)
-    await database.create_table(schema.sources_table(*key), schema=schema.SOURCES_SCHEMA)
-
-
-async def drop_tables(database: lancedb.AsyncConnection, tenant: str, name: str) -> None:
-    """Drop the tables of a collection that the catalog doesn't have, if there are any."""
-    for table in (schema.chunks_table(tenant, name), schema.sources_table(tenant, name)):
-        await database.drop_table(table, ignore_missing=True)
+async def _create_tables(data: Path, database: lancedb.AsyncConnection, collection: Collection) -> None:
+    await builds.drop_tables(data, database, collection.tenant, collection.name)  # left by a crash
+    await builds.create_tables(database, collection)
 
 
 def _is(tenant: str, name: str) -> str:

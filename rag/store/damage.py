@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import StoreError
 from rag.store import maintenance, schema
+from rag.store.builds import table_names
 from rag.store.connection import engine_errors
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ async def damage(database: lancedb.AsyncConnection, table: str) -> str:
 async def index_problem(database: lancedb.AsyncConnection, collection: Collection) -> str:
     """What is wrong with the indexes of a collection, as a sentence; empty if nothing is."""
     try:
-        chunks = await database.open_table(schema.chunks_table(collection.tenant, collection.name))
+        chunks = await database.open_table(table_names(collection)[0])
         needed = await maintenance.needed_indexes(chunks, collection)
         indexes = await chunks.list_indices()
         behind = await maintenance.is_behind(chunks)
@@ -67,10 +68,10 @@ class Disagreements:
 
 async def disagreements(database: lancedb.AsyncConnection, collection: Collection) -> Disagreements:
     """Compare the tables of a collection with each other, and with the access records."""
-    key = collection.tenant, collection.name
+    chunks_name, sources_name = table_names(collection)
     with engine_errors("comparing tables"):
-        sources = await _read(database, schema.sources_table(*key), ["id", "generation", "chunk_count"])
-        chunks = await _read(database, schema.chunks_table(*key), ["source_id", "generation"])
+        sources = await _read(database, sources_name, ["id", "generation", "chunk_count"])
+        chunks = await _read(database, chunks_name, ["source_id", "generation"])
         records = await _read(
             database, schema.access_table(collection.tenant), ["id", "collection", "present"]
         )

@@ -694,8 +694,9 @@ class Reader:
         if reader is None or reader.collection != collection:
             with engine_errors("opening a collection"):
                 database = cast("lancedb.AsyncConnection", self.database)
-                chunks = await database.open_table(schema.chunks_table(*key))
-                sources = await database.open_table(schema.sources_table(*key))
+                build = collection.build
+                chunks = await database.open_table(schema.chunks_table(*key, build))
+                sources = await database.open_table(schema.sources_table(*key, build))
             access = await self._opened_access(collection.tenant)
             reader = CollectionReader(
                 collection,

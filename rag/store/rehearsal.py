@@ -102,7 +102,7 @@ async def open_rehearsal(data: Path, collection: Collection) -> AsyncIterator[Re
         StoreError: the storage failed.
     """
     tables, records = None, dict[str, AccessRecord]()
-    key = collection.tenant, collection.name
+    key = collection.tenant, collection.name, collection.build
     if database_folder(data).is_dir():
         with engine_errors("opening the collection"):
             database = await connect(data)

@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 from rag.errors import ConfigurationError
 from rag.file_state import local_path
 from rag.filters.predicate import literal
-from rag.store import archive, catalog, maintenance, schema
+from rag.store import archive, builds, catalog, maintenance, schema
 from rag.store.access_writer import access_table, create_access_table
-from rag.store.collections import CATALOG_WAIT_SECONDS, drop_tables, open_writer
+from rag.store.collections import CATALOG_WAIT_SECONDS, open_writer
 from rag.store.connection import (
     connect,
     connect_to,
@@ -172,7 +172,8 @@ def _collection(member: archive.Member, tenant: str) -> Collection:
         "definition": member.definition,
     }
     try:
-        return catalog.collection_record(row)
+        # The backup has the tables that were searched, and no others.
+        return replace(catalog.collection_record(row), build=0, former=None, coming=None)
     except TypeError as error:  # it has a property that we don't know
         raise ConfigurationError(
             f"The collection {member.name!r} of the backup was made by another version of refdesk. Use "
@@ -251,8 +252,7 @@ async def _add(
 
 
 def _names(collection: Collection) -> tuple[str, str]:
-    key = collection.tenant, collection.name
-    return schema.chunks_table(*key), schema.sources_table(*key)
+    return builds.table_names(collection)
 
 
 async def _switch(
@@ -278,7 +278,7 @@ async def _switch(
             rights = merged(await table.records(), backup, loaded.sources, names, exact=exact)
             await table.put(rights.records)
         for one in wanted:
-            await drop_tables(database, tenant, one.name)
+            await builds.drop_tables(data, database, tenant, one.name)
             for name in _names(one) if not one.attached else ():
                 (folder / f"{name}.lance").rename(table_folder(data, name))
         flush_folder(database_folder(data))

@@ -177,14 +177,22 @@ def field_columns(fields: Mapping[str, FieldType]) -> pa.Schema:
     return _schema({}, {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()})
 
 
-def chunks_table(tenant: str, collection: str) -> str:
-    """The chunk table of a collection. Names have no double underscore, so no two tables share a name."""
-    return f"chunks__tenant_{tenant}__src_{collection}"
+def chunks_table(tenant: str, collection: str, build: int = 0) -> str:
+    """The chunk table of a build of a collection.
+
+    Names have no double underscore, so no two tables share a name. The catalog says which build readers open;
+    a table of another build belongs to a rebuild, or to what it can go back to.
+    """
+    return f"chunks__tenant_{tenant}__src_{collection}{_build(build)}"
 
 
-def sources_table(tenant: str, collection: str) -> str:
-    """The source table of a collection; see `chunks_table`."""
-    return f"sources__tenant_{tenant}__src_{collection}"
+def sources_table(tenant: str, collection: str, build: int = 0) -> str:
+    """The source table of a build of a collection; see `chunks_table`."""
+    return f"sources__tenant_{tenant}__src_{collection}{_build(build)}"
+
+
+def _build(number: int) -> str:
+    return f"__build_{number}" if number else ""
 
 
 def access_table(tenant: str) -> str:

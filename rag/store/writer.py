@@ -29,6 +29,7 @@ from rag.store.connection import engine_errors, table_folder
 from rag.store.folder import forget_origins
 from rag.store.settle import until_stored
 from rag.store.source_ids import SourceIds
+from rag.store.whole import whole_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from rag.store.declare import Values
     from rag.store.schema import NewSource
     from rag.store.settle import Claim
+    from rag.store.whole import WholeSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,18 @@ class CollectionWriter:
             await self._update(rows, ("id", "uri", "metadata"))
         await self.copy_labels()
         return records
+
+    async def source_rows(self) -> list[dict[str, Any]]:
+        """The summaries of all sources, as the tables hold them."""
+        with engine_errors("reading sources"):
+            return (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
+
+    async def whole(self, ids: Sequence[str]) -> list[WholeSource]:
+        """These sources, with their texts and chunks."""
+        with engine_errors("reading sources"):
+            sources = await self._sources.query().where(schema.one_of("id", ids)).to_arrow()
+            chunks = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
+        return whole_sources(sources, chunks)
 
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Record the states of the files of sources, by id, whose text stays."""
@@ -367,5 +381,5 @@ def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
 
 def table_folders(data: Path, collection: Collection) -> tuple[Path, Path]:
     """The folders of a collection's chunk table and source table."""
-    key = collection.tenant, collection.name
+    key = collection.tenant, collection.name, collection.build
     return table_folder(data, schema.chunks_table(*key)), table_folder(data, schema.sources_table(*key))

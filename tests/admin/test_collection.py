@@ -307,3 +307,39 @@ def test_another_chunking_applies_from_the_next_ingest_on(inside: Desk, tmp_path
     assert inside.json("ingest", str(file.parent), "--collection", "notes")["counts"]["unchanged"] == 1
     for wrong in ("words", "sentence,max=9", ":page", "page,max=64,overlap=40", "tokens,size=3"):
         assert "--chunking" in inside.run("collection", "set", "notes", "--chunking", wrong, code=2).stderr
+
+
+def test_a_rebuilt_collection_keeps_its_ids_and_rights_and_can_go_back(inside: Desk, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name in ("open", "hidden"):
+        (docs / f"{name}.md").write_text(f"# {name}\n\n" + f"The pendulum of {name} swings. " * 30)
+    inside.run("ingest", str(docs))
+    inside.run("access", "set", str(docs / "hidden.md"), "--visibility", "restricted", "--allow", "user:ann")
+
+    def ids(*user: str) -> set[str]:
+        results = inside.json("search", "pendulum", "--limit", "20", *user)["results"]
+        return {hit["id"].partition("/")[0] for hit in results}
+
+    every, theirs = ids("--user", "ann"), ids("--user", "bob")
+    assert (len(every), len(theirs)) == (2, 1)
+    rebuild = ["collection", "rebuild", "documents"]
+    assert "no earlier tables to go back to" in inside.run(*rebuild, "--undo", code=2).stderr
+    done = inside.json(*rebuild, "--chunking", "sentence,max=64")
+    assert (done["sources"], done["recut"], done["kept"]) == (2, 2, [])
+    assert inside.json("ingest", str(docs))["counts"]["unchanged"] == 2
+    assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
+    inside.run("backup", tmp_path / "desk.tar")
+    inside.run("restore", tmp_path / "desk.tar", "--yes")  # the tables that are searched, and no others
+    assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
+    assert inside.json("collection", "show", "documents")["chunking"] == "sentence,max=64"
+    inside.run("doctor")
+    inside.run(*rebuild, "--chunking", "default")
+    inside.run(*rebuild, "--undo")
+    line = inside.run(*rebuild, "--undo").stdout
+    assert line.startswith("Went back to the former tables of the collection documents: 2 documents, 0 cut")
+    assert inside.json("collection", "show", "documents")["chunking"] == "default"
+    inside.run("purge")
+    assert len(list((inside.data / "tables").glob("*documents*"))) == 2
+    assert (ids("--user", "ann"), ids("--user", "bob")) == (every, theirs)
+    assert "takes neither" in inside.run(*rebuild, "--undo", "--embedder", "x", code=2).stderr

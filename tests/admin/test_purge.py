@@ -29,7 +29,7 @@ def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, 
     assert [hit["title"] for hit in desk.json("search", "zanzibarite pendulum")["results"]] == ["kept"]
 
     (purged,) = desk.json("purge", "--collection", "documents")["collections"]
-    assert purged.keys() == {"name", "sources", "chunks", "freed_bytes"}
+    assert purged.keys() == {"name", "sources", "chunks", "freed_bytes", "dropped_rebuild"}
     assert (purged["name"], purged["sources"], purged["chunks"]) == ("documents", 1, 1)
     assert "no collection 'other'" in desk.run("purge", "--collection", "other", code=1).stderr
 

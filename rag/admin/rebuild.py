@@ -1,0 +1,159 @@
+"""`refdesk-admin collection rebuild`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from rag.admin.acts import Act, recorded
+from rag.admin.collection_options import chunking_option, chunking_words
+from rag.admin.console import command, echo, print_json
+from rag.admin.embedding import with_cache
+from rag.admin.sources import open_collections
+from rag.corpus import Build
+from rag.errors import ConfigurationError
+from rag.ingest.rebuild import rebuild
+from rag.models.embed import open_embedder
+from rag.report.tables import counted
+from rag.store import builds
+from rag.store.catalog import check_writable
+from rag.store.collections import open_writer
+
+if TYPE_CHECKING:
+    from rag.config.settings import Settings
+    from rag.corpus import Chunking, Collection, EmbedderIdentity
+    from rag.ingest.rebuild import Rebuilt
+
+NAMED = 5  # documents in a message
+
+
+@command("rebuild")
+@click.argument("name")
+@click.option(
+    "--embedder",
+    "embedder_name",
+    metavar="NAME",
+    help="Make the vectors with this model: of a table [embedders.NAME], or default for [embedder].",
+)
+@chunking_option
+@click.option("--undo", is_flag=True, help="Go back to the tables from before the last rebuild.")
+@click.option("--restart", is_flag=True, help="Drop what an unfinished rebuild has made, and begin anew.")
+async def rebuild_command(  # noqa: PLR0913 one parameter an option
+    settings: Settings,
+    *,
+    name: str,
+    embedder_name: str | None,
+    chunking: tuple[Chunking, ...] | None,
+    undo: bool,
+    restart: bool,
+    as_json: bool,
+) -> None:
+    """Cut and embed the documents of a collection anew, from their stored texts.
+
+    Searches use the present tables until the new ones are complete, then the new ones, all at once. Access,
+    ids, metadata and fields stay. An interrupted rebuild goes on when you run the command again. Until the
+    next rebuild or purge, --undo goes back; what was ingested, changed or removed since stays so.
+
+    Ingesting into the collection waits until the rebuild ends.
+    """
+    if undo and (embedder_name is not None or chunking is not None):
+        raise click.UsageError(
+            "--undo takes neither --embedder nor --chunking: it goes back to the former ones."
+        )
+    (table,) = await open_collections(settings, name)
+    check_writable(table.collection)
+    asked = _embedder_name(table.collection, embedder_name, undo=undo)
+    async with (
+        open_embedder(settings.embedder_named(asked), os.environ) as embedder,
+        open_writer(settings.data, table.collection) as writer,
+    ):
+        before = writer.collection
+        coming = _coming(settings, before, embedder.identity, asked, chunking, undo=undo, restart=restart)
+        changes = {name: (_state(builds.current(before)), _state(coming))}
+        quiet = as_json or not sys.stderr.isatty()
+        async with with_cache(settings, builds.with_build(before, coming), embedder) as cached:
+            done = await rebuild(
+                writer,
+                coming,
+                cached,
+                settings.chunking.chunkings(),
+                settings.chunking.max_tokens,
+                progress=_nothing if quiet else _print_progress,
+                around=recorded(settings.data, Act("collection rebuild", before.tenant, changes, name)),
+            )
+    if as_json:
+        print_json(asdict(done))
+    else:
+        _print(name, done, undo=undo)
+
+
+def _embedder_name(collection: Collection, given: str | None, *, undo: bool) -> str:
+    if undo and not collection.former:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} has no earlier tables to go back to: it was not rebuilt, or "
+            "it was purged since."
+        )
+    if undo and collection.former:
+        return collection.former.embedder_name
+    going_on = collection.coming.embedder_name if collection.coming else None
+    return given or going_on or collection.embedder_name
+
+
+def _coming(  # noqa: PLR0913 what a build is made of
+    settings: Settings,
+    collection: Collection,
+    embedder: EmbedderIdentity,
+    name: str,
+    chunking: tuple[Chunking, ...] | None,
+    *,
+    undo: bool,
+    restart: bool,
+) -> Build:
+    """The build to make: the former one, the one that was begun if it is to be the same, or a new one."""
+    begun = collection.coming
+    number = 1 + max([collection.build, *builds.numbers(settings.data, collection.tenant, collection.name)])
+    if undo and collection.former:
+        former = collection.former
+        if not former.embedder.may_compare(embedder):
+            raise ConfigurationError(
+                f"The former vectors of {collection.name!r} are of the model {former.embedder.model}; the "
+                f"embedder {name} in the settings is {embedder.model}. Set it back, or omit --undo."
+            )
+        return replace(former, number=number) if restart else former
+    if chunking is None:
+        chunking = begun.chunking if begun else collection.chunking
+    wanted = Build(number, embedder, name, chunking)
+    if begun and not restart and replace(begun, number=number) == wanted:
+        return begun
+    return wanted
+
+
+def _state(build: Build) -> dict[str, object]:
+    embedder = f"{build.embedder.provider} {build.embedder.model}".rstrip()
+    return {"embedder": embedder, "chunking": chunking_words(build.chunking)}
+
+
+def _nothing(_done: int, _total: int) -> None:
+    """No progress: nobody looks at it."""
+
+
+def _print_progress(done: int, total: int) -> None:
+    echo(f"{done} of {counted(total, 'document')}", err=True)
+
+
+def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
+    work = f"{counted(done.sources, 'document')}, {done.recut} cut anew, {counted(done.chunks, 'chunk')}"
+    echo(f"{'Went back to the former tables of' if undo else 'Rebuilt'} the collection {name}: {work}.")
+    if done.without_vector:
+        echo(f"{counted(done.without_vector, 'chunk')} without a vector. The next ingest asks again.")
+    if done.kept:
+        named = ", ".join(done.kept[:NAMED]) + (" …" if len(done.kept) > NAMED else "")
+        echo(
+            f"Not cut anew, because only their files tell where their pages begin: "
+            f"{counted(len(done.kept), 'document')} ({named}). The next ingest of these files does it."
+        )
+    echo(f"To go back, run refdesk-admin collection rebuild {name} --undo. To free the disk, purge it.")

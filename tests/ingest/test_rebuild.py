@@ -1,0 +1,289 @@
+"""A rebuild makes new tables beside those that are searched, and changes nothing that it shouldn't."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy as np
+import pytest
+
+from rag.corpus import Access, Build, Chunking, Document, EmbedderIdentity, Heading, Source
+from rag.errors import BusyError, ProviderError, StoreError
+from rag.ingest.parse import parse
+from rag.ingest.rebuild import Rebuilt, rebuild
+from rag.ingest.stored import document_of
+from rag.models.embed import unit_rows
+from rag.store import builds, schema
+from rag.store.checks import check_stray
+from rag.store.checks import opened as opened_for_checks
+from rag.store.collections import forget_builds, open_writer
+from rag.store.connection import connect
+from rag.store.reader import Reader
+from tests.small_desk import BagOfWords, ingested, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rag.corpus import Collection, Vectors
+    from rag.models.embed import Embedder, TextKind
+    from rag.store.reader import CollectionReader
+
+SENTENCES = Chunking("sentence", max_tokens=32)
+TEXTS = {
+    "a.md": "# Alpha\n\nThe pendulum of alpha swings. " * 20,
+    "b.md": "# Beta\n\nThe zanzibarite of beta shines. " * 20,
+    "c.py": "class Gamma:\n    def swing(self):\n        return 1\n",
+}
+
+
+OTHER = EmbedderIdentity("tests", "halved", 16)
+
+
+@dataclass(frozen=True)
+class Halved(BagOfWords):
+    """Another model: half of the dimensions. It fails after some texts, if told to."""
+
+    identity: EmbedderIdentity = OTHER
+    left: int = 10**6
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
+        object.__setattr__(self, "left", self.left - len(texts))
+        if self.left < 0:
+            raise ProviderError("The model is away.")
+        return unit_rows(np.ascontiguousarray((await BagOfWords().embed(texts, kind))[:, :16]))
+
+
+def made_in(folder: Path) -> Path:
+    docs = folder / "docs"
+    docs.mkdir()
+    for name, text in TEXTS.items():
+        (docs / name).write_text(text)
+    anyio.run(ingested, folder / "data", docs)
+    return folder / "data"
+
+
+@pytest.fixture
+def beside_docs(tmp_path: Path) -> Path:
+    return made_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_in(tmp_path_factory.mktemp("rebuild"))
+
+
+@pytest.fixture
+def data(template: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(template, tmp_path / "data")
+
+
+async def opened(data: Path) -> CollectionReader:
+    reader = Reader(data, timeout_seconds=9)
+    (collection,) = await reader.collections("default")
+    return await reader.open(collection)
+
+
+async def rebuilt(data: Path, embedder: Embedder, *chunking: Chunking, undo: bool = False) -> Rebuilt:
+    """As the command does it."""
+    async with open_writer(data, (await opened(data)).collection) as writer:
+        made = writer.collection
+        number = 1 + max(builds.numbers(data, "default", "documents"))
+        coming = Build(number, embedder.identity, "default", chunking)
+        if undo:
+            assert made.former
+            coming = made.former
+        elif made.coming and replace(coming, number=made.coming.number) == made.coming:
+            coming = made.coming
+        return await rebuild(writer, coming, embedder, (), 254)
+
+
+async def texts(table: CollectionReader) -> list[tuple[str, str]]:
+    """The id and text of each visible chunk."""
+    rows = await table.chunk_rows(lambda query: query.select([*_CHUNK]))
+    return sorted((row["id"], row["body"]) for row in rows.to_pylist())
+
+
+_CHUNK = ("id", "body", "source_id", "labels", "revision")
+
+
+async def labels(data: Path) -> dict[str, set[tuple[str, ...]]]:
+    """The labels that the chunks of each source hold."""
+    rows = (await (await opened(data)).chunk_rows(lambda query: query.select([*_CHUNK]))).to_pylist()
+    return {
+        row["source_id"]: {tuple(one["labels"]) for one in rows if one["source_id"] == row["source_id"]}
+        for row in rows
+    }
+
+
+@pytest.mark.anyio
+async def test_another_embedder_leaves_passages_ids_and_metadata_as_they_are(data: Path) -> None:
+    before = await opened(data)
+    then, sources = await texts(before), await before.listing()
+    done = await rebuilt(data, Halved())
+    after = await opened(data)
+    assert await texts(after) == then
+    assert (done.recut, done.copied, done.sources) == (0, 3, 3)
+    assert after.collection.embedder == Halved().identity
+    assert await after.listing() == sources
+    assert (await after.chunk_rows(lambda query: query.select(["vector"])))["vector"].type.list_size == 16
+    assert await texts(before) == then  # a search that began before still has its tables
+
+
+@pytest.mark.anyio
+async def test_another_chunking_cuts_the_stored_texts_and_the_next_run_agrees(
+    beside_docs: Path, tmp_path: Path
+) -> None:
+    data = beside_docs
+    before = {one.id: one.chunk_count for one in await (await opened(data)).listing()}
+    (tmp_path / "docs" / "b.md").unlink()  # its text is stored
+    done = await rebuilt(data, BagOfWords(), SENTENCES)
+    after = await (await opened(data)).listing()
+    assert done.recut == 3
+    assert {one.id for one in after} == before.keys()
+    assert sum(one.chunk_count for one in after) > sum(before.values())
+    (tmp_path / "docs" / "b.md").write_text(TEXTS["b.md"])
+    report = await ingested(data, tmp_path / "docs")
+    assert [one.outcome for one in report.outcomes] == ["unchanged"] * 3
+
+
+@pytest.mark.anyio
+async def test_an_interrupted_rebuild_goes_on_and_the_old_tables_answer_until_then(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.ingest.rebuild.WAVE_CHARS", 1)  # a commit for each source
+    then = await texts(await opened(data))
+    with pytest.raises(ProviderError):
+        await rebuilt(data, Halved(left=2))
+    table = await opened(data)
+    assert await texts(table) == then
+    assert table.collection.embedder == BagOfWords().identity
+    assert table.collection.coming is not None  # how others recognise a half-made rebuild
+    desk, _ = await opened_for_checks(data)
+    assert desk
+    (finding,) = [one for one in await check_stray(desk) if one.problem]
+    assert "collection rebuild documents" in finding.remedy
+    done = await rebuilt(data, Halved())
+    assert (done.sources, done.copied) == (3, 3)
+    assert builds.numbers(data, "default", "documents") == {0, 1}  # it went on in the same tables
+    assert await texts(await opened(data)) == then
+    assert (await opened(data)).collection.coming is None
+
+
+@pytest.mark.anyio
+async def test_other_options_begin_anew_and_leave_no_tables_behind(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.ingest.rebuild.WAVE_CHARS", 1)
+    with pytest.raises(ProviderError):
+        await rebuilt(data, Halved(left=2))
+    await rebuilt(data, BagOfWords(), SENTENCES)
+    assert builds.numbers(data, "default", "documents") == {0, 2}
+    await rebuilt(data, BagOfWords())
+    assert builds.numbers(data, "default", "documents") == {2, 3}  # one to go back to, no more
+
+
+@pytest.mark.anyio
+async def test_rights_that_change_while_a_rebuild_is_interrupted_hold_in_its_tables(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.ingest.rebuild.WAVE_CHARS", 1)
+    ids = [one.id for one in await (await opened(data)).listing()]
+    with pytest.raises(ProviderError):
+        await rebuilt(data, Halved(left=2))
+    async with open_writer(data, (await opened(data)).collection) as writer:
+        await writer.set_access(dict.fromkeys(ids, Access("restricted", frozenset({"user:ann"}))))
+    await rebuilt(data, Halved())
+    held = await labels(data)
+    assert held.keys() == {*ids}
+    assert all("+user:ann" in one for found in held.values() for one in found), held
+
+
+@pytest.mark.anyio
+async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
+    beside_docs: Path, tmp_path: Path
+) -> None:
+    data = beside_docs
+    docs, then = tmp_path / "docs", dict(await texts(await opened(data)))
+    await rebuilt(data, Halved(), SENTENCES)
+    (docs / "a.md").write_text("# Alpha\n\nNothing of it is left.\n")
+    (docs / "b.md").unlink()
+    await ingested(data, docs, embedder=Halved())
+    await recorded(
+        data, (await opened(data)).collection.name and next(iter(then)).partition("/")[0], Access("tenant")
+    )
+    done = await rebuilt(data, BagOfWords(), undo=True)
+    table = await opened(data)
+    assert table.collection.build == 0
+    assert table.collection.former is not None  # which can be undone, too
+    now = dict(await texts(table))
+    assert not any("pendulum" in body or "zanzibarite" in body for body in now.values())
+    assert any("Nothing of it is left" in body for body in now.values())
+    assert {id_: body for id_, body in now.items() if "Gamma" in body} == {
+        id_: body for id_, body in then.items() if "Gamma" in body
+    }
+    assert (done.recut, done.copied) == (1, 1)
+
+
+@pytest.mark.anyio
+async def test_incomplete_tables_are_never_switched_to(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rag.ingest.rebuild.WAVE_CHARS", 1)
+    then = await texts(await opened(data))
+    with pytest.raises(ProviderError):
+        await rebuilt(data, Halved(left=2))
+    chunks = await (await connect(data)).open_table(schema.chunks_table("default", "documents", 1))
+    await chunks.delete("seq = 0")
+    with pytest.raises(StoreError, match="collection rebuild documents --restart"):
+        await rebuilt(data, Halved())
+    assert await texts(await opened(data)) == then
+
+
+@pytest.mark.anyio
+async def test_a_purge_leaves_only_the_tables_that_are_searched(data: Path) -> None:
+    await rebuilt(data, Halved())
+    async with open_writer(data, (await opened(data)).collection) as writer:
+        assert await forget_builds(data, writer.collection)
+    table = await opened(data)
+    assert (table.collection.former, builds.numbers(data, "default", "documents")) == (None, {1})
+    assert len(await texts(table)) > 2
+
+
+@pytest.mark.anyio
+async def test_a_writer_that_knows_the_former_tables_writes_to_none_of_them(data: Path) -> None:
+    known: Collection = (await opened(data)).collection
+    await rebuilt(data, BagOfWords(), SENTENCES)
+    async with open_writer(data, known) as writer:
+        assert (writer.collection.build, writer.collection.chunking) == (1, (SENTENCES,))
+    await rebuilt(data, Halved())
+    with pytest.raises(BusyError, match="rebuilt meanwhile"):
+        async with open_writer(data, known):
+            pass
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_blocks_of_a_stored_text_are_those_of_its_file(name: str) -> None:
+    parsed = parse(TEXTS[name].encode(), name)
+    assert document_of(*stored(parsed, name)).blocks == parsed.blocks
+
+
+def test_blocks_without_a_parser_follow_headings_and_blank_lines() -> None:
+    text = "Intro.\n\nFirst\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    source, _, _ = stored(Document(text, "T", "text/html", ()), "page.html")
+    found = document_of(source, (Heading("First", 2, 8),), text).blocks
+    assert [(one.kind, one.level, text[one.start : one.end].partition("\n")[0]) for one in found] == [
+        ("paragraph", 0, "Intro."),
+        ("heading", 2, "First"),
+        ("list", 0, "- one"),
+        ("table", 0, "| a | b |"),
+    ]
+
+
+def stored(document: Document, name: str) -> tuple[Source, tuple[Heading, ...], str]:
+    outline = tuple(Heading(one.title, one.level, one.start) for one in document.blocks if one.title)
+    values: dict[str, Any] = dict.fromkeys(("id", "collection", "uri", "digest"), "x")
+    values |= {"title": document.title, "mime_type": document.mime_type, "metadata": {"path": name}}
+    values |= {"chunk_count": 0, "length": len(document.text), "ingested_at": None}
+    return Source(**values), outline, document.text
