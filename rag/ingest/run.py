@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -36,6 +37,7 @@ from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
 from rag.ingest.report import InterruptedRunError, Outcome, Report, door_notes, flag_notes
 from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.split import until
 from rag.ingest.spool import spooling
 from rag.ingest.vectors import ask_again, vector_notes, vectors_of_texts
 from rag.report.tables import counted
@@ -355,12 +357,13 @@ class _Run:
                 return None  # it is removed in the end
             await self._unchanged(known, one)
             return None
+        deadline = monotonic() + self._settings.parse_timeout_seconds
         parsed = await self._parsed(one)
         admitted = await self._door.admitted(parsed, found.name, one.state)
         document, self._masked[found.uri] = admitted.document, admitted.masked
         chunking = self._chunking(found)
         limit = min(chunking.max_tokens or self._embedder.window, self._embedder.window)
-        spans = self._embedder.token_spans
+        spans = until(deadline, self._embedder.token_spans)
         make = partial(passages, document, token_spans=spans, limit=limit, chunking=chunking)
         chunks = await to_thread.run_sync(make)
         self._flags[found.uri] = await to_thread.run_sync(flags_in, _all_text(document))

@@ -6,8 +6,10 @@ import re
 from array import array
 from bisect import bisect_left
 from itertools import pairwise
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from rag.errors import ParseError
 from rag.text import Span, sentence_ends, trimmed
 
 if TYPE_CHECKING:
@@ -65,6 +67,21 @@ BORDERS: dict[BlockKind, Sequence[Border]] = {
     ),
 }
 """Where a block that is too large may be cut, the best places first."""
+
+
+def until(deadline: float, token_spans: TokenSpans) -> TokenSpans:
+    """The same, but an error after this time of `time.monotonic`: hostile texts take minutes to cut.
+
+    Raises:
+        ParseError: by what it returns.
+    """
+
+    def spans(text: str) -> Sequence[tuple[int, int]]:
+        if monotonic() > deadline:
+            raise ParseError("its text takes too long to be cut (ingest.parse_timeout_seconds)", "timeout")
+        return token_spans(text)
+
+    return spans
 
 
 class Measure:

@@ -43,6 +43,7 @@ from rag.ingest.parse import (
 )
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
+from rag.ingest.parse.encoded import without_encoded
 from rag.ingest.parse.office import office_format
 from rag.ingest.parse.titles import file_title
 
@@ -209,10 +210,11 @@ def _document(data: bytes, name: str, suffix: str) -> Document:
     if suffix not in _TEXT:
         raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files", "unsupported")
     text, encoding = decode(data)
+    text, remark = without_encoded(text)
     document = _TEXT[suffix](text, name)
     if encoding == "cp1252":
         document = dataclasses.replace(document, metadata={**document.metadata, "encoding": encoding})
-    return document
+    return dataclasses.replace(document, remarks=(*document.remarks, remark)) if remark else document
 
 
 def _suffix(name: str) -> str:

@@ -1,0 +1,136 @@
+"""Hostile files, all in one run: each is a line of the report within the limits, and the others come in."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import time
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.config.settings import IngestSettings
+from rag.errors import ParseError
+from rag.ingest.parse import SUFFIXES
+from rag.ingest.split import Measure, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+CONTROL = "# Control\n\nthe verge and the foliot\n"
+CANARY = "never to be read"
+LAUGHS = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 12))
+BOMB = f'<?xml version="1.0"?><!DOCTYPE r [<!ENTITY a0 "ha">{LAUGHS}]><r>&a11;</r>'
+OUTSIDE = '<?xml version="1.0"?><!DOCTYPE r [<!ENTITY x SYSTEM "file://{path}">]><r>&x;</r>'
+SIZE = 70 << 20  # zeros, which take 70 kB; one part may have 64 MiB
+
+
+def _package(parts: dict[str, bytes], zeros: str = "") -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+        if zeros:
+            with archive.open(zeros, "w") as part:
+                for _ in range(SIZE >> 20):
+                    part.write(bytes(1 << 20))
+    return out.getvalue()
+
+
+TYPES = b'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
+
+
+def _write(folder: Path, secret: Path, port: int) -> None:
+    files: dict[str, bytes] = {
+        "a-control.md": CONTROL.encode(),
+        "z-control.html": b"<h1>Control</h1><p>the verge and the foliot</p>",
+        "elf.md": b"\x7fELF\x02\x01\x01" + bytes(range(256)) * 40,
+        "nul.txt": b"a\0b" * 1000,
+        "unbroken.txt": b"ab,cd.ef;" * 20_000,
+        "deep.json": b"[" * 200_000 + b"]" * 200_000,
+        "deep.html": b"<div>" * 200_000 + b"text",
+        "laughs.xml": BOMB.encode(),
+        "outside.xml": OUTSIDE.format(path=secret).encode(),
+        "outside.svg": OUTSIDE.format(path=secret).encode(),
+        "remote.html": (
+            f"<img src='http://127.0.0.1:{port}/'><iframe src='http://127.0.0.1:{port}/'></iframe>"
+            f"<link rel=stylesheet href='http://127.0.0.1:{port}/'><p>text</p>"
+        ).encode(),
+        "stars.md": b"*" * 50_000 + b"a" + b"[" * 50_000,
+        "bomb.docx": _package({"[Content_Types].xml": TYPES}, "word/document.xml"),
+        "bomb.xlsx": _package({"[Content_Types].xml": TYPES}, "xl/worksheets/sheet1.xml"),
+        "bomb.odt": _package({"mimetype": b"application/vnd.oasis.opendocument.text"}, "content.xml"),
+        "bomb.epub": _package({"mimetype": b"application/epub+zip"}, "OEBPS/content.opf"),
+        "many.xlsx": _package({f"xl/{number}.xml": b"" for number in range(6_000)}),
+        "numbers.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": ["[" * 90_000]}]}).encode(),
+        "'quote\n\u202ename.md": CONTROL.encode(),
+        "-rf.md": CONTROL.encode(),
+        ("é" * 100 + ".md"): CONTROL.encode(),
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    with (folder / "sparse.txt").open("wb") as file:
+        file.truncate(20 << 30)
+    os.mkfifo(folder / "pipe.md")
+    (folder / "zero.md").symlink_to("/dev/zero")
+    (folder / "loop.md").symlink_to("loop.md")
+    (folder / "dangling.md").symlink_to("nowhere.md")
+    (folder / "out.md").symlink_to(secret)
+    (folder / "loop").symlink_to(folder)
+    deep = folder
+    for _ in range(120):
+        deep /= "d"
+    deep.mkdir(parents=True)
+    (deep / "deep.md").write_text(CONTROL)
+
+
+async def test_hostile_files_end_as_a_line_each_and_the_others_come_in(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "docs").mkdir()
+    (secret := tmp_path / "secret.txt").write_text(CANARY)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(folder / "socket.md"))
+        _write(folder, secret, listener.getsockname()[1])
+        settings = IngestSettings(parse_timeout_seconds=10)
+        began = time.monotonic()
+        report = await small_desk.ingested(tmp_path / "data", folder, settings=settings)
+        assert time.monotonic() - began < 120
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    outcomes = {one.path.removeprefix(f"{folder}/"): one for one in report.outcomes}
+    entries = [entry for entry in folder.iterdir() if entry.name != "d"]
+    assert len(outcomes) == len(report.outcomes) == len(entries) + 1
+    stored = {name for name, one in outcomes.items() if one.outcome == "added"}
+    deep = "/".join([*"d" * 120, "deep.md"])
+    assert stored > {"a-control.md", "z-control.html", "-rf.md", "é" * 100 + ".md", deep}
+    failed = {name: one.cause for name, one in outcomes.items() if one.outcome == "skipped"}
+    expected = {
+        "elf.md": "unsupported",
+        "nul.txt": "unsupported",
+        "sparse.txt": "too large",
+        "pipe.md": "unreadable",
+        "socket.md": "unreadable",
+        "zero.md": "unreadable",
+        "out.md": "unreadable",
+        "bomb.docx": "too large",
+    }
+    assert {name: failed.get(name) for name in expected} == expected
+    for name in ("bomb.xlsx", "bomb.odt", "bomb.epub", "many.xlsx", "deep.json"):
+        assert name in failed or f".{name.rpartition('.')[2]}" not in SUFFIXES
+    text = b"".join(file.read_bytes() for file in (tmp_path / "data").rglob("*") if file.is_file())
+    assert (b"foliot" in text, CANARY.encode() in text) == (True, False)
+
+
+def test_cutting_a_text_ends_in_time() -> None:
+    with pytest.raises(ParseError) as error:
+        Measure("word " * 100, until(time.monotonic() - 1, lambda _: []))
+    assert error.value.cause == "timeout"
+    assert Measure("word", until(time.monotonic() + 60, lambda _: [(0, 4)])).tokens(0, 4) == 1
