@@ -12,7 +12,9 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean, date, first_heading
 from rag.ingest.parse.facts import facts
+from rag.ingest.parse.html_hidden import without_hidden_orders
 from rag.ingest.parse.markdown import markdown_blocks
+from rag.ingest.parse.properties import left_out
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".htm", ".xhtml")
 
+HIDDEN_ORDERS = (
+    "hidden piece of text that looks like instructions to a model",
+    "hidden pieces of text that look like instructions to a model",
+)
 _NOISE = ["nav", "header", "footer", "aside", "script", "style", "template", "noscript", "[role=navigation]"]
 _ANCHORS = [".headerlink", ".anchor", ".anchor-link"]  # the "¶" that documentation tools add to headings
 _AS_IT_IS = PreprocessingOptions(enabled=False)
@@ -40,6 +46,7 @@ _TIME = re.compile(r"<time\b[^<>]{0,300}?\bdatetime\s?=\s?[\"']([^\"'<>]{4,40})"
 
 def parse(text: str, name: str) -> Document:
     """The document of a page: its main part if it marks one, otherwise all but the boilerplate."""
+    text, orders = without_hidden_orders(text)
     page = _converted(text, _PAGE)
     head = page.metadata.document
     content = content_of(_main(text)) or content_of(text)
@@ -57,6 +64,7 @@ def parse(text: str, name: str) -> Document:
             language=head.language,
             description=head.description or head.open_graph.get("description"),
         ),
+        remarks=tuple(left_out(orders, *HIDDEN_ORDERS)),
     )
 
 
