@@ -20,8 +20,8 @@ _LANGUAGES = """
     .py .pyi .js .mjs .cjs .jsx .ts .mts .cts .tsx .vue .svelte .java .kt .kts .scala .groovy .gradle
     .clj .cljs .c .h .cc .cpp .cxx .hpp .hh .cs .fs .vb .go .rs .zig .swift .m .mm .dart .rb .php .pl
     .pm .lua .r .jl .nim .hs .ml .mli .ex .exs .erl .elm .lisp .el .scm .sh .bash .zsh .fish .ps1 .bat
-    .cmd .sql .proto .graphql .gql .tex .diff .patch .css .scss .sass .less .cmake .mk .tf .hcl .nix
-    .yaml .yml .toml .ini .cfg .conf .properties .xsd .xsl .xslt .wsdl
+    .cmd .sql .proto .graphql .gql .diff .patch .css .scss .sass .less .cmake .mk .tf .hcl .nix
+    .properties .xsd .xsl .xslt .wsdl
     dockerfile containerfile makefile rakefile gemfile jenkinsfile vagrantfile procfile
 """
 SUFFIXES = tuple(_LANGUAGES.split())

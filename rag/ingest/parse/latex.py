@@ -1,0 +1,260 @@
+"""LaTeX: the text with its sections, lists, tables and listings; mathematics stays as it is written."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+
+from rag.corpus import Document
+from rag.ingest.parse.blocks import Part, composed, date, first_heading, paragraphs
+from rag.ingest.parse.draft import pipe_row, rule
+from rag.ingest.parse.facts import facts
+from rag.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SUFFIXES = (".tex", ".latex", ".ltx")
+
+_LEVELS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
+_BRACED = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_OPTION = r"(?:\s*\[[^\[\]]*\])?"
+_VERBATIM = re.compile(
+    r"\\begin\{(verbatim\*?|Verbatim|lstlisting|minted|alltt)\}(?:\[[^\]\n]*\])?(?:\{(\w+)\})?\n?"
+    r"(.*?)\\end\{\1\}",
+    re.DOTALL,
+)
+_COMMENT = re.compile(
+    r"(?<!\\)((?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=\S))?|\\begin\{comment\}.*?\\end\{comment\}", re.DOTALL
+)
+_MATH = re.compile(
+    r"(?<!\\)\$\$.{1,8000}?\$\$|(?<!\\)\$(?:[^$\\\n]|\\.|\n(?!\n))+\$|\\\(.{1,8000}?\\\)|\\\[.{1,8000}?\\\]"
+    r"|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math|alignat|flalign)(\*?)\}.{0,8000}?\\end\{\1\2\}",
+    re.DOTALL,
+)
+_HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
+_LEFT_OUT = re.compile(r"\\begin\{(tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}.*?\\end\{\1\}", re.DOTALL)
+_LIST = re.compile(
+    r"\\(begin|end)\{(?:itemize|enumerate|description|compactitem|thebibliography)\}"
+    r"(?:\[[^\]]*\]|\{[^{}]*\})?"
+)
+_ITEM = re.compile(r"\\(?:item|bibitem)\b\s*(?:\[([^\[\]]*)\])?(?:\{[^{}]*\})?")
+_TABULAR = re.compile(
+    r"\\begin\{(tabular\*?|tabularx|longtable|array)\}(?:\[[^\]]*\])?(?:\{[^{}]*\})?\s*"
+    r"(?:\{(?:[^{}]|\{[^{}]*\})*\})?(.*?)\\end\{\1\}",
+    re.DOTALL,
+)
+_RULES = re.compile(
+    r"\\(?:hline|toprule|midrule|bottomrule|endhead|endfirsthead|endfoot"
+    r"|cline\{[^{}]*\}|cmidrule(?:\([^)]*\))?\{[^{}]*\})"
+)
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[\w*]+\}(?:\[[^\]\n]*\])?")
+_GONE = re.compile(
+    r"\\(?:label|includegraphics|vspace|hspace|bibliographystyle|bibliography|pagestyle|thispagestyle|setlength"
+    r"|setcounter|addtocounter|newcommand|renewcommand|usepackage|documentclass|input|include|graphicspath|vskip"
+    rf"|addcontentsline|hypersetup|index|nocite)\*?(?:\s*\[[^\[\]]*\])*(?:\s*{_BRACED})*"
+)
+_CITED = re.compile(
+    r"\\(?:cite|citep|citet|citealp|autocite|parencite|textcite|ref|eqref|autoref|cref|Cref|pageref)\*?"
+    r"(?:\[[^\]]*\])*\{([^{}]*)\}"
+)
+_NOTE = re.compile(r"\\(?:footnote|thanks)\{([^{}]*)\}")
+_LINKED = re.compile(r"\\href\{([^{}]*)\}\{([^{}]*)\}")
+_COMMAND = re.compile(r"\\[a-zA-Z@]+\*?(?:\[[^\[\]\n]*\])?\{([^{}]*)\}")
+_WORD = re.compile(r"\\([a-zA-Z@]+)\*?[ \t]?")
+_BASE = r"(?:\{\s*(\\?[A-Za-z])\s*\}|(\\?[ij](?![A-Za-z])|[A-Za-z]))"
+_ACCENT = re.compile(rf"\\([`'^\"~=.]|[uvHcrk](?=\s*\{{|\s+[A-Za-z]\b))\s*{_BASE}")
+_MARKS = {
+    "`": "\u0300",
+    "'": "\u0301",
+    "^": "\u0302",
+    '"': "\u0308",
+    "~": "\u0303",
+    "=": "\u0304",
+    ".": "\u0307",
+    "u": "\u0306",
+    "v": "\u030c",
+    "H": "\u030b",
+    "c": "\u0327",
+    "r": "\u030a",
+    "k": "\u0328",
+}
+_LETTERS = {
+    "ss": "ß",
+    "o": "ø",
+    "O": "Ø",
+    "l": "ł",
+    "L": "Ł",
+    "ae": "æ",
+    "AE": "Æ",
+    "oe": "œ",
+    "OE": "Œ",
+    "aa": "å",
+    "AA": "Å",
+    "i": "i",
+    "j": "j",
+    "S": "§",
+    "and": ";",
+    "dots": "…",
+    "ldots": "…",
+    "LaTeX": "LaTeX",
+    "TeX": "TeX",
+}
+_INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]+)\}")
+_KEPT = re.compile("\ue000(\\d+)\ue001")  # private characters stand for what is kept as it is
+
+
+def parse(text: str, name: str) -> Document:
+    """The document of a LaTeX file: what is inside its environment "document", or all of it."""
+    reader = _Reader()
+    text = _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", "")))
+    preamble, begin, body = text.partition(r"\begin{document}")
+    body = body.partition(r"\end{document}")[0] if begin else text
+    stated = {key: _argument(key, text) for key in ("title", "author", "date", "keywords")}
+    included = _INCLUDED.findall(body)
+    whole, blocks = composed(reader.parts(body))
+    keywords = stated["keywords"] or _argument("keywords", preamble)
+    return Document(
+        text=whole,
+        title=reader.plain(_NOTE.sub("", stated["title"])) or first_heading(blocks) or name,
+        mime_type="text/x-tex",
+        blocks=blocks,
+        date=date(one_line(stated["date"])),
+        metadata=facts(
+            author=[one.strip() for one in reader.plain(_NOTE.sub("", stated["author"])).split(";")],
+            keywords=reader.plain(keywords),
+        ),
+        remarks=tuple(f"it includes {one}, which was not read with it" for one in included),
+    )
+
+
+def _argument(command: str, text: str) -> str:
+    match = re.search(rf"\\{command}{_OPTION}\s*{_BRACED}", text)
+    return match[1] if match else ""
+
+
+class _Reader:
+    """Turns LaTeX into text; `_kept` are listings and formulas, which stay as they are."""
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+
+    def keep_code(self, text: str) -> str:
+        """The text with a mark for each listing, so that nothing in it is taken for a command."""
+
+        def listing(match: re.Match[str]) -> str:
+            code = match[3].strip("\n")
+            return self._mark(f"```{match[2] or ''}\n{code}\n```", apart=True)
+
+        return _VERBATIM.sub(listing, text)
+
+    def parts(self, text: str) -> Iterator[Part]:
+        """The parts of a text."""
+        text = _LEFT_OUT.sub("", text)
+        text = _MATH.sub(lambda m: self._mark(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
+        text = _TABULAR.sub(lambda m: self._mark(self._table(m[2]), apart=True), text)
+        text = text.replace(r"\begin{abstract}", r"\section{Abstract}").replace(r"\maketitle", "")
+        used = [level for level in _LEVELS if re.search(rf"\\{level}\*?[\[{{]", text)]
+        highest = _LEVELS.index(used[0]) if used else 0
+        at = 0
+        for heading in _HEADING.finditer(text):
+            yield from self._body(text[at : heading.start()])
+            title, level = self.plain(heading[2]), _LEVELS.index(heading[1]) - highest + 1
+            yield Part("heading", f"{'#' * min(level, 6)} {title}" if title else "", min(level, 6), title)
+            at = heading.end()
+        yield from self._body(text[at:])
+
+    def _body(self, text: str) -> Iterator[Part]:
+        """Paragraphs, and lists as lists."""
+        depth, at = 0, 0
+        for mark in _LIST.finditer(text):
+            if mark[1] == "begin":
+                if not depth:
+                    yield from self._paragraphs(text[at : mark.start()])
+                    at = mark.end()
+                depth += 1
+            elif depth:
+                depth -= 1
+                if not depth:
+                    yield Part("list", self._items(text[at : mark.start()]))
+                    at = mark.end()
+        yield from self._paragraphs(text[at:])
+
+    def _items(self, text: str) -> str:
+        """The lines of a list; those of lists inside are indented."""
+        lines: list[str] = []
+        depth, at = 0, 0
+        pieces = re.compile(f"{_LIST.pattern}|(?P<item>{_ITEM.pattern})")
+        marks = [*pieces.finditer(text)]
+        for mark, end in zip(marks, [*(one.start() for one in marks), len(text)][1:], strict=True):
+            depth += (mark[1] == "begin") - (mark[1] == "end")
+            at = mark.end()
+            words = self.plain(text[at:end])
+            label = self.plain(mark[3] or "")
+            line = f"{label}: {words}" if label and words else label or words
+            if line:
+                lines.append(f"{'  ' * max(depth, 0)}{'- ' if mark['item'] else ''}{line}")
+        return "\n".join(lines)
+
+    def _paragraphs(self, text: str) -> Iterator[Part]:
+        readable = self._words(text)
+        for block in paragraphs(readable):
+            part = readable[block.start : block.end]
+            kept = _KEPT.fullmatch(part)
+            whole = self._restored(part)
+            is_code, is_table = (bool(kept) and whole.startswith(mark) for mark in ("```", "| "))
+            yield Part("code" if is_code else "table" if is_table else "paragraph", whole)
+
+    def _table(self, text: str) -> str:
+        rows = [
+            [self.plain(cell) for cell in re.split(r"(?<!\\)&", row)]
+            for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\tabularnewline", _RULES.sub("", text))
+        ]
+        lines = [pipe_row(row) for row in rows if any(row)]
+        columns = max(map(len, rows), default=1)
+        return "\n".join([*lines[:1], *([rule(columns)] if len(lines) > 1 else []), *lines[1:]])
+
+    def plain(self, text: str) -> str:
+        """The words of a text on one line, without commands."""
+        return one_line(self._restored(self._words(text)))
+
+    def _words(self, text: str) -> str:
+        """The words of a text without commands; what is kept stays marked."""
+        text = re.sub(r"\\verb\*?([^\sa-zA-Z*])(.*?)\1", lambda m: self._mark(f"`{m[2]}`"), text)
+        text = _MATH.sub(lambda m: self._mark(m[0]), _GONE.sub("", text))
+        text = re.sub(r"\\\\(?:\[[^\]]*\])?", "\n", text)
+        text = re.sub(r"\\([%&_#${} ])", lambda m: self._mark(m[1]), text)
+        text = _ACCENT.sub(_accented, text)
+        text = _CITED.sub(r"[\1]", text)
+        for _ in range(6):  # commands within commands, the innermost first
+            before = text
+            text = _NOTE.sub(r" [\1]", _LINKED.sub(r"\2 (\1)", text))
+            text = _COMMAND.sub(r"\1", _ENVIRONMENT.sub("", text))
+            if text == before:
+                break
+        text = _WORD.sub(lambda m: _LETTERS.get(m[1], ""), text).replace("\\", "")
+        text = re.sub(r"[{}]", "", text).replace("~", " ")
+        text = text.replace("---", "—").replace("--", "–").replace("``", "“").replace("''", "”")
+        return self._restored_marks(text.strip())
+
+    def _restored_marks(self, text: str) -> str:
+        """The text with characters that are short put back; listings and formulas stay marked."""
+        return _KEPT.sub(lambda m: self._kept[int(m[1])] if len(self._kept[int(m[1])]) == 1 else m[0], text)
+
+    def _mark(self, kept: str, *, apart: bool = False) -> str:
+        self._kept.append(kept)
+        mark = f"\ue000{len(self._kept) - 1}\ue001"
+        return f"\n\n{mark}\n\n" if apart else mark
+
+    def _restored(self, text: str) -> str:
+        for _ in range(3):  # a formula in a table is kept in what is kept
+            if not _KEPT.search(text):
+                break
+            text = _KEPT.sub(lambda m: self._kept[int(m[1])], text)
+        return text
+
+
+def _accented(match: re.Match[str]) -> str:
+    letter = (match[2] or match[3]).removeprefix("\\")
+    return unicodedata.normalize("NFC", letter + _MARKS[match[1]])
