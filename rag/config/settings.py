@@ -273,6 +273,8 @@ class IngestSettings(Section):
     max_removed_share: Annotated[float, Field(ge=0, le=1)] = 0.33
     max_file_bytes: Annotated[int, Field(ge=1)] = 20_000_000
     parse_timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    ocr: Literal["off", "auto"] = "off"
+    ocr_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
     embedding_cache_bytes: Annotated[int, Field(ge=0)] = 1_000_000_000
 
 

@@ -246,7 +246,7 @@ def _left_out_here(name: str, settings: IngestSettings) -> bool:
 def _is_wanted(name: str, settings: IngestSettings) -> bool:
     if _is_sidecar(name):
         return False
-    return is_supported(name) or may_contain(name, archives=settings.archives)
+    return is_supported(name, with_ocr=settings.ocr != "off") or may_contain(name, archives=settings.archives)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

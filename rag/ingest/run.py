@@ -28,8 +28,10 @@ from rag.ingest.containers import open_containers
 from rag.ingest.content import read_content, recipe_of
 from rag.ingest.discover import discover
 from rag.ingest.door import Door, NotAdmittedError, expired_words
+from rag.ingest.extras import check_extras
 from rag.ingest.metadata import declared_fields, described
 from rag.ingest.moves import keeps_title, moved_sources
+from rag.ingest.parse import may_be_scanned
 from rag.ingest.paths import path_of, prefixes, printable
 from rag.ingest.prepared import Prepared
 from rag.ingest.progress import Work, sizes
@@ -116,10 +118,12 @@ async def ingest(
     A file that can't be read is skipped with its reason, and an earlier version of it stays.
 
     Raises:
+        ConfigurationError: the settings need an extra that isn't installed.
         InterruptedRunError: the embedder failed; what it had embedded is stored.
         ProviderError, StoreError: it failed before the first file, or the storage failed; what was written
         stays.
     """
+    check_extras(instructions.files)
     with spooling(writer.spools_in, writer.collection) as spool:
         run = _Run(writer, embedder, instructions, progress, await writer.records())
         known = await run.look_up()
@@ -172,6 +176,7 @@ class _Run:
         self._embedder = embedder
         self._instructions = instructions
         self._settings = instructions.files
+        self._ocr_seconds = self._settings.ocr_timeout_seconds if self._settings.ocr == "auto" else 0.0
         self._chunkings = (*writer.collection.chunking, *instructions.chunking)
         self._progress = progress
         self._recorded = Recorded(records, writer.ids.purged)
@@ -282,7 +287,8 @@ class _Run:
 
     async def _read(self, found: Found) -> FileContent:
         most, cut = self._settings.max_file_bytes, written(self._chunking(found), self._embedder.window)
-        return await read_content(found, max_bytes=most, cut=cut, door=self._door.recipe)
+        scanned = "ocr" if self._ocr_seconds and may_be_scanned(found.path.name) else ""
+        return await read_content(found, max_bytes=most, cut=cut, door=self._door.recipe + scanned)
 
     def _chunking(self, found: Found) -> Chunking:
         return chunking_of(found.name, self._chunkings, self._instructions.max_tokens)
@@ -377,7 +383,8 @@ class _Run:
 
     async def _parsed(self, one: FileContent) -> Document:
         name = printable(one.found.path.name)
-        parsed = await parse_safely(one.data, name, timeout_seconds=self._settings.parse_timeout_seconds)
+        seconds = self._settings.parse_timeout_seconds
+        parsed = await parse_safely(one.data, name, timeout_seconds=seconds, ocr_seconds=self._ocr_seconds)
         return described(parsed, one.sidecar, one.found.stated)
 
     async def _unchanged(self, known: KnownSource, one: FileContent) -> None:

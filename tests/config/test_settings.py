@@ -67,6 +67,8 @@ EVERY_SETTING = {
     "ingest.max_file_bytes": ("123", 123),
     "ingest.embedding_cache_bytes": ("0", 0),
     "ingest.parse_timeout_seconds": ("9", 9.0),
+    "ingest.ocr": ("auto", "auto"),
+    "ingest.ocr_timeout_seconds": ("9", 9.0),
     "access.of_documents": ("true", True),
     "access.letter_case": ("never", "never"),
     "access.rules_case": ("file system", "file system"),

@@ -31,6 +31,7 @@ from rag.ingest.parse import (
     markdown,
     mdx,
     notebook,
+    ocr,
     open_document,
     org,
     outlook,
@@ -100,6 +101,12 @@ _BINARY: dict[str, Callable[[bytes, str], Document]] = {
 }
 """Binary formats: (content, file name) to document."""
 
+_SCANNED: dict[str, Callable[[bytes, str, ocr.Reader], Document]] = {
+    **dict.fromkeys(pdf.SUFFIXES, pdf.parse),
+    **dict.fromkeys(ocr.SUFFIXES, ocr.parse),
+}
+"""Formats that OCR reads, where it is on."""
+
 _CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
     **dict.fromkeys(mail.SUFFIXES, mail.members),
     **dict.fromkeys(mailbox.SUFFIXES, mailbox.members),
@@ -138,9 +145,14 @@ def format_of(data: bytes, name: str) -> str:
     return suffix
 
 
-def is_supported(name: str) -> bool:
+def is_supported(name: str, *, with_ocr: bool = False) -> bool:
     """Whether `parse` supports files of this name."""
-    return _suffix(name) in SUFFIXES
+    return _suffix(name) in SUFFIXES or (with_ocr and may_be_scanned(name))
+
+
+def may_be_scanned(name: str) -> bool:
+    """Whether OCR reads files of this name."""
+    return _suffix(name) in _SCANNED
 
 
 def may_contain(name: str, *, archives: bool) -> bool:
@@ -162,9 +174,11 @@ def is_document(data: bytes, name: str) -> bool:
     return format_of(data, name) in SUFFIXES
 
 
-def family_of(data: bytes, name: str) -> str:
+def family_of(data: bytes, name: str, *, with_ocr: bool = False) -> str:
     """The parser module whose libraries the functions for this file import; "" if they need none."""
     suffix = format_of(data, name)
+    if with_ocr and suffix in _SCANNED:
+        return ocr.__name__
     functions = [table[suffix].__module__ for table in (_TEXT, _BINARY, _CONTAINERS) if suffix in table]
     return next((one for one in functions if libraries_of(one)), "")
 
@@ -173,6 +187,12 @@ def libraries_of(family: str) -> tuple[str, ...]:
     """The names of the modules that a parser module's functions import."""
     named: tuple[str, ...] = getattr(sys.modules[family], "LIBRARIES", ()) if family else ()
     return named
+
+
+def prepare(family: str) -> None:
+    """What a process for these files does before no file can be opened any more."""
+    if family == ocr.__name__:
+        ocr.prepare()
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:
@@ -184,8 +204,10 @@ def members(data: bytes, name: str) -> Iterator[Member]:
     return _CONTAINERS[format_of(data, name)](data, PurePath(name).name)
 
 
-def parse(data: bytes, name: str) -> Document:
+def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     """The document in a file's content; `format_of` decides how it is parsed.
+
+    OCR may take so many seconds; 0 is off.
 
     Raises:
         EmptyFileError: there is no content.
@@ -197,7 +219,10 @@ def parse(data: bytes, name: str) -> Document:
     if suffix in pdf.SUFFIXES and _PAGE.match(data.lstrip()):
         raise ParseError("it is a web page that is called like a PDF")
     try:
-        document = _document(data, name, suffix)
+        if ocr_seconds and suffix in _SCANNED:
+            document = _SCANNED[suffix](data, name, ocr.Reader(ocr_seconds))
+        else:
+            document = _document(data, name, suffix)
     except RecursionError as error:
         raise ParseError("nested too deeply") from error
     if not document.blocks:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rag.corpus import BlockKind
+    from rag.ingest.parse.ocr import Reader
     from rag.ingest.parse.pdf_outline import Entry
     from rag.ingest.parse.pdf_tables import Part
     from rag.ingest.parse.pdf_words import Sheet
@@ -46,15 +47,17 @@ _NO_AUTHOR = re.compile(r"(microsoft office )?user|admin(istrator)?|unknown|anon
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
-def parse(data: bytes, name: str) -> Document:
+def parse(data: bytes, name: str, reader: Reader | None = None) -> Document:
     """The document of a PDF. What can't be read of it is missing, and the remarks say so.
+
+    A reader reads pages that have images or noise only.
 
     Raises:
         ParseError: it needs a password, is damaged, contains images only, or its text is noise.
     """
     pdf = _opened(data)
     try:
-        return _document(pdf, name)
+        return _document(pdf, name, reader)
     finally:
         pdf.close()
 
@@ -100,15 +103,13 @@ def _opened(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which 
     return pdf
 
 
-def _document(pdf: Any, name: str) -> Document:  # noqa: ANN401 see above
-    sheets, missing = sheets_of(pdf)
-    pages = [
-        list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_furniture(sheets), strict=True)
-    ]
+def _document(pdf: Any, name: str, reader: Reader | None) -> Document:  # noqa: ANN401 see above
+    sheets, missing = sheets_of(pdf, reader)
+    pages = parts_on(sheets)
     if not any(pages):
         raise missing.error()
     outline = outline_of(pdf)
-    written = _written(pages)
+    written = written_as(pages)
     blocks = written.blocks
     if outline:
         blocks = with_outline(written.text, written.plain(), written.starts, outline)
@@ -124,6 +125,13 @@ def _document(pdf: Any, name: str) -> Document:  # noqa: ANN401 see above
     )
 
 
+def parts_on(sheets: Sequence[Sheet]) -> list[list[Part]]:
+    """The parts of each page, without what comes again at the edges of pages."""
+    return [
+        list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_furniture(sheets), strict=True)
+    ]
+
+
 def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:
     """The parts of a page in reading order; what is written across it comes last."""
     level = [line for line in lines if not line.turned]
@@ -134,8 +142,8 @@ def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:
         yield from parts_of(turned, ())
 
 
-class _Written(NamedTuple):
-    """A text, its blocks, and where its pages start."""
+class Written(NamedTuple):
+    """The text of pages, its blocks, and where the pages start."""
 
     text: str
     blocks: list[Block]
@@ -148,7 +156,8 @@ class _Written(NamedTuple):
         ]
 
 
-def _written(pages: Sequence[Sequence[Part]]) -> _Written:
+def written_as(pages: Sequence[Sequence[Part]]) -> Written:
+    """The parts of pages as a text, with headings by their letters."""
     join = joiner("\n".join(part.text for parts in pages for part in parts))
     levels = iter(levels_of([part for parts in pages for part in parts]))
     pieces: list[str] = []
@@ -169,7 +178,7 @@ def _written(pages: Sequence[Sequence[Part]]) -> _Written:
                 blocks.append(Block(kind, at + len(gap), at + len(gap) + len(text), level, title))
             pieces.append(gap + text)
             at += len(gap) + len(text)
-    return _Written("".join(pieces), blocks, starts)
+    return Written("".join(pieces), blocks, starts)
 
 
 def _readable(text: str) -> str:

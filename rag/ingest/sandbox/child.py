@@ -1,7 +1,8 @@
 """The parser process, started by `rag.ingest.sandbox.pool`: requests on stdin, answers on stdout.
 
 A request is a header (`REQUEST`: what is asked for, the lengths of name and content, and the CPU seconds it
-may take), the name and the content. To `PARSE` there is one answer, the document or an error. To `MEMBERS`
+may take), the name and the content. To `PARSE`, and to `SCAN`, which is the same with OCR, there is one
+answer, the document or an error. To `MEMBERS`
 there are two for each member, what is known of it and its content, and at the end one that is empty or an
 error. An answer is its length (`LENGTH`) and JSON, except for the content of a member. The first answer is
 `READY`.
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from rag.corpus import Document
 
 REQUEST = struct.Struct("!cIIQ")
-PARSE, MEMBERS = b"p", b"m"
+PARSE, SCAN, MEMBERS = b"p", b"s", b"m"
 LENGTH = struct.Struct("!I")
 READY = b"ready"
+_OCR_SHARE = 0.8  # of the time of a file; the rest is for what else is to do with it
 TOO_MUCH_MEMORY = "parsing needed too much memory"
 MAX_ANSWER_BYTES = 1 << 27
 """No useful text is longer. The pool rejects an answer that announces more."""
@@ -41,6 +43,7 @@ def main() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # what a parser prints is not an answer
     import_lazy_modules(sys.argv[2])
+    parsers.prepare(sys.argv[2])
     confine(int(sys.argv[1]))
     answers.write(LENGTH.pack(len(READY)) + READY)
     answers.flush()
@@ -49,7 +52,8 @@ def main() -> None:
         name = requests.read(name_size).decode()
         allow_cpu(seconds)
         data = requests.read(size)
-        for answer in [_answer(data, name)] if asked == PARSE else _members(data, name):
+        ocr_seconds = _OCR_SHARE * seconds if asked == SCAN else 0.0
+        for answer in _members(data, name) if asked == MEMBERS else [_answer(data, name, ocr_seconds)]:
             answers.write(LENGTH.pack(len(answer)))
             answers.write(answer)
         answers.flush()
@@ -87,9 +91,9 @@ def _members(data: bytes, name: str) -> Iterator[bytes]:
         yield b""
 
 
-def _answer(data: bytes, name: str) -> bytes:
+def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> bytes:
     try:
-        answer = _written({"document": _values(parsers.parse(data, name))})
+        answer = _written({"document": _values(parsers.parse(data, name, ocr_seconds=ocr_seconds))})
     except ParseError as error:
         return _written(
             {"error": str(error), "cause": error.cause, "empty": isinstance(error, EmptyFileError)}

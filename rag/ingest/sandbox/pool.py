@@ -24,9 +24,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.concurrency import cores
 from rag.errors import ParseError
-from rag.ingest.parse import family_of
+from rag.ingest.parse import family_of, ocr
 from rag.ingest.sandbox.answer import NoDocumentError, document_of, member_of
-from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, MEMBERS, PARSE, READY, REQUEST
+from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, MEMBERS, PARSE, READY, REQUEST, SCAN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -37,24 +37,36 @@ if TYPE_CHECKING:
     from rag.ingest.parse.member import Member
 
 MEMORY_BYTES = 1 << 30
+OCR = ocr.__name__
 SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
 START_SECONDS = 60.0
 PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.ingest.sandbox.child import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
 """Environment variables that Python may need to start. Others may contain keys and are not passed on."""
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Libraries that compute would start threads, which takes memory and is forbidden later."""
+
 
 async def parse_safely(
-    data: bytes, name: str, *, timeout_seconds: float, memory_bytes: int = MEMORY_BYTES
+    data: bytes,
+    name: str,
+    *,
+    timeout_seconds: float,
+    ocr_seconds: float = 0.0,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> Document:
-    """Parse a file in the sandbox.
+    """Parse a file in the sandbox. With `ocr_seconds`, one that may be a scan has so much time, and OCR.
 
     Raises:
         ParseError: it can't be parsed, or only beyond the limits.
     """
-    async with _lent(data, name, timeout_seconds, memory_bytes) as child:
-        with anyio.fail_after(timeout_seconds):
-            await child.ask(PARSE, data, name, math.ceil(timeout_seconds))
+    family = family_of(data, name, with_ocr=bool(ocr_seconds))
+    with_ocr = family == OCR
+    seconds = max(timeout_seconds, ocr_seconds) if with_ocr else timeout_seconds
+    async with _lent(family, seconds, memory_bytes) as child:
+        with anyio.fail_after(seconds):
+            await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(seconds))
             answer = await child.receive()
         if len(answer) < SHORT_ANSWER_BYTES:
             return document_of(answer)
@@ -76,7 +88,7 @@ async def members_safely(
     Raises:
         ParseError: it can't be opened, or only beyond the limits. Members may have come before.
     """
-    async with _lent(data, name, timeout_seconds, memory_bytes) as child:
+    async with _lent(family_of(data, name), timeout_seconds, memory_bytes) as child:
         with anyio.fail_after(timeout_seconds):
             await child.ask(MEMBERS, data, name, math.ceil(timeout_seconds))
             while about := await child.receive():
@@ -90,15 +102,14 @@ async def members_safely(
 
 
 @asynccontextmanager
-async def _lent(data: bytes, name: str, timeout_seconds: float, memory_bytes: int) -> AsyncIterator[_Child]:
+async def _lent(family: str, timeout_seconds: float, memory_bytes: int) -> AsyncIterator[_Child]:
     """A process for this file, whose failures are those of the file."""
     try:
-        async with _borrowed(memory_bytes, family_of(data, name)) as child:
+        async with _borrowed(memory_bytes, family) as child:
             yield child
     except TimeoutError as error:
-        raise ParseError(
-            f"parsing took over {timeout_seconds:g} s (ingest.parse_timeout_seconds)", "timeout"
-        ) from error
+        setting = "ocr_timeout_seconds" if family == OCR else "parse_timeout_seconds"
+        raise ParseError(f"parsing took over {timeout_seconds:g} s (ingest.{setting})", "timeout") from error
     except NoDocumentError as error:
         raise ParseError("the parser returned an invalid document", "crashed") from error
     except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:
@@ -190,7 +201,7 @@ async def _started(memory_bytes: int, family: str = "") -> _Child:
     """
     where = [path for path in sys.path if Path(path).is_absolute()]
     command = [sys.executable, "-I", "-c", PROGRAM, str(memory_bytes), family, *where]
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | ONE_THREAD
     try:
         process = await anyio.open_process(command, stderr=subprocess.DEVNULL, cwd="/", env=environment)
     except OSError as error:

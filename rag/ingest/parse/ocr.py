@@ -1,0 +1,184 @@
+"""OCR, an extra (`refdesk[ocr]`): the words in pictures of pages, by rapidocr and the models in its wheel.
+
+It runs in the confined process alone: `prepare` loads the models before no file can be opened any more.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from rag.corpus import Document
+from rag.errors import ParseError
+from rag.ingest.parse.pdf import parts_on, written_as
+from rag.ingest.parse.pdf_words import Box, Line, Sheet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TYPES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".tif": "image/tiff",
+    ".tiff": "image/tiff",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
+SUFFIXES = tuple(_TYPES)
+LIBRARIES = ("pypdfium2", "numpy", "PIL.ImageOps")
+
+DOTS = 200  # per inch, that a page is drawn with
+MAX_PIXELS = 16_000_000  # of a picture: an A3 page has 7.7 million
+MAX_PAGES = 2_000  # of a picture file
+_INCH = 72.0  # points
+_FOUND_AT = 960  # pixels that the longer side is reduced to when lines are looked for: memory grows with it
+_LETTERS = 0.75  # share of the height of a line that is the size of its letters
+_SURE = 0.8  # the average certainty below which a page may be turned
+_UPRIGHT = 1.5  # times its width: how high the box of a line is that runs across
+_engines: list[Any] = []
+
+
+def prepare() -> None:
+    """Load the models, and all that Pillow and rapidocr import with their first picture."""
+    import cv2  # noqa: PLC0415 of the extra
+    import numpy as np  # noqa: PLC0415 in the child only
+    from PIL import Image  # noqa: PLC0415 of the extra
+    from rapidocr import RapidOCR  # noqa: PLC0415 of the extra
+
+    Image.init()
+    cv2.setNumThreads(1)  # no threads can be started later
+    engine = RapidOCR(
+        params={
+            "Global.log_level": "critical",
+            "Global.use_cls": False,
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
+            "EngineConfig.onnxruntime.inter_op_num_threads": 1,
+            "Det.limit_type": "max",
+            "Det.limit_side_len": _FOUND_AT,
+            "Rec.rec_batch_num": 1,
+        }
+    )
+    words = np.full((100, 400, 3), 255, dtype=np.uint8)
+    cv2.putText(words, "refdesk reads", (30, 60), cv2.FONT_HERSHEY_SIMPLEX, 1.2, (0, 0, 0), 2)
+    engine(words)  # a picture without words would leave the second model out
+    _engines[:] = [engine]
+
+
+class Reader:
+    """Reads pictures of pages until its time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    def page(self, page: Any) -> Sheet | None:  # noqa: ANN401 of pypdfium2, which has no types
+        """The words of a page of a PDF, None if there is no time left, or not enough memory."""
+        if time.monotonic() > self._until:
+            return None
+        width, height = page.get_size()
+        scale = min(DOTS / _INCH, (MAX_PIXELS / max(width * height, 1.0)) ** 0.5)
+        try:
+            bitmap = page.render(scale=scale, may_draw_forms=False)
+            return _sheet(bitmap.to_numpy()[:, :, :3], 1 / scale)
+        except (MemoryError, RuntimeError):  # onnxruntime raises the latter when memory is short
+            return None
+
+    def picture(self, pixels: Any) -> Sheet | None:  # noqa: ANN401 an array of height, width, 3
+        """The words of a picture, in its own pixels."""
+        return _sheet(pixels, 1.0) if time.monotonic() <= self._until else None
+
+
+def pictures(data: bytes) -> Iterator[Any]:
+    """The pictures in a file as arrays of height, width, 3, each turned as its file says.
+
+    Raises:
+        ParseError: the file is damaged, or a picture too large.
+    """
+    import numpy as np  # noqa: PLC0415 see above
+    from PIL import Image, ImageOps  # noqa: PLC0415 of the extra
+
+    Image.MAX_IMAGE_PIXELS = None  # ours is lower, and has a reason for people
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            for number in range(min(getattr(image, "n_frames", 1), MAX_PAGES)):
+                image.seek(number)
+                _check_size(image.width, image.height)
+                yield np.asarray(ImageOps.exif_transpose(image).convert("RGB"))[:, :, ::-1]
+    except ParseError:
+        raise
+    except Exception as error:  # Pillow raises all kinds of errors on damaged files
+        raise ParseError("the picture is damaged") from error
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise ParseError(
+            f"the picture has {width:,} × {height:,} pixels; at most {MAX_PIXELS:,} are read", "too large"
+        )
+
+
+def parse(data: bytes, name: str, reader: Reader) -> Document:
+    """The document of a picture, or of a file of several.
+
+    Raises:
+        ParseError: it is damaged, too large, or shows no words.
+    """
+    sheets = [reader.picture(pixels) for pixels in pictures(data)]
+    written = written_as(parts_on([sheet or Sheet([], []) for sheet in sheets]))
+    if not written.blocks:
+        raise ParseError("the picture shows no words that OCR finds", "no text")
+    unread = sum(sheet is None for sheet in sheets)
+    return Document(
+        text=written.text,
+        title=name,
+        mime_type=_TYPES[PurePath(name).suffix.lower()],
+        blocks=tuple(written.blocks),
+        pages=tuple(written.starts),
+        remarks=("read by OCR", *([f"{unread} pages left out: OCR took too long"] if unread else [])),
+    )
+
+
+def _sheet(pixels: Any, scale: float) -> Sheet:  # noqa: ANN401 see above
+    """The lines of a picture, turned so that it can be read best. `scale` is points for a pixel."""
+    best = _read(pixels)
+    if best and (_runs_across(best) or _certainty(best) < _SURE):
+        import numpy as np  # noqa: PLC0415 see above
+
+        turned = [_read(np.ascontiguousarray(np.rot90(pixels, quarter))) for quarter in (1, 2, 3)]
+        best = max([best, *turned], key=_weight)
+    return Sheet([_line(place, *one, scale) for place, one in enumerate(best)], [])
+
+
+def _read(pixels: Any) -> list[tuple[Any, str, float]]:  # noqa: ANN401 see above
+    """The lines of a picture: their corners, their words, and how certain these are."""
+    found = _engines[0](pixels)
+    if found.txts is None or found.boxes is None:
+        return []
+    return list(zip(found.boxes.tolist(), found.txts, map(float, found.scores), strict=True))
+
+
+def _weight(lines: list[tuple[Any, str, float]]) -> float:
+    return 0.0 if _runs_across(lines) else sum(len(text) * certainty for _, text, certainty in lines)
+
+
+def _certainty(lines: list[tuple[Any, str, float]]) -> float:
+    length = sum(len(text) for _, text, _ in lines)
+    return sum(len(text) * certainty for _, text, certainty in lines) / max(length, 1)
+
+
+def _runs_across(lines: list[tuple[Any, str, float]]) -> bool:
+    """Whether most lines are higher than wide."""
+    boxes = [_box(corners, 1.0) for corners, _, _ in lines]
+    return 2 * sum(box.height > _UPRIGHT * (box.right - box.left) for box in boxes) > len(boxes)
+
+
+def _line(place: int, corners: Any, text: str, _certainty: float, scale: float) -> Line:  # noqa: ANN401 see above
+    box = _box(corners, scale)
+    return Line(text, box, round(box.height * _LETTERS), place=place)
+
+
+def _box(corners: Any, scale: float) -> Box:  # noqa: ANN401 see above
+    across, down = ([corner[axis] * scale for corner in corners] for axis in (0, 1))
+    return Box(min(across), min(down), max(across), max(down))
