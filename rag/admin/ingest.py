@@ -7,6 +7,7 @@ import sys
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,10 @@ from rag.admin.embedding import with_bill, with_cache
 from rag.admin.estimate import run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
+from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
 from rag.admin.runs import in_history
 from rag.admin.sources import open_reader
+from rag.admin.watch import watch
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
@@ -40,9 +43,10 @@ from rag.store.collections import drop_if_empty, ensure_collection, open_writer
 from rag.store.folder import origins_folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from contextlib import AbstractContextManager
 
+    from rag.admin.rehearse import Rehearsed
     from rag.config.settings import Settings
     from rag.corpus import Collection, Language, Visibility
     from rag.ingest.origins.run import OriginRun
@@ -70,6 +74,8 @@ PARTLY_FAILED = 3
     is_flag=True,
     help="Only print what there is to embed, and what that costs and takes. Nothing is stored or sent.",
 )
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
+@click.option("--watch", "watches", is_flag=True, help="Run again whenever something changes, until Ctrl-C.")
 @click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
 @click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
 @click.option(
@@ -95,6 +101,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     set_access: bool,
     yes: bool,
     estimate: bool,
+    dry_run: bool,
+    watches: bool,
     verbose: bool,
     as_log: bool,
     page: Path | None,
@@ -119,27 +127,39 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         "archives": archives,
     }
     options = settings.ingest.model_copy(update={key: value for key, value in given.items() if value})
+    settings = settings.model_copy(update={"ingest": options})
     rights = rights_of(settings, from_options(visibility, allow, deny), set_access=set_access)
-    with_options = settings.model_copy(update={"ingest": options})
+    if estimate and (page or verbose or as_log):
+        raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
+    _check_together(estimate, dry_run, watches, bool(page))
     if estimate:
-        if page or verbose or as_log:
-            raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
-        return exit_code(await run_estimate(with_options, paths, collection, rights, as_json=as_json))
+        return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
+    if dry_run:
+        usual = first_visibility(settings)
+        return show_rehearsed(
+            await rehearse(settings, paths, collection, rights, visibility=usual, removes=yes),
+            as_json=as_json,
+        )
     if page:
         _check_page(page, paths)
+    once = partial(
+        run_ingest,
+        settings,
+        paths,
+        collection,
+        language=language,
+        rights=rights,
+        removes=yes,
+        verbose=verbose,
+        as_log=as_log,
+        quiet=as_json,
+    )
+    if watches:
+        await watch_paths(paths, once, without=settings.data, as_json=as_json)
+        return 0
     failure = None
     try:
-        report = await run_ingest(
-            with_options,
-            paths,
-            collection,
-            language=language,
-            rights=rights,
-            removes=yes,
-            verbose=verbose,
-            as_log=as_log,
-            quiet=as_json,
-        )
+        report = await once()
     except InterruptedRunError as error:
         failure, report = error, error.report
     if page:
@@ -150,6 +170,40 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if failure:
         raise failure
     return exit_code(report)
+
+
+def _check_together(*given: bool) -> None:
+    """Reject options of which there can be only one.
+
+    Raises:
+        UsageError: more than one of them is given.
+    """
+    if sum(given) > 1:
+        raise click.UsageError("Give only one of --estimate, --dry-run, --watch and --report.")
+
+
+async def watch_paths(
+    paths: Iterable[Path], once: Callable[[], Awaitable[Report]], *, without: Path, as_json: bool
+) -> None:
+    """Run once, and again whenever something changes at these paths."""
+
+    async def run(_names: list[str]) -> None:
+        report = await once()
+        if as_json:
+            print_json(report_json(report))
+
+    # A file is watched through its folder: editors replace it.
+    folders = {path if path.is_dir() or not path.exists() else path.parent: "" for path in paths}
+    await watch(folders, run, without=without)
+
+
+def show_rehearsed(rehearsed: Rehearsed, *, as_json: bool) -> int:
+    """Print what a run would do. Returns its exit code."""
+    if as_json:
+        print_json(rehearsed_json(rehearsed, report_json(rehearsed.report)))
+    else:
+        print_rehearsed(rehearsed)
+    return exit_code(rehearsed.report)
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -258,8 +312,8 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     return report
 
 
-def origin_run(settings: Settings, name: str, made: Collection) -> OriginRun:
-    """What looks through the origin of this name."""
+def origin_run(settings: Settings, name: str, made: Collection, scratch: Path | None = None) -> OriginRun:
+    """What looks through the origin of this name. With `scratch`, it puts nothing into the data folder."""
     from rag.ingest.origins.http import user_agent  # noqa: PLC0415 no command needs it without origins
     from rag.ingest.origins.run import OriginRun  # noqa: PLC0415 the same
 
@@ -271,6 +325,7 @@ def origin_run(settings: Settings, name: str, made: Collection) -> OriginRun:
         agent=user_agent(settings.server.name),
         environment=os.environ,
         stdin=sys.stdin.buffer,
+        scratch=scratch,
     )
 
 

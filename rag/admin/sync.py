@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from rag.admin.console import command, echo, print_json
-from rag.admin.ingest import PARTLY_FAILED, exit_code, report_json, rights_of, run_ingest
+from rag.admin.ingest import (
+    PARTLY_FAILED,
+    exit_code,
+    first_visibility,
+    origin_run,
+    report_json,
+    rights_of,
+    run_ingest,
+)
+from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
+from rag.admin.watch import watch
 from rag.config.origins import FolderOrigin, RecordsOrigin
 from rag.errors import ConfigurationError, RefdeskError
 from rag.ingest.report import InterruptedRunError
 from rag.ingest.rights import RequestedAccess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
+    from pathlib import Path
 
+    from rag.admin.rehearse import Rehearsed
     from rag.config.origins import OriginSettings
     from rag.config.settings import Settings
     from rag.ingest.report import Report
@@ -30,6 +42,8 @@ FAILED = 1
 @click.argument("origins", nargs=-1, metavar="[ORIGIN]...")
 @click.option("--set-access", is_flag=True, help="Also apply the origin's access to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most of an origin is missing.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
+@click.option("--watch", "watches", is_flag=True, help="Sync folders whenever they change, until Ctrl-C.")
 @click.option("--quiet", is_flag=True, help="Print nothing unless something changed or failed.")
 @click.option("--verbose", is_flag=True, help="List every document, also unchanged ones.")
 @click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
@@ -39,6 +53,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     origins: tuple[str, ...],
     set_access: bool,
     yes: bool,
+    dry_run: bool,
+    watches: bool,
     quiet: bool,
     verbose: bool,
     as_log: bool,
@@ -53,6 +69,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     Exits with 0 on success, 1 if every origin failed, 2 for usage errors, and 3 if some documents or origins
     failed, or too many documents are missing.
     """
+    if watches and (dry_run or yes):
+        raise click.UsageError("--watch can't be combined with --dry-run or --yes.")
     sync = partial(
         run_origin,
         settings,
@@ -63,29 +81,89 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         quiet=quiet,
         as_json=as_json,
     )
+    names = chosen(settings, origins, quiet=quiet)
+    if watches:
+        await watch_origins(settings, names, sync, named=bool(origins), as_json=as_json)
+        return 0
+    attempt = partial(_rehearsed, settings, set_access=set_access, yes=yes, as_json=as_json)
     codes: list[int] = []
     results: dict[str, Any] = {}
-    for name in chosen(settings, origins, quiet=quiet):
+    for name in names:
         if not (quiet or as_json):
             echo(f"{name}:")
-        try:
-            report = await sync(name)
-        except InterruptedRunError as error:
-            echo(f"refdesk-admin: {name}: {error}", err=True)
-            results[name] = report_json(error.report) | {"error": str(error)}
-            codes.append(PARTLY_FAILED)
-        except RefdeskError as error:
-            echo(f"refdesk-admin: {name}: {error}", err=True)
-            results[name] = {"error": str(error)}
-            codes.append(FAILED)
-        else:
-            results[name] = report_json(report)
-            codes.append(exit_code(report))
+        code, results[name] = await _attempted(name, attempt if dry_run else partial(_synced, sync))
+        codes.append(code)
     if as_json:
         print_json({"origins": results})
     if codes and all(code == FAILED for code in codes):
         return FAILED
     return PARTLY_FAILED if any(codes) else 0
+
+
+Result: TypeAlias = "tuple[int, dict[str, Any]]"
+"""The exit code of an origin, and its report as JSON."""
+
+
+async def _attempted(name: str, attempt: Callable[[str], Awaitable[Result]]) -> Result:
+    """The result of one origin, whose failure is printed and stops no other."""
+    try:
+        return await attempt(name)
+    except InterruptedRunError as error:
+        echo(f"refdesk-admin: {name}: {error}", err=True)
+        return PARTLY_FAILED, report_json(error.report) | {"error": str(error)}
+    except RefdeskError as error:
+        echo(f"refdesk-admin: {name}: {error}", err=True)
+        return FAILED, {"error": str(error)}
+
+
+async def _synced(sync: Callable[[str], Awaitable[Report]], name: str) -> Result:
+    report = await sync(name)
+    return exit_code(report), report_json(report)
+
+
+async def _rehearsed(settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool) -> Result:
+    rehearsed = await rehearse_origin(settings, name, set_access=set_access, yes=yes)
+    if not as_json:
+        print_rehearsed(rehearsed)
+    return exit_code(rehearsed.report), rehearsed_json(rehearsed, report_json(rehearsed.report))
+
+
+async def watch_origins(
+    settings: Settings,
+    names: Iterable[str],
+    sync: Callable[[str], Awaitable[Report]],
+    *,
+    named: bool,
+    as_json: bool,
+) -> None:
+    """Sync the folders among these origins, and again whenever something changes in them.
+
+    Raises:
+        ConfigurationError: one that was named is no folder, or none is one.
+    """
+    folders: dict[Path, str] = {}
+    for name in names:
+        origin = settings.origins[name]
+        if isinstance(origin, FolderOrigin):
+            folders[origin.path] = name
+        elif named:
+            raise ConfigurationError(
+                f"{name} is no folder, so it can't be watched. Sync it from a scheduler."
+            )
+    if not folders:
+        raise ConfigurationError("No origin is a folder, so there is nothing to watch. Use a scheduler.")
+
+    async def run(changed: list[str]) -> None:
+        for name in changed:
+            try:
+                report = await sync(name)
+            except RefdeskError as error:
+                echo(f"refdesk-admin: {name}: {error}", err=True)
+            else:
+                if as_json:
+                    print_json({"origins": {name: report_json(report)}})
+
+    await watch(folders, run, without=settings.data)
 
 
 def chosen(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str]:
@@ -145,6 +223,26 @@ async def run_origin(  # noqa: PLR0913 the options of a run
         quiet=as_json or quiet,
         origin=name,
         only_news=quiet,
+    )
+
+
+async def rehearse_origin(settings: Settings, name: str, *, set_access: bool, yes: bool) -> Rehearsed:
+    """What a sync of one origin would do.
+
+    Raises:
+        RefdeskError: it would fail as a whole.
+    """
+    origin = settings.origins[name]
+    is_folder = isinstance(origin, FolderOrigin)
+    own = of_origin(settings, origin)
+    return await rehearse(
+        own,
+        (origin.path,) if isinstance(origin, FolderOrigin) else (),
+        origin.collection,
+        rights_of_origin(settings, origin, set_access=set_access),
+        visibility=first_visibility(own),
+        removes=yes,
+        origin=None if is_folder else partial(origin_run, own, name),
     )
 
 

@@ -34,6 +34,7 @@ class OriginRun:
     """Looks through an origin when called, and keeps its state in `folder` when the run was committed.
 
     `agent` is how refdesk introduces itself to servers. `stdin` is for records without a command or file.
+    `scratch` is where a clone goes that shall not be kept.
     """
 
     def __init__(  # noqa: PLR0913 what an origin needs
@@ -46,11 +47,13 @@ class OriginRun:
         agent: str,
         environment: Mapping[str, str],
         stdin: IO[bytes] | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self._name = name
         self._origin = origin
         self._files = files
         self._folder = folder
+        self._scratch = scratch or folder
         self._agent = agent
         self._environment = environment
         self._stdin = stdin
@@ -84,7 +87,7 @@ class OriginRun:
             case GitOrigin():
                 from rag.ingest.origins.git import look_through_repository  # noqa: PLC0415 the same
 
-                clone = self._folder / f"{self._name}.git"
+                clone = self._scratch / f"{self._name}.git"
                 return await look_through_repository(self._origin, desk, clone, self._environment)
             case S3Origin():
                 from rag.ingest.origins.s3 import look_through_bucket  # noqa: PLC0415 the same

@@ -1,0 +1,174 @@
+"""`--dry-run` of `ingest` and `sync`: what a run would do, and who would gain or lose access."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rag.access.gained import access_changes
+from rag.access.names import valid_name
+from rag.access.tenants import tenant_of
+from rag.admin.console import echo
+from rag.admin.ingest_output import outcome_line
+from rag.admin.sources import open_reader
+from rag.corpus import DEFAULT_EMBEDDER, Collection
+from rag.ingest.paths import path_of
+from rag.ingest.run import Instructions, ingest
+from rag.models.embed import open_embedder
+from rag.report.tables import counted, listed
+from rag.store.catalog import check_writable
+from rag.store.collections import DEFAULT_LANGUAGE
+from rag.store.rehearsal import open_rehearsal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from rag.access.gained import Change
+    from rag.config.settings import Settings
+    from rag.corpus import EmbedderIdentity, Vectors, Visibility
+    from rag.ingest.origins.run import OriginRun
+    from rag.ingest.report import Outcome, Report
+    from rag.ingest.rights import Rights
+    from rag.models.embed import Embedder, TextKind
+    from rag.store.rehearsal import Rehearsal
+
+NAMED = 5  # documents of a line
+SHOWN = ("added", "moved", "replaced", "removed", "missing", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What a run would report, and who would gain or lose which documents."""
+
+    report: Report
+    access: dict[str, Change]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unembedded:
+    """An embedder that only knows how long texts are; its vectors are all alike."""
+
+    embedder: Embedder
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """That of the embedder."""
+        return self.embedder.identity
+
+    @property
+    def window(self) -> int:
+        """That of the embedder."""
+        return self.embedder.window
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        """Those of the embedder."""
+        return self.embedder.token_spans(text)
+
+    def known(self, text: str) -> float:
+        """As the embedder says."""
+        return self.embedder.known(text)
+
+    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
+        """Vectors of the right size."""
+        size = self.identity.dimension or 1  # a new remote one isn't asked
+        return np.full((len(texts), size), size**-0.5, np.float32)
+
+
+class _Silent:
+    """Says nothing while a run is rehearsed."""
+
+    def started(self, files: int, work: int) -> None:
+        """Nothing."""
+
+    def worked(self, work: int) -> None:
+        """Nothing."""
+
+    def embedded(self, chunks: int) -> None:
+        """Nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Nothing."""
+
+
+async def rehearse(  # noqa: PLR0913 the options of a run
+    settings: Settings,
+    paths: tuple[Path, ...],
+    name: str,
+    rights: Rights,
+    *,
+    visibility: Visibility,
+    removes: bool,
+    origin: Callable[[Collection, Path], OriginRun] | None = None,
+) -> Rehearsed:
+    """What a run on these paths, or on an origin, would do to the collection.
+
+    `visibility` is that of the collection if it would be made. `origin` makes what looks through an origin,
+    with a folder for what it must put somewhere.
+    """
+    name, tenant = valid_name(name), tenant_of(settings)
+    known = {one.name: one for one in await open_reader(settings).collections(tenant)}
+    embedder_name = known[name].embedder_name if name in known else DEFAULT_EMBEDDER
+    model = settings.embedder_named(embedder_name)
+    async with open_embedder(model, os.environ, probe=False) as embedder:
+        made = known.get(name) or Collection(
+            tenant, name, embedder.identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC), {}, visibility
+        )
+        check_writable(made)
+        instructions = Instructions(
+            settings.ingest,
+            settings.chunking.max_tokens,
+            replace(rights, usual=made.visibility),
+            removes,
+            settings.chunking.chunkings(),
+        )
+        async with open_rehearsal(settings.data, made) as writer:
+            run = origin(made, writer.spools_in) if origin else paths
+            report = await ingest(writer, _Unembedded(embedder), run, instructions, _Silent())
+    return Rehearsed(report, _changes(writer))
+
+
+def _changes(writer: Rehearsal) -> dict[str, Change]:
+    ids = writer.after.keys()
+    pairs = ((writer.before.get(id_), writer.after[id_]) for id_ in ids)
+    return access_changes(
+        (
+            path_of(after.uri),
+            before.access if before and before.present else None,
+            after.access if after.present else None,
+        )
+        for before, after in pairs
+        if not after.is_folder
+    )
+
+
+def print_rehearsed(rehearsed: Rehearsed) -> None:
+    """Print what would happen, and who would gain or lose access."""
+    report = rehearsed.report
+    for one in report.outcomes:
+        if one.outcome in SHOWN or (one.outcome == "unchanged" and one.reason):
+            echo(outcome_line(one))
+    counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items() if count)
+    echo(f"Nothing was written. This run would end with: {counts or 'no documents'}.")
+    for who, change in sorted(rehearsed.access.items()):
+        for documents, verb in ((change.gains, "gain"), (change.loses, "lose")):
+            if documents:
+                echo(f"{who} would {verb} {counted(len(documents), 'document')}: {_named(documents)}")
+    for note in report.notes:
+        echo(f"Note: {note}", err=True)
+
+
+def rehearsed_json(rehearsed: Rehearsed, report: dict[str, Any]) -> dict[str, Any]:
+    """It as JSON, given its report as JSON."""
+    changes = {
+        who: {"gains": change.gains, "loses": change.loses} for who, change in rehearsed.access.items()
+    }
+    return report | {"dry_run": True, "access_changes": changes}
+
+
+def _named(documents: list[str]) -> str:
+    return listed(sorted(documents), NAMED)

@@ -1,0 +1,120 @@
+"""--watch: folders are brought in again whenever they change, until somebody ends it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+pytestmark = pytest.mark.slow
+PATIENCE = 15  # seconds for a run on a machine that does other things, too
+
+
+class Watching:
+    """A command that watches, and what it prints: a JSON object for each run, and lines on standard error."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.told: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        self.told += self.process.stderr
+
+    def run(self) -> Any:  # noqa: ANN401 any JSON
+        """The next run's report."""
+        assert self.process.stdout
+        return json.loads(self.process.stdout.readline())["counts"]
+
+    def until_told(self, words: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not any(words in line for line in list(self.told)):
+            assert time.monotonic() < end, self.told
+            time.sleep(0.05)
+
+    def end(self, by: signal.Signals) -> int:
+        self.process.send_signal(by)
+        code = self.process.wait(PATIENCE)
+        self._reader.join()
+        return code
+
+
+@contextmanager
+def watching(desk: Desk, *arguments: str | Path) -> Iterator[Watching]:
+    command = [desk.scripts.folder / "refdesk-admin", *arguments, "--watch", "--json", "--data", desk.data]
+    with subprocess.Popen(
+        command, env=desk.scripts.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        watched = Watching(process)
+        killer = threading.Timer(4 * PATIENCE, process.kill)
+        killer.start()
+        try:
+            yield watched
+        finally:
+            killer.cancel()
+            process.kill()
+
+
+def test_a_folder_is_brought_in_when_it_changes_and_comes_back(desk: Desk, tmp_path: Path) -> None:
+    """The data folder lies in the watched one: what runs write there begins no others."""
+    folder, away = tmp_path / "data-and-notes", tmp_path / "away"
+    desk = type(desk)(desk.scripts, folder / "data")
+    (folder / "notes").mkdir(parents=True)
+    (folder / "notes" / "a.md").write_text("# A\n\nThe pendulum.\n")
+    with watching(desk, "ingest", folder, folder / "notes" / "a.md") as watched:
+        assert watched.run()["added"] == 1
+        (folder / "notes" / "b.md").write_text("# B\n\nThe escapement.\n")
+        assert watched.run() | {"ignored": 0} == counts(added=1, unchanged=1)
+        (folder / "notes" / "b.md").unlink()
+        assert watched.run() == counts(removed=1, unchanged=1)
+        shutil.move(folder / "notes", away)
+        watched.until_told("is gone. Waiting for it.")
+        (away / "c.md").write_text("# C\n\nThe balance.\n")
+        shutil.move(away, folder / "notes")
+        while watched.run()["added"] == 0:
+            pass
+        assert watched.end(signal.SIGTERM) == 0
+    assert watched.told[-1] == "Watching has ended.\n"
+    assert sorted(path.rpartition("/")[2] for path in desk.paths()) == ["a.md", "c.md"]
+
+
+def test_a_run_that_fails_ends_nothing(desk: Desk, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("# A\n\nThe pendulum.\n")
+    desk.data.write_text("in the way")
+    with watching(desk, "ingest", folder) as watched:
+        watched.until_told("The next change begins another run.")
+        desk.data.unlink()
+        (folder / "b.md").write_text("# B\n\nThe escapement.\n")
+        assert watched.run()["added"] == 2
+        assert watched.end(signal.SIGINT) == 0
+
+
+def test_only_folders_can_be_watched(inside: Desk, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[origins.code]\ntype = "git"\nrepository = "/srv/code"\n')
+    told = inside.run("sync", "code", "--watch", "--config", config, code=2).stderr
+    assert told == "refdesk-admin: code is no folder, so it can't be watched. Sync it from a scheduler.\n"
+    told = inside.run("ingest", tmp_path, "--watch", "--dry-run", code=2).stderr
+    assert "Give only one of" in told
+
+
+def counts(**given: int) -> dict[str, int]:
+    kinds = ("added", "replaced", "moved", "unchanged", "removed", "missing", "skipped", "ignored")
+    return dict.fromkeys(kinds, 0) | given
