@@ -269,6 +269,7 @@ class IngestSettings(Section):
     exclude: tuple[str, ...] = (".git", ".hg", ".svn", "CVS", "node_modules", "__pycache__")
     hidden: bool = False
     archives: bool = False
+    ignore_files: bool = True
     max_removed: Annotated[int, Field(ge=0)] = 10
     max_removed_share: Annotated[float, Field(ge=0, le=1)] = 0.33
     max_file_bytes: Annotated[int, Field(ge=1)] = 20_000_000

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
 from rag.file_state import local_path
+from rag.ingest.ignored import MAX_BYTES, Ignoring
 from rag.ingest.parse import is_supported, may_contain
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.unlinked import open_file, scanned
+from rag.report.tables import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rag.config.settings import IngestSettings
     from rag.corpus import Access
@@ -81,19 +83,21 @@ class Discovery:
     notes: list[str] = field(default_factory=list)
     containers: dict[str, Found] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
+    ignoring: Ignoring = field(default_factory=Ignoring)
 
     def is_gone(self, uri: str) -> bool:
         """Whether what was at a URI certainly doesn't exist any more.
 
-        A file is gone if its folder doesn't hold it, whether this run looked there or not. A part is gone
-        with its container, or if the container was looked through without finding it. What an origin has is
-        known only if the origin was looked through.
+        A file is gone if its folder doesn't hold it, whether this run looked there or not, or if an ignore
+        file leaves it out. A part is gone with its container, or if the container was looked through without
+        finding it. What an origin has is known only if the origin was looked through.
         """
         if self._is_there(uri):
             return False
         place, _, inside = uri.partition("#")
         if is_local(uri):
-            if is_gone(local_path(place)):
+            path = local_path(place)
+            if is_gone(path) or self.ignoring.covers(Path(path)):
                 return True
         elif self._is_missing_in(place, ""):
             return True
@@ -120,6 +124,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             discovery.folders.append(path)
             discovery.whole.add(prefix_of(path))
             _walk(path, settings, discovery, own)
+            discovery.notes += _about_ignored(discovery.ignoring.paths, path)
         elif not path or not os.path.lexists(path):
             reason = "no such file or folder"
             discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unreadable"))
@@ -176,16 +181,18 @@ def _content(descriptor: int, max_bytes: int) -> bytes:
 
 
 def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: str | None) -> None:
-    waiting = _entries(root, discovery)
+    waiting = _entries(root, discovery, settings)
     while waiting:
         entry = waiting.pop()
         name = entry.path.relative_to(root).as_posix()
         if str(entry.path) == without or _left_out_here(name, settings):
             continue
+        if discovery.ignoring.leaves_out(entry.path, is_folder=entry.is_folder):
+            continue
         if entry.is_link:
             discovery.outcomes.append(_link(entry.path, root))
         elif entry.is_folder:
-            waiting += _entries(entry.path, discovery)
+            waiting += _entries(entry.path, discovery, settings)
         elif settings.include and not _matches(name, settings.include):
             continue
         elif not _is_wanted(entry.path.name, settings):
@@ -200,18 +207,34 @@ class _Entry(NamedTuple):
     is_folder: bool
 
 
-def _entries(folder: Path, discovery: Discovery) -> list[_Entry]:
+def _entries(folder: Path, discovery: Discovery, settings: IngestSettings) -> list[_Entry]:
     """The entries of a folder, the last name first. An unreadable folder is reported, and has none."""
     try:
         with scanned(folder) as entries:
-            return [
+            found = [
                 _Entry(folder / entry.name, entry.is_symlink(), entry.is_dir(follow_symlinks=False))
                 for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
             ]
+        if settings.ignore_files:
+            names = (entry.path.name for entry in found)
+            discovery.ignoring.enter(folder, names, lambda path: read_if_there(path, MAX_BYTES))
     except OSError as error:
         reason = f"the folder can't be read: {error.strerror}"
         discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause="unreadable"))
         return []
+    except ParseError as error:
+        reason = f"nothing of the folder was read, because of {error}"
+        discovery.outcomes.append(Outcome(printable(folder), "skipped", reason, cause=error.cause))
+        return []
+    return found
+
+
+def _about_ignored(paths: Iterable[str], root: Path) -> Iterator[str]:
+    if ignored := [one for one in paths if Path(one).is_relative_to(root)]:
+        folders = sum(1 for one in ignored if Path(one).is_dir())
+        numbers = {"file": len(ignored) - folders, "folder": folders}
+        counts = " and ".join(counted(number, what) for what, number in numbers.items() if number)
+        yield f"{counts} left out by .gitignore and .refdeskignore files (ingest.ignore_files)."
 
 
 def _link(link: Path, root: Path) -> Outcome:

@@ -8,10 +8,12 @@ and for an origin.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import to_thread
 
+from rag.file_state import local_path
 from rag.ingest.paths import is_local, name_of, path_of, prefixes
 from rag.ingest.report import Outcome
 
@@ -48,7 +50,7 @@ async def remove_vanished(
     reason = "the file is gone, and so are many others: nothing was removed"
     return Removed(
         [
-            *(Outcome(path_of(one.uri), "removed", "the file is gone", one.id) for one in gone),
+            *(Outcome(path_of(one.uri), "removed", _reason(one.uri, discovery), one.id) for one in gone),
             *(Outcome(path_of(one.uri), "missing", reason, one.id) for one in missing if one.id in kept),
         ],
         [
@@ -57,6 +59,12 @@ async def remove_vanished(
             for prefix, ids in unmounted.items()
         ],
     )
+
+
+def _reason(uri: str, discovery: Discovery) -> str:
+    if is_local(uri) and discovery.ignoring.covers(Path(local_path(uri))):
+        return "a .gitignore or .refdeskignore file leaves it out now"
+    return "the file is gone"
 
 
 def vanished(known: Mapping[str, KnownSource], discovery: Discovery) -> list[KnownSource]:

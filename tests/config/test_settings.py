@@ -62,6 +62,7 @@ EVERY_SETTING = {
     "ingest.exclude": ("", ()),
     "ingest.hidden": ("true", True),
     "ingest.archives": ("true", True),
+    "ingest.ignore_files": ("false", False),
     "ingest.max_removed": ("5", 5),
     "ingest.max_removed_share": ("0.5", 0.5),
     "ingest.max_file_bytes": ("123", 123),
