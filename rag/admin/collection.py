@@ -10,7 +10,7 @@ import click
 
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
-from rag.admin.acts import Act, recorded
+from rag.admin.acts import Act, record, recorded
 from rag.admin.attach import attach_command, remarks_on
 from rag.admin.collection_options import (
     chunking_option,
@@ -28,12 +28,12 @@ from rag.admin.ingest import first_visibility
 from rag.admin.rebuild import rebuild_command
 from rag.admin.sources import open_collections, open_reader
 from rag.corpus import Distance, FieldType, Visibility
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, NotFoundError
 from rag.ingest.declare import check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store.catalog import check_embedder, check_writable
-from rag.store.collections import change_collection, drop_collection, ensure_collection
+from rag.store.collections import change_collection, drop_collection, ensure_collection, finish_drop
 from rag.store.folder import prepare, spending_reserve
 
 if TYPE_CHECKING:
@@ -327,11 +327,20 @@ async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, required=True, help="Delete the collection and everything in it.")
 async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: bool) -> None:  # noqa: ARG001 required by click
     """Remove a collection and everything in it. Of an attached table, nothing is deleted."""
-    (table,) = await open_collections(settings, name)
-    await removed(settings.data, table, "collection remove")
+    try:
+        (table,) = await open_collections(settings, name)
+    except NotFoundError:
+        tenant = tenant_of(settings)
+        if not await finish_drop(settings.data, tenant, valid_name(name)):  # of a run that was killed
+            raise
+        record(settings.data, Act("collection remove", tenant, {name: ({}, None)}, name, gives=False))
+        attached = None
+    else:
+        await removed(settings.data, table, "collection remove")
+        attached = table.collection.attached
     if as_json:
         print_json({"removed": name})
-    elif attached := table.collection.attached:
+    elif attached:
         echo(f"Removed the collection {name}. The table {attached.table} is as it was.")
     else:
         echo(f"Removed the collection {name}.")

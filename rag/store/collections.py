@@ -276,11 +276,38 @@ async def drop_collection(data: Path, collection: Collection, *, forget: Iterabl
         forget_origins(data, tenant, name)
         await collections.delete(_is(tenant, name))
         maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)  # no row without tables
-        await builds.drop_tables(data, database, tenant, name)
-        async with access_table(data, tenant) as table:
-            records = await table.records(f"(collection = {literal(name)})")
-            await table.put([replace(one, present=False, copied=True) for one in records.values()])
-            await table.forget(forget)
+        await _drop_without_row(data, tenant, name, forget)
+
+
+async def finish_drop(data: Path, tenant: str, name: str) -> bool:
+    """Drop what `drop_collection` left when it was killed after its first step. Whether there was anything.
+
+    Raises:
+        BusyError: another process is writing to a collection of that name.
+    """
+    if not table_folder(data, schema.access_table(tenant)).exists():
+        return False
+    with (
+        locked(data, f"{tenant}.{name}", seconds=0),
+        locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
+        engine_errors("removing the collection"),
+    ):
+        collections = await (await connect(data)).open_table(schema.COLLECTIONS)
+        if await collections.count_rows(_is(tenant, name)):
+            return False
+        return await _drop_without_row(data, tenant, name, ())
+
+
+async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable[str]) -> bool:
+    """Drop the tables of a collection, and mark its sources as removed. Whether there was anything."""
+    there = bool(builds.numbers(data, tenant, name))
+    await builds.drop_tables(data, await connect(data), tenant, name)
+    async with access_table(data, tenant) as table:
+        records = (await table.records(f"(collection = {literal(name)})")).values()
+        present = [one for one in records if one.present or not one.copied]
+        await table.put([replace(one, present=False, copied=True) for one in present])
+        await table.forget(forget)
+    return there or bool(present)
 
 
 async def make_tables_anew(data: Path, collection: Collection) -> None:
@@ -295,7 +322,10 @@ async def make_tables_anew(data: Path, collection: Collection) -> None:
         locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS),
         engine_errors("making the tables"),
     ):
-        await _create_tables(data, await connect(data), collection)
+        database = await connect(data)
+        for table in builds.table_names(collection):
+            await database.drop_table(table, ignore_missing=True)
+        await builds.create_tables(database, collection)
         for folder in table_folders(data, collection):
             maintenance.sync_to_disk(folder, started)
 

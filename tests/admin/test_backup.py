@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.admin.conftest import Desk
-    from tests.conftest import SmallDisk
+    from tests.conftest import Scripts, SmallDisk
 
 QUERY = "pendulum"
 
@@ -32,24 +33,40 @@ def other(desk: Desk, name: str) -> Desk:
     return replace(desk, data=desk.data.parent / name)
 
 
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    for name in ("leave", "travel", "wages"):
-        (folder / f"{name}.md").write_text(f"# {name}\n\nThe {name} of a pendulum.\n")
+@pytest.fixture(scope="module")
+def base(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents, a data folder with them and a key, of which one is for a group only, and its backup."""
+    folder = tmp_path_factory.mktemp("base")
+    write_documents(folder / "docs")
+    for command in (
+        ("ingest", folder / "docs", "--visibility", "tenant"),
+        ("access", "set", "*/wages.md", "--visibility", "restricted", "--allow", "group:hr"),
+        ("key", "create", "--user", "ann"),
+        ("backup", folder / "desk.tar"),
+    ):
+        run = scripts.admin(*command, "--data", folder / "data")
+        assert run.returncode == 0, run.stderr
     return folder
 
 
+def write_documents(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name in ("leave", "travel", "wages"):
+        (folder / f"{name}.md").write_text(f"# {name}\n\nThe {name} of a pendulum.\n")
+
+
 @pytest.fixture
-def backup(inside: Desk, docs: Path, tmp_path: Path) -> Path:
-    """Of a desk with three documents, of which two are for everybody, and with a key."""
-    inside.run("ingest", docs, "--visibility", "tenant")
-    inside.run("access", "set", "*/wages.md", "--visibility", "restricted", "--allow", "group:hr")
-    inside.run("key", "create", "--user", "ann")
-    file = tmp_path / "desk.tar"
-    inside.run("backup", file)
-    return file
+def docs(base: Path) -> Path:
+    write_documents(base / "docs")
+    return base / "docs"
+
+
+@pytest.fixture
+def backup(inside: Desk, base: Path, tmp_path: Path) -> Path:
+    """Of the desk of `inside`."""
+    shutil.copytree(base / "data", inside.data)
+    return Path(shutil.copy2(base / "desk.tar", tmp_path))
 
 
 def test_a_backup_in_an_empty_folder_is_the_same_desk(inside: Desk, backup: Path, docs: Path) -> None:

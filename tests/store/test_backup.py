@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from rag.answers import SearchRequest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 ME = Principal("default")
+BACKUPS = 3
 
 
 def _desk(small_desk: ModuleType, data: Path) -> Desk:
@@ -39,19 +41,22 @@ async def test_a_backup_made_while_a_source_is_replaced_has_one_whole_version_of
     small_desk: ModuleType, tmp_path: Path
 ) -> None:
     saved: list[Path] = []
+    replaced = [0]
     async with await small_desk.writing(tmp_path / "data") as writer:
 
         async def replacing() -> None:
-            number = 0
-            while len(saved) < 4:
+            while len(saved) < BACKUPS:
+                number = replaced[-1] + 1
                 await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(number))])
-                number += 1
+                replaced.append(number)
 
         await writer.replace([small_desk.new_source(writer, "a", *small_desk.generation(0))])
         id_ = writer.source_id("a")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(replacing)
-            for number in range(4):
+            for number in range(BACKUPS):
+                while replaced[-1] < number:
+                    await anyio.lowlevel.checkpoint()
                 file = tmp_path / f"{number}.tar"
                 await back_up(tmp_path / "data", "default", file)
                 saved.append(file)

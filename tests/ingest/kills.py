@@ -1,0 +1,450 @@
+"""Kills refdesk-admin at random moments and at named points, and looks at what is left.
+
+    python -m tests.ingest.kills --trials 300
+
+A trial copies a data folder, runs a command on it and kills it with SIGKILL: after a random time, or right
+before or after one of its changes of the folder (a commit of the engine, a table made or dropped, a file
+renamed or deleted). Then fresh processes look whether a document is torn or lost, whether somebody sees a
+text that they saw neither before nor would after, and whether a lock is held or a process left behind. The
+same command is run again, and the folder must be as after an undisturbed run: sources, ids, texts, rights,
+keys, tables, and no row that no source names.
+
+Every run is a fork of this process, which has imported everything and touched nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import importlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from rag.access.keys import keys_file, read_keys
+from rag.access.rule import visible
+from rag.corpus import Principal
+from rag.filters.predicate import literal
+from rag.store import schema
+from rag.store.archive import checked
+from rag.store.builds import table_names
+from rag.store.connection import connect, open_if_there
+from rag.store.locks import held_locks
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MODULES = (
+    "rag.admin.main",
+    "rag.ingest.run",
+    "rag.ingest.sandbox.pool",
+    "rag.models.onnx",
+    "rag.models.embed.local",
+    "rag.search.desk",
+)
+PEOPLE = (Principal("default"), Principal("default", "bob"), Principal("default", None, frozenset({"hr"})))
+FILES = 12
+STRAY_SECONDS = 5.0  # until the children of a killed process have ended
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What lies in the folder when a command begins: `before` are commands, `change` changes the documents.
+
+    A command that takes something away fails if it is `gone` already.
+    """
+
+    name: str
+    command: Sequence[str]
+    before: Sequence[Sequence[str]] = ()
+    change: bool = False
+    gone: bool = False
+
+
+INGEST = ("ingest", "docs")
+FIRST = ((*INGEST, "--visibility", "tenant"), ("access", "set", "*/1.md", "--visibility", "restricted"))
+RIGHTS = (*FIRST, ("access", "revoke", "*/2.md", "--from", "user:bob"), ("key", "create", "--user", "ann"))
+SCENES = (
+    Scene("first ingest", (*INGEST, "--visibility", "restricted", "--allow", "group:hr")),
+    Scene("ingest", INGEST, RIGHTS, change=True),
+    Scene(
+        "ingest --set-access",
+        (*INGEST, "--set-access", "--visibility", "restricted", "--allow", "group:hr"),
+        RIGHTS,
+        change=True,
+    ),
+    Scene(
+        "access set", ("access", "set", "*.md", "--visibility", "restricted", "--allow", "group:hr"), RIGHTS
+    ),
+    Scene("access grant", ("access", "grant", "*/1.md", "--to", "user:bob"), RIGHTS),
+    Scene("remove", ("remove", "docs/3.md", "docs/4.md"), RIGHTS, gone=True),
+    Scene("purge", ("purge",), (*RIGHTS, ("remove", "docs/3.md", "docs/4.md"))),
+    Scene("collection remove", ("collection", "remove", "documents", "--yes"), RIGHTS, gone=True),
+    Scene(
+        "restore", ("restore", "desk.tar", "--yes"), (*RIGHTS, ("backup", "desk.tar"), INGEST), change=True
+    ),
+    Scene("restore into a new folder", ("restore", "desk.tar", "--yes")),
+    Scene("collection rebuild", ("collection", "rebuild", "documents"), RIGHTS),
+    Scene("backup", ("backup", "new.tar", "--yes"), RIGHTS),
+    Scene("key revoke", ("key", "revoke", "KEY"), RIGHTS, gone=True),
+)
+
+
+@dataclass(slots=True)
+class Found:
+    """What the trials found."""
+
+    trials: int = 0
+    killed: int = 0
+    points: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Killer:
+    """Kills this process at its nth change of the data folder, and counts these changes."""
+
+    def __init__(self, at: int | None, note: Path) -> None:
+        self._at, self._note, self.count = at, note, 0
+
+    def install(self) -> None:
+        """Go between the program and the engine, and the program and its files."""
+        from lancedb.db import AsyncConnection  # noqa: PLC0415 not in the parent
+        from lancedb.table import AsyncTable  # noqa: PLC0415
+
+        for name in ("add", "delete", "update", "optimize", "create_index", "_do_merge"):
+            self._around_async(AsyncTable, name)
+        for name in ("create_table", "drop_table"):
+            self._around_async(AsyncConnection, name)
+        for name in ("replace", "rename", "unlink"):
+            self._around(Path, name)
+
+    def _point(self, name: str) -> None:
+        self.count += 1
+        if self.count == self._at:
+            self._note.write_text(name)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _around_async(self, owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        async def hooked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 whatever it takes
+            self._point(f"before {name}")
+            result = await real(*args, **kwargs)
+            self._point(f"after {name}")
+            return result
+
+        setattr(owner, name, hooked)
+
+    def _around(self, owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def hooked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 whatever it takes
+            self._point(f"before {name}")
+            result = real(*args, **kwargs)
+            self._point(f"after {name}")
+            return result
+
+        setattr(owner, name, hooked)
+
+
+class Stage:
+    """The folder in which the trials take place: the documents, a data folder, and copies of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data, self.docs = folder, folder / "data", folder / "docs"
+        self._bases = folder / "bases"
+
+    def command(
+        self, arguments: Sequence[str], *, kill_at: int | None = None, after: float | None = None
+    ) -> int:
+        """Run a command to its end, or kill it. Its exit code, negative if it was killed."""
+        arguments = [self._key() if one == "KEY" else one for one in arguments]
+        pid = os.fork()
+        if not pid:
+            self._run(arguments, kill_at)
+        if after is not None:
+            time.sleep(after)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        (self.folder / "session").write_text(str(pid))
+        return code
+
+    def _run(self, arguments: Sequence[str], kill_at: int | None) -> None:
+        os.setsid()
+        os.chdir(self.folder)
+        output = os.open(self.folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        sys.argv = ["refdesk-admin", *arguments, "--data", str(self.data)]
+        killer = Killer(kill_at, self.folder / "point")
+        killer.install()
+        code: object = 1
+        try:
+            importlib.import_module("rag.admin.main").main()
+        except SystemExit as end:
+            code = end.code
+        finally:
+            sys.stdout.flush()
+            (self.folder / "points").write_text(str(killer.count))
+            os._exit(code if isinstance(code, int) else 1)
+
+    def _key(self) -> str:
+        kept = self._bases / "key"
+        if keys := read_keys(keys_file(self.data)).keys:
+            kept.write_text(keys[0].id)
+        return kept.read_text()
+
+    def begin(self, scene: Scene) -> Path:
+        """Make the state in which the command of a scene begins; the folder that holds it."""
+        base = self._bases / scene.name
+        if base.exists():
+            return base
+        self._bases.mkdir(exist_ok=True)
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.write_documents(changed=False)
+        for arguments in scene.before:
+            if arguments == INGEST:
+                self.write_documents(changed=scene.change)
+            assert self.command(arguments) == 0, (self.folder / "output").read_text()
+        if not scene.before:
+            self.data.mkdir()
+            (self.data / "key").write_bytes(bytes(32))  # so that all runs give the same ids
+        shutil.copytree(self.data, base)
+        return base
+
+    def set(self, scene: Scene) -> None:
+        """Put the state of a scene in place."""
+        base = self.begin(scene)
+        shutil.rmtree(self.data, ignore_errors=True)
+        shutil.copytree(base, self.data)
+        self.write_documents(changed=scene.change)
+
+    def write_documents(self, *, changed: bool) -> None:
+        """Twelve documents; if `changed`, some are changed, moved, gone or new."""
+        shutil.rmtree(self.docs, ignore_errors=True)
+        self.docs.mkdir()
+        words = "\n\n".join(f"Paragraph {part} of a long text. " + "word " * 120 for part in range(4))
+        for number in range(FILES):
+            name, text = f"{number}.md", f"# Title {number}\n\nA pendulum, {number}.\n\n{words}\n"
+            if changed and number % 4 == 1:
+                text = text.replace("A pendulum", "A new pendulum")
+            if changed and number % 4 == 2:
+                name = f"moved-{name}"
+            if not (changed and number % 4 == 3):
+                (self.docs / name).write_text(text)
+        if changed:
+            (self.docs / "added.md").write_text(f"# Added\n\nAn added pendulum.\n\n{words}\n")
+
+    def state(self) -> dict[str, Any]:
+        """What a fresh process finds in the data folder."""
+        file = self.folder / "state.json"
+        file.unlink(missing_ok=True)
+        pid = os.fork()
+        if not pid:
+            try:
+                file.write_text(json.dumps(anyio.run(_state, self.data)))
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+    def stray(self) -> list[int]:
+        """Processes that the last command has left behind."""
+        session = int((self.folder / "session").read_text())
+        until = time.monotonic() + STRAY_SECONDS
+        while (left := _of_session(session)) and time.monotonic() < until:
+            time.sleep(0.05)
+        return left
+
+
+def _of_session(session: int) -> list[int]:
+    left = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            after_name = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(after_name[3]) == session and after_name[0] != "Z":
+                left.append(int(process.name))
+    return left
+
+
+async def _state(data: Path) -> dict[str, Any]:
+    """Sources with digests of their texts and vectors, torn documents, rights, rows, keys, locks."""
+    found: dict[str, Any] = {"sources": {}, "records": {}, "torn": [], "rows": {}, "collections": []}
+    reader = Reader(data, timeout_seconds=60)
+    for collection in await reader.collections("default"):
+        found["collections"].append(collection.name)
+        table = await reader.open(collection)
+        for source in await table.listing():
+            read = await table.text(source.id)
+            if read is None:
+                found["torn"].append(source.uri)
+                continue
+            stored, _, text = read
+            chunks = await table.between(stored, 0, 10_000, "(true)")
+            whole = [one.seq for one in chunks] == list(range(source.chunk_count))
+            if not whole or any(text[one.start : one.end] != one.text for one in chunks):
+                found["torn"].append(source.uri)
+            found["sources"][source.uri] = {
+                "id": source.id,
+                "title": source.title,
+                "digest": source.digest,
+                "text": hashlib.sha256(text.encode()).hexdigest()[:16],
+                "seen": [visible(person, stored.access) for person in PEOPLE],
+            }
+        database = await connect(data)
+        for name in table_names(collection):
+            found["rows"][name.partition("__build_")[0]] = await (
+                await database.open_table(name)
+            ).count_rows()
+    if records := await open_if_there(await connect(data), schema.access_table("default")):
+        columns = ["id", "collection", "uri", "present", "copied", "visibility", "allow", "deny", "word"]
+        rows = (await records.query().where(f"id <> {literal('')}").select(columns).to_arrow()).to_pylist()
+        found["records"] = {row.pop("id"): row for row in rows}
+    tables = data / "tables"
+    names = [one.name.partition("__build_")[0] for one in tables.iterdir()] if tables.exists() else []
+    found["tables"] = sorted(name.removesuffix(".lance") for name in {*names})
+    found["keys"] = [key.id for key in read_keys(keys_file(data)).keys]
+    found["locks"] = sorted(held_locks(data)) if (data / "locks").exists() else []
+    return found
+
+
+def torn_or_wider(now: dict[str, Any], old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What is wrong with a state that a kill left between two others."""
+    wrong = [f"torn: {uri}" for uri in now["torn"]]
+    wrong += [f"locked: {name}" for name in now["locks"]]
+    texts = {uri: one["text"] for uri, one in now["sources"].items()}
+    known = {one["text"] for one in (*old["sources"].values(), *new["sources"].values())}
+    wrong += [f"neither old nor new: {uri}" for uri, text in texts.items() if text not in known]
+    if now["collections"] == old["collections"] == new["collections"]:
+        stay = {one["id"] for one in old["sources"].values()} & {one["id"] for one in new["sources"].values()}
+        wrong += [f"lost: {id_}" for id_ in stay - {one["id"] for one in now["sources"].values()}]
+    may = Counter[tuple[str, int]]()
+    for state in (old, new):
+        for one in state["sources"].values():
+            may.update((one["text"], person) for person, seen in enumerate(one["seen"]) if seen)
+    for uri, one in now["sources"].items():
+        for person, seen in enumerate(one["seen"]):
+            if seen and not may[one["text"], person]:
+                wrong.append(f"wider: {uri} for {PEOPLE[person]}")
+    return wrong + [f"key: {key}" for key in now["keys"] if key not in old["keys"] + new["keys"]]
+
+
+def differences(now: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Where a state differs from that after an undisturbed run."""
+    return [
+        f"{name}: {now[name]} instead of {wanted[name]}"[:400] for name in wanted if now[name] != wanted[name]
+    ]
+
+
+class Trials:
+    """Kills the commands of all scenes in turn."""
+
+    def __init__(self, stage: Stage, seed: int = 7) -> None:
+        self.stage, self.found = stage, Found()
+        self._chance = random.Random(seed)  # noqa: S311 repeatable, not secret
+        self._undisturbed: dict[str, tuple[dict[str, Any], dict[str, Any], float, int]] = {}
+
+    def undisturbed(self, scene: Scene) -> tuple[dict[str, Any], dict[str, Any], float, int]:
+        """The states before and after, the seconds that the command takes, and its number of points."""
+        if scene.name not in self._undisturbed:
+            self.stage.set(scene)
+            old = self.stage.state()
+            began = time.perf_counter()
+            code = self.stage.command(scene.command)
+            assert code == 0, (self.stage.folder / "output").read_text()
+            seconds, points = time.perf_counter() - began, int((self.stage.folder / "points").read_text())
+            self._undisturbed[scene.name] = old, self.stage.state(), seconds, points
+        return self._undisturbed[scene.name]
+
+    def trial(self, scene: Scene, *, point: int | None = None) -> None:
+        """Kill the command at its nth point, or else after a random time; check; run it again; compare."""
+        old, new, seconds, _ = self.undisturbed(scene)
+        self.stage.set(scene)
+        note = self.stage.folder / "point"
+        note.unlink(missing_ok=True)
+        after = None if point else self._chance.uniform(0, seconds * 1.05)
+        code = self.stage.command(scene.command, kill_at=point, after=after)
+        where = note.read_text() if note.exists() else f"after {after or 0:.3f} s"
+        wrong = [f"left behind: {pid}" for pid in self.stage.stray()]
+        wrong += torn_or_wider(self.stage.state(), old, new)
+        again = self.stage.command(scene.command)
+        output = (self.stage.folder / "output").read_text()
+        if again and not scene.gone:
+            wrong.append(f"run again: exit code {again}: {output[-300:]}")
+        wrong += differences(self.stage.state(), new)
+        if scene.name == "backup":
+            checked(self.stage.folder / "new.tar")
+        self.found.trials += 1
+        self.found.killed += code == -signal.SIGKILL
+        self.found.points[f"{scene.name}: {where if point else 'random'}"] += 1
+        self.found.wrong += [f"{scene.name}, killed {where} ({point}): {one}" for one in wrong]
+
+    def run(self, trials: int, say: Callable[[str], None], scenes: Sequence[Scene] = SCENES) -> None:
+        """So many trials: every second one at the next named point, the others at random moments."""
+        next_point = Counter[str]()
+        for number in range(trials):
+            scene = scenes[number // 2 % len(scenes)]
+            point = None
+            if number % 2:
+                _, _, _, points = self.undisturbed(scene)
+                point = next_point[scene.name] % points + 1
+                next_point[scene.name] += max(1, points * len(scenes) * 2 // trials)
+            before = len(self.found.wrong)
+            self.trial(scene, point=point)
+            for one in self.found.wrong[before:]:
+                say(one)
+            if number % 20 == 19:
+                say(f"{number + 1} trials, {self.found.killed} killed, {len(self.found.wrong)} wrong")
+
+
+def prepared() -> None:
+    """Import what the commands need, so that they can be forked."""
+    importlib.import_module("rag.store.engine").import_lancedb()
+    for name in importlib.import_module("rag.admin.main").COMMANDS.values():
+        importlib.import_module(f"rag.admin.{name}")
+    for name in MODULES:
+        importlib.import_module(name)
+    warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it has run in this process
+    gc.freeze()
+
+
+def main() -> None:
+    """Run the trials; exit with 1 if anything is wrong."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--trials", type=int, default=300)
+    options.add_argument("--seed", type=int, default=7)
+    options.add_argument("--scene", default="", help="Only scenes whose name begins so.")
+    given = options.parse_args()
+    prepared()
+    memory = Path("/dev/shm")  # noqa: S108 the trials are many
+    with tempfile.TemporaryDirectory(prefix="kills-", dir=memory if memory.is_dir() else None) as name:
+        trials = Trials(Stage(Path(name)), given.seed)
+        scenes = [one for one in SCENES if one.name.startswith(given.scene)]
+        trials.run(given.trials, lambda text: print(text, flush=True), scenes)  # noqa: T201 a command
+    found = trials.found
+    print(f"{found.trials} trials, {found.killed} killed, {len(found.points)} kinds of moments")  # noqa: T201
+    print(f"{len(found.wrong)} wrong")  # noqa: T201
+    sys.exit(bool(found.wrong))
+
+
+if __name__ == "__main__":
+    main()
