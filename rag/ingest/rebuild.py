@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rag.store.whole import WholeSource
     from rag.store.writer import CollectionWriter
 
-WAVE_CHARS = 1_000_000  # of texts in memory at once
+WAVE_CHARS = 250_000  # of texts; what is begun anew after an interruption
 
 
 def _nothing(_done: int, _total: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.text import one_line
@@ -41,8 +42,9 @@ GRAMMARS: dict[str, tuple[str, str]] = {
 }
 """The module and the function of a language's grammar, by suffix or file name in lower case."""
 
-LIBRARIES = ("tree_sitter", *dict.fromkeys(module for module, _ in GRAMMARS.values()))
-"""What a parser process imports before it is confined."""
+INSTALLED = tuple(dict.fromkeys(module for module, _ in GRAMMARS.values() if find_spec(module)))
+"""Found out before a parser process is confined: looking for a module that isn't there would end it."""
+LIBRARIES = ("tree_sitter", *INSTALLED)
 
 MAX_BYTES = 4 << 20  # larger files are generated; parsing takes some 0.2 s a megabyte
 MAX_LINE = 5_000  # characters on average of the longest tenth: longer lines were made by a program
@@ -142,12 +144,11 @@ def _is_generated(text: str) -> bool:
 @cache
 def _parser(module: str, function: str) -> Parser | None:
     """The parser of a grammar, None if its package isn't installed."""
+    if module not in INSTALLED:
+        return None
     from tree_sitter import Language, Parser  # noqa: PLC0415 only what parses code loads it
 
-    try:
-        grammar = importlib.import_module(module)
-    except ModuleNotFoundError:
-        return None
+    grammar = importlib.import_module(module)
     return Parser(Language(getattr(grammar, function)()))
 
 
