@@ -38,7 +38,8 @@ def feed_document(root: Element, name: str) -> Document:
             for one in markdown_blocks(body)
         )
         start = len(text) + (len(GAP) if text else 0)
-        blocks += [*moved(head_blocks, start), *moved(shifted, start + len(head) + len(GAP))]
+        below = start + len(head) + len(GAP) if head else start
+        blocks += [*moved(head_blocks, start), *moved(shifted, below)]
         text = GAP.join(filter(None, (text, head, body)))
     about = {name_of(one): words(one) for one in reversed(channel) if name_of(one) not in {"item", "entry"}}
     return Document(

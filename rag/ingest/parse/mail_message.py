@@ -15,7 +15,7 @@ from email.header import decode_header
 from email.utils import getaddresses
 from typing import TYPE_CHECKING
 
-from rag.errors import ParseError
+from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.blocks import clean, date
 from rag.ingest.parse.decode import decode
 from rag.text import one_line
@@ -41,8 +41,11 @@ def message_of(data: bytes) -> Message:
     """The message in a file.
 
     Raises:
+        EmptyFileError: it has no content but white space.
         ParseError: it has no headers of a mail.
     """
+    if not data.strip():
+        raise EmptyFileError("the mail has no content")
     message = email.parser.BytesParser().parsebytes(_in_bytes(data))
     if _USUAL.isdisjoint(name.lower() for name, _ in message.raw_items()):
         raise ParseError("it is not a mail: it has neither sender, nor subject, nor date")

@@ -98,10 +98,10 @@ def _values(element: Element, label: str) -> Iterator[tuple[str, str]]:
     text = "" if len(element) else words(element)
     if text:
         key = next((attributes[one] for one in _KEYS if one in attributes), "")
-        yield " ".join(filter(None, (label or plain_name(element.tag), key))), text
+        yield " ".join(filter(None, (label or element.tag, key))), text
         return
     for name, value in attributes.items():
         yield f"{label} {name}".strip(), clean(value)
     for child in element:
         if name_of(child):
-            yield from _values(child, f"{label} {plain_name(child.tag)}".strip())
+            yield from _values(child, f"{label} {child.tag}".strip())

@@ -36,9 +36,10 @@ def xml_text(data: bytes) -> str:
 
 
 def xml_tree(text: str) -> Element:
-    """The root of a document. Its own entities are limited by the parser (expat), none is fetched.
+    """The root of a document, its elements without namespaces.
 
-    Named characters of HTML are known even where a DTD elsewhere declares them.
+    Its own entities are limited by the parser (expat), and none is fetched. Named characters of HTML are
+    known even where a DTD elsewhere declares them.
 
     Raises:
         ParseError: it is not valid; the message says in which line.
@@ -51,6 +52,8 @@ def xml_tree(text: str) -> Element:
     except ET.ParseError as error:
         raise ParseError(f"line {error.position[0]} is not valid XML") from error
     _check_depth(root)
+    for element in root.iter():
+        element.tag = plain_name(element.tag)
     return root
 
 

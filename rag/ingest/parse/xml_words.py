@@ -23,8 +23,8 @@ def names(written: str) -> frozenset[str]:
 
 
 def name_of(element: Element) -> str:
-    """The name of an element in lower case, without its namespace; "" of a comment."""
-    return plain_name(element.tag).lower()
+    """The name of an element in lower case."""
+    return element.tag.lower()
 
 
 def words(element: Element, without: frozenset[str] = frozenset()) -> str:

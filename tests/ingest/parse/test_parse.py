@@ -17,12 +17,35 @@ from rag.ingest.parse.blocks import TITLE_LENGTH, date, title_line
 PIECES = st.sampled_from(
     """
     # a|## b|- c|  - d|```|    e|===|---|~~~|+--+|| f ||> g|<div>|<!--|-->|.. note::|h::|1. i|def j():|{|}
+    |\\begin{itemize}|\\end{itemize}|\\item k|\\section{l}|[m]|n: o|#+begin_src|#+end_src
+    |----|BEGIN:VEVENT|SUMMARY:p|From: q|00:01.000 --> 00:02.000|<rss>|</rss>|<item>|</item>|<title>|</title>
     |"k": 1,|l,m|"n|[o]: p|\\|\t|\x0c|\x0b|\u2028|\u00a0|\u200b|# |  |\n|\n\n|</main>|<main>|<p>q|:|r: s
     """.strip().split("|")
 )
 ANY_TEXT = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=30).map("\n".join))
 TEXT_NAMES = st.sampled_from(
-    ["a.md", "a.txt", "a.log", "a.rst", "a.py", "a.html", "a.csv", "a.json", "a.jsonl", "README"]
+    [
+        "a.md",
+        "a.txt",
+        "a.log",
+        "a.rst",
+        "a.py",
+        "a.html",
+        "a.csv",
+        "a.json",
+        "a.jsonl",
+        "README",
+        "a.mdx",
+        "a.adoc",
+        "a.org",
+        "a.tex",
+        "a.yaml",
+        "a.toml",
+        "a.srt",
+        "a.ics",
+        "a.eml",
+        "a.xml",
+    ]
 )
 DEEP = 200_000
 

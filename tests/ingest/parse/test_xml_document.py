@@ -130,6 +130,13 @@ def test_headings_are_sections_also_inside_the_entries_of_a_feed() -> None:
     assert [one.level for one in blocks if one.kind == "heading"] == [1, 2, 2, 3, 2]
 
 
+def test_an_entry_of_a_feed_may_have_neither_title_nor_text() -> None:
+    items = ["<description>&lt;p>One</description>", "", "<title>Two</title>"]
+    feed = "".join(f"<item>{one}</item>" for one in items)
+    document = parse(f"<rss><channel>{feed}</channel></rss>".encode(), "a.rss")
+    assert [document.text[one.start : one.end] for one in document.blocks] == ["One", "## Two"]
+
+
 def test_an_article_says_where_it_is_and_what_it_includes() -> None:
     assert parse(JATS.encode(), "a.xml").url == "https://doi.org/10.1/x"
     assert parse(DOCBOOK.encode(), "a.xml").remarks == (

@@ -498,6 +498,7 @@ def test_the_process_ends_with_the_event_loop() -> None:
     assert _children() == before
 
 
+FEED = b"<feed><entry><updated>Mon, 1 Jan 2024</updated><content>&lt;p>Tick</content></entry></feed>"
 MAIL = b"From: a@x.org\nSubject: =?%s?q?Clocks?=\nContent-Type: text/plain; charset=%s\n\nTick."
 
 
@@ -507,6 +508,16 @@ MAIL = b"From: a@x.org\nSubject: =?%s?q?Clocks?=\nContent-Type: text/plain; char
         ("a.eml", MAIL % (b"utf-8", b"x-none")),
         ("a.eml", MAIL % (b"x-none", b"big5") + b"\xa5\xfa"),
         ("a.mbox", b"From - Wed May  1 10:00:00 2024\n" + MAIL % (b"iso-8859-15", b"koi8-r")),
+        ("a.ics", b"BEGIN:VEVENT\nSUMMARY:Tick\nDTSTART:20240501T100000Z\nEND:VEVENT\n"),
+        ("a.ipynb", b'{"cells": [{"cell_type": "code", "source": "tick()"}]}'),
+        ("a.xml", b'<?xml version="1.0" encoding="x-none"?><a><p>Tick</p><p>&nbsp;tock</p></a>'),
+        ("a.xml", b'<?xml version="1.0" encoding="koi8-r"?>' + FEED),
+        ("a.tex", rb"\section{Tick} na\"{\i}ve \date{1 May 2024}"),
+        ("a.adoc", b"= Tick\nAnn\n2024-05-01\n\nTock."),
+        ("a.org", b"#+DATE: 2024-05-01\n* Tick"),
+        ("a.toml", b"[tick]\ntock = 1\n"),
+        ("a.md", b"+++\ntitle = 'Tick'\ndate = 2024-05-01\n+++\nTock."),
+        ("a.srt", b"00:00:01,000 --> 00:00:02,000\nTick.\n"),
     ],
 )
 async def test_no_parser_imports_anything_once_it_is_confined(name: str, data: bytes) -> None:
