@@ -20,11 +20,12 @@ from rag.ingest.moderation import ModerationError
 from rag.ingest.parse.blocks import date
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rag.corpus import Collection, Document, Policy
     from rag.file_state import FileState
     from rag.flags import Flag
+    from rag.ingest.discover import Found
     from rag.ingest.moderation import Moderator
 
 
@@ -71,14 +72,14 @@ class Door:
         policies = json.dumps(dict(self.personal_data), sort_keys=True) if self.personal_data else ""
         return policies + (self.moderator.recipe if self.moderator else "")
 
-    async def admitted(self, document: Document, name: str, state: FileState | None) -> Admitted:
-        """The document of a file of this name and state as it is to be stored.
+    async def admitted(self, document: Document, found: Found, state: FileState | None) -> Admitted:
+        """The document that was found in a file of this state, as it is to be stored.
 
         Raises:
             NotAdmittedError: a policy keeps it out, or it has expired.
             ParseError: it states by a word that is no date when it expires.
         """
-        document = with_expiry(document)
+        document, name = with_expiry(document, found.requests), found.name
         now = datetime.now(UTC)
         at = expiry(document.metadata, self.keep_days, date=document.date, file=state, ingested_at=now)
         if at and at <= now:
@@ -117,24 +118,30 @@ class Door:
         return Admitted(made, {flag: found[flag] for flag in wanted})
 
 
-def with_expiry(document: Document) -> Document:
-    """The document with its statement of when it expires, if it has one, as a date in UTC under `EXPIRES`.
+def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) -> Document:
+    """The document with the date in UTC under `EXPIRES` at which it expires by what it states, if it does.
+
+    `around` is what the files state that it is a part of: it expires with the first of them.
 
     Raises:
         ParseError: it is no date. Nobody knows then how long the document may be kept.
     """
-    keys = [key for key in document.metadata if key.casefold() == EXPIRES]
-    if not keys:
+    stated = [
+        value
+        for entries in (document.metadata, *around)
+        for key, value in entries.items()
+        if key.casefold() == EXPIRES
+    ]
+    if not stated:
         return document
-    moments = [date(document.metadata[key]) for key in keys]
-    known = [moment for moment in moments if moment]
-    if len(known) < len(keys):
+    known = [moment for moment in map(date, stated) if moment]
+    if len(known) < len(stated):
         raise ParseError(
             "its expires is not a date like 2027-03-31 or 2027-03-31T18:00:00+02:00, so nobody knows how "
             "long it may be kept",
             "unreadable",
         )
-    others = {key: value for key, value in document.metadata.items() if key not in keys}
+    others = {key: value for key, value in document.metadata.items() if key.casefold() != EXPIRES}
     return replace(document, metadata=others | {EXPIRES: min(known).isoformat()})
 
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
+from rag.expiry import EXPIRES
 from rag.filters.parse import MAX_CHARS, MAX_INTEGER
 from rag.ingest import discover
 from rag.ingest.parse import blocks
@@ -123,16 +124,20 @@ def read_sidecar(found: Found) -> bytes:
 
 
 def access_requested(found: Found) -> dict[str, str]:
-    """The access that a sidecar, or else the container or origin, requests for a document and its parts.
+    """What a sidecar, or else the container or origin, requests for a document and its parts.
+
+    That is their access, and when they expire.
 
     Raises:
         ParseError: the sidecar can't be read.
     """
     sidecar = read_sidecar(found)
-    for entries in (_entries(sidecar) if sidecar else _NOTHING, found.stated):
-        if requested := {key: value for key, value in entries.items() if key.casefold() in ACCESS_KEYS}:
-            return requested
-    return {}
+    stated = (_entries(sidecar) if sidecar else _NOTHING, found.stated)
+    requested: dict[str, str] = {}
+    for wanted in (ACCESS_KEYS, {EXPIRES}):
+        named = ({key: one for key, one in entries.items() if key.casefold() in wanted} for entries in stated)
+        requested |= next(filter(None, named), {})
+    return requested
 
 
 def described(document: Document, sidecar: bytes, stated: Mapping[str, str] = _NOTHING) -> Document:

@@ -365,7 +365,7 @@ class _Run:
             return None
         deadline = monotonic() + self._settings.parse_timeout_seconds
         parsed = await self._parsed(one)
-        admitted = await self._door.admitted(parsed, found.name, one.state)
+        admitted = await self._door.admitted(parsed, found, one.state)
         document, self._masked[found.uri] = admitted.document, admitted.masked
         chunking = self._chunking(found)
         limit = min(chunking.max_tokens or self._embedder.window, self._embedder.window)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
 
 
-MORE = ("without_vector", "kind", "flags", "cause")
+MORE = ("without_vector", "kind", "flags", "cause", "masked")
 
 
 @pytest.fixture
@@ -66,6 +66,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "kind": "unsupported",
         "cause": None,
         "flags": [],
+        "masked": {},
     }
 
     again = desk.json("ingest", notes)
@@ -91,6 +92,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "kind": "",
         "cause": None,
         "flags": [],
+        "masked": {},
     }
     texts = [hit["text"] for hit in desk.json("search", "days of leave", "--limit", "50")["results"]]
     assert len(texts) == 3

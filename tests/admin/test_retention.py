@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -110,6 +111,20 @@ def test_a_date_that_nobody_understands_keeps_the_document_out_and_fails_the_run
     archive.write("a.md", "in three weeks")
     archive.write("b.md")
     assert archive.ingest(code=3) == {"a.md": "skipped", "b.md": "added"}
+
+
+def test_the_parts_of_a_file_expire_with_it(archive: Archive, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[ingest]\narchives = true\n")
+    with zipfile.ZipFile(archive.folder / "letters.zip", "w") as packed:
+        packed.writestr("soon.md", f"---\nexpires: {LATER:%Y-%m-%d}\n---\n# soon\n\nA pendulum.\n")
+        packed.writestr("later.md", "# later\n\nA pendulum.\n")
+    (archive.folder / "letters.zip.meta.toml").write_text(f"expires = {LATER + timedelta(days=9):%Y-%m-%d}\n")
+    archive.desk.run("ingest", archive.folder, "--config", config)
+    archive.at(LATER + timedelta(days=1))
+    assert archive.found() == ["later.md"]
+    archive.at(LATER + timedelta(days=10))
+    assert archive.found() == []
 
 
 async def _seen(data: Path, id_: str) -> list[object]:
