@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.util import find_spec
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
+from rag.ingest.parse import OF_EXTRA, formats
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rag.config.settings import IngestSettings
+    from rag.ingest.report import Outcome
 
 
 def check_extras(settings: IngestSettings) -> None:
@@ -22,3 +28,18 @@ def check_extras(settings: IngestSettings) -> None:
             f'ingest.ocr is "{settings.ocr}", but OCR is not installed. '
             "Run pip install 'refdesk[ocr]', or set ingest.ocr to \"off\"."
         )
+
+
+def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
+    """Say which of the files that were left out an extra would read."""
+    if formats.is_installed():
+        return []
+    left_out = (
+        PurePath(one.path).suffix.lower() for one in outcomes if one.outcome in {"ignored", "skipped"}
+    )
+    counts = Counter(suffix for suffix in left_out if suffix in OF_EXTRA)
+    if not counts:
+        return []
+    number, kinds = counts.total(), ", ".join(sorted(counts))
+    files = "file" if number == 1 else "files"
+    return [f"{number} {files} ({kinds}) can be read after: pip install 'refdesk[formats]'"]

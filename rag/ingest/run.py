@@ -28,7 +28,7 @@ from rag.ingest.containers import open_containers
 from rag.ingest.content import read_content, recipe_of
 from rag.ingest.discover import discover
 from rag.ingest.door import Door, NotAdmittedError, expired_words
-from rag.ingest.extras import check_extras
+from rag.ingest.extras import check_extras, extra_notes
 from rag.ingest.metadata import declared_fields, described
 from rag.ingest.moves import keeps_title, moved_sources
 from rag.ingest.parse import may_be_scanned
@@ -527,6 +527,7 @@ class _Run:
             *discovery.notes,
             *about_vectors,
             *flag_notes(self.outcomes),
+            *extra_notes(self.outcomes),
             *door_notes(self.outcomes),
             *self._claims.notes([one.path for one in (discovery.found | discovery.containers).values()]),
             *_unopened(self._known, discovery),

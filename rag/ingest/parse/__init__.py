@@ -23,6 +23,7 @@ from rag.ingest.parse import (
     csv_table,
     docx,
     epub,
+    formats,
     html_page,
     json_data,
     latex,
@@ -121,6 +122,12 @@ A container can be a document as well: then its suffix is also in one of the tab
 
 EMPTY = "the file has no content"
 BEGINNING = 1 << 16  # bytes in which a PDF has its first object
+OF_EXTRA = frozenset(formats.SUFFIXES) - frozenset(_TEXT) - frozenset(_BINARY)
+"""Suffixes that only the extra `refdesk[formats]` reads."""
+
+if formats.is_installed():
+    _BINARY |= dict.fromkeys(OF_EXTRA, formats.parse)
+
 SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 """Suffixes of supported files, in lower case; those without a dot are whole file names."""
 
@@ -193,6 +200,8 @@ def prepare(family: str) -> None:
     """What a process for these files does before no file can be opened any more."""
     if family == ocr.__name__:
         ocr.prepare()
+    elif family == formats.__name__:
+        formats.prepare()
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:
