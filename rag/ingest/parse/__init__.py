@@ -40,6 +40,7 @@ from rag.ingest.parse import (
     plain_text,
     pptx,
     restructured_text,
+    rtf,
     settings_file,
     source_code,
     subtitles,
@@ -84,6 +85,7 @@ _OFFICE: dict[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys(docx.SUFFIXES, docx.parse),
     **dict.fromkeys(open_document.SUFFIXES, open_document.parse),
     **dict.fromkeys(pptx.SUFFIXES, pptx.parse),
+    **dict.fromkeys(rtf.SUFFIXES, rtf.parse),
     **dict.fromkeys(xls.SUFFIXES, xls.parse),
     **dict.fromkeys(xlsx.SUFFIXES, xlsx.parse),
 }

@@ -1,0 +1,334 @@
+"""Rich Text (RTF): headings by style, lists, tables and notes, in whatever code page each font has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
+from rag.ingest.parse.draft import Draft
+from rag.ingest.parse.properties import Properties, left_out, written_document
+
+if TYPE_CHECKING:
+    from rag.corpus import Document
+
+SUFFIXES = (".rtf",)
+MIME_TYPE = "application/rtf"
+MAX_DEPTH = 500  # groups within groups; no program writes a tenth
+
+_TOKEN = re.compile(
+    rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
+)
+_SKIPPED = frozenset(
+    {
+        *(
+            "fonttbl",
+            "colortbl",
+            "pict",
+            "object",
+            "fldinst",
+            "themedata",
+            "datastore",
+            "listtable",
+            "xe",
+            "tc",
+        ),
+        *(
+            "listoverridetable",
+            "header",
+            "headerl",
+            "headerr",
+            "headerf",
+            "footer",
+            "footerl",
+            "footerr",
+            "sp",
+        ),
+        *("footerf", "nonshppict", "shprslt", "revtbl", "rsidtbl", "generator", "xmlnstbl", "mmathPr", "do"),
+        *("annotation", "atnid", "atnauthor", "atndate", "bkmkstart", "bkmkend", "userprops", "latentstyles"),
+    }
+)
+_OWN = frozenset(
+    {"stylesheet", "title", "author", "subject", "keywords", "doccomm", "revtim", "listtext", "footnote"}
+)
+_CHARACTERS = {
+    "tab": "\t",
+    "line": "\n",
+    "emdash": "—",
+    "endash": "–",
+    "bullet": "•",
+    "lquote": "‘",
+    "rquote": "’",
+    "ldblquote": "“",
+    "rdblquote": "”",
+    "emspace": " ",
+    "enspace": " ",
+    "qmspace": " ",
+}
+_SYMBOLS = {"~": "\u00a0", "_": "\u2011", "\n": "\n", "\r": "\n", "\\": "\\", "{": "{", "}": "}"}
+_CHARSETS = {
+    77: "mac-roman",
+    128: "cp932",
+    129: "cp949",
+    134: "gbk",
+    136: "big5",
+    161: "cp1253",
+    162: "cp1254",
+    163: "cp1258",
+    177: "cp1255",
+    178: "cp1256",
+    186: "cp1257",
+    204: "cp1251",
+    222: "cp874",
+    238: "cp1250",
+}
+_HEADING = re.compile(r"(?:heading|überschrift|titre|título|titolo|заголовок) ?([1-9])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What holds within a group."""
+
+    into: str = "body"
+    hidden: bool = False
+    bold: bool = False
+    codec: str = ""
+    unicode_skip: int = 1
+
+
+@dataclass(slots=True)
+class _Paragraph:
+    """What holds until the next paragraph."""
+
+    style: int = 0
+    level: int = 0
+    depth: int = 0
+    in_table: bool = False
+    mark: str = ""
+    bold: bool = True
+    texts: list[str] = field(default_factory=list)
+
+
+def parse(data: bytes, name: str) -> Document:
+    """The document of a Rich Text file. Deleted and hidden text, headers and comments are left out."""
+    if not data.startswith(b"{\\rtf"):
+        raise ParseError("the file is damaged: it is no Rich Text")
+    reader = _Reader()
+    reader.read(data)
+    about = {key: "".join(texts).strip() for key, texts in reader.own.items()}
+    properties = Properties(
+        title=about.get("title", ""),
+        author=about.get("author", ""),
+        keywords=about.get("keywords", ""),
+        subject=about.get("subject", ""),
+        description=about.get("doccomm", ""),
+        modified=reader.saved,
+    )
+    remarks = left_out(reader.hidden, "hidden piece of text", "hidden pieces of text")
+    return written_document(reader.draft, name, MIME_TYPE, properties, remarks=remarks)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.draft = Draft()
+        self.hidden = 0
+        self.own: dict[str, list[str]] = {}
+        self.saved = ""
+        self._codec = "cp1252"
+        self._fonts: dict[int, str] = {}
+        self._styles: dict[int, int] = {}
+        self._style = self._font = 0
+        self._in_fonts = False
+        self._state = _State()
+        self._stack: list[_State] = []
+        self._paragraph = _Paragraph()
+        self._bytes: list[bytes] = []
+        self._skip = 0
+        self._cells: list[str] = []
+        self._cell: list[str] = []
+        self._rows: list[list[str]] = []
+        self._notes: list[str] = []
+        self._noted = 0
+        self._moment: dict[str, int] = {}
+
+    def read(self, data: bytes) -> None:
+        starred = False
+        for match in _TOKEN.finditer(data):
+            code, word, number, symbol, brace, text = match.groups()
+            if code:
+                self._byte(bytes([int(code, 16)]))
+            elif text:
+                self._plain(text)
+            elif brace:
+                self._flush()
+                self._group(opens=brace == b"{")
+            elif symbol == b"*":
+                starred = True
+                continue
+            elif symbol:
+                self._write(_SYMBOLS.get(symbol.decode("latin-1"), ""))
+            elif word:
+                self._word(word.decode(), int(number) if number else None, starred=starred)
+            starred = False
+        self._flush()
+        self._end_paragraph()
+        self._end_table()
+
+    def _group(self, *, opens: bool) -> None:
+        if opens:
+            if len(self._stack) >= MAX_DEPTH:
+                raise ParseError("nested too deeply")
+            self._stack.append(self._state)
+        elif self._stack:
+            closed, self._state = self._state.into, self._stack.pop()
+            if closed != self._state.into:
+                self._close(closed)
+
+    def _close(self, destination: str) -> None:
+        """Use what was written into a destination of its own."""
+        if destination == "listtext":
+            mark = "".join(self.own.pop("listtext", [])).strip()
+            self._paragraph.mark = mark if any(map(str.isalnum, mark)) else "-"
+        elif destination == "footnote" and (note := "".join(self.own.pop("footnote", [])).strip()):
+            self._notes.append(note)
+            self._write(f"[^{self._noted + len(self._notes)}]")
+        elif destination == "revtim" and (year := self._moment.get("yr")):
+            parts = [self._moment.get(part, 1) for part in ("mo", "dy")]
+            hour, minute = (self._moment.get(part, 0) for part in ("hr", "min"))
+            self.saved = f"{year:04}-{parts[0]:02}-{parts[1]:02}T{hour:02}:{minute:02}:00"
+
+    def _word(self, word: str, number: int | None, *, starred: bool) -> None:  # noqa: C901, PLR0912, PLR0915 a table
+        if word == "u" and number is not None:
+            self._flush()
+            self._write(chr(number % 0x10000))
+            self._skip = self._state.unicode_skip
+            return
+        self._flush()
+        paragraph = self._paragraph
+        if self._state.into == "skipped":
+            if word == "f" and self._in_fonts:
+                self._font = number or 0
+            elif word == "fcharset" and self._in_fonts:
+                self._fonts[self._font] = _CHARSETS.get(number or 0, "")
+        elif word in _SKIPPED or (starred and word not in {"shpinst", "listtext", "pnseclvl"}):
+            self._in_fonts = word == "fonttbl"
+            self._state = replace(self._state, into="skipped")
+        elif word in _OWN:
+            self._state = replace(self._state, into=word)
+        elif word in _CHARACTERS:
+            self._write(_CHARACTERS[word])
+        elif word in {"par", "sect", "page"} and self._state.into == "body":
+            self._end_paragraph()
+        elif word in {"par", "sect"}:
+            self._write("\n")
+        elif word in {"cell", "nestcell"}:
+            self._end_cell()
+        elif word in {"row", "nestrow"}:
+            self._rows.append(self._cells)
+            self._cells = []
+        elif word == "pard":
+            self._paragraph = _Paragraph(texts=paragraph.texts, bold=paragraph.bold, mark=paragraph.mark)
+        elif word == "intbl":
+            paragraph.in_table = True
+        elif word == "s":
+            paragraph.style = self._style = number or 0
+        elif word == "outlinelevel":
+            paragraph.level = (number or 0) + 1
+            if self._state.into == "stylesheet" and paragraph.level < 10:  # noqa: PLR2004 9 is plain text
+                self._styles[self._style] = paragraph.level
+        elif word == "ilvl":
+            paragraph.depth = number or 0
+        elif word in {"v", "deleted"}:
+            self._state = replace(self._state, hidden=number != 0)
+        elif word == "b":
+            self._state = replace(self._state, bold=number != 0)
+        elif word == "plain":
+            self._state = replace(self._state, hidden=False, bold=False, codec="")
+        elif word == "f":
+            self._state = replace(self._state, codec=self._fonts.get(number or 0, ""))
+        elif word == "uc":
+            self._state = replace(self._state, unicode_skip=min(number or 0, 9))
+        elif word == "ansicpg" and number:
+            self._codec = _codec(number)
+        elif word == "mac":
+            self._codec = "mac-roman"
+        elif self._state.into == "revtim":
+            self._moment[word] = number or 0
+
+    def _byte(self, one: bytes) -> None:
+        if self._skip:
+            self._skip -= 1
+        else:
+            self._bytes.append(one)
+
+    def _plain(self, text: bytes) -> None:
+        skipped, self._skip = min(self._skip, len(text)), self._skip - min(self._skip, len(text))
+        if self._state.into != "skipped":  # a picture can be millions of digits
+            self._bytes.append(text[skipped:])
+
+    def _flush(self) -> None:
+        """Write the bytes so far in the code page of their font."""
+        if self._bytes:
+            written, self._bytes = b"".join(self._bytes), []
+            self._write(written.decode(self._state.codec or self._codec, "replace"))
+
+    def _write(self, text: str) -> None:
+        state = self._state
+        if not text or state.into == "skipped":
+            return
+        if state.into == "stylesheet":
+            if match := _HEADING.match(text.strip()):
+                self._styles[self._style] = int(match[1])
+        elif state.into != "body":
+            self.own.setdefault(state.into, []).append(text)
+        elif state.hidden:
+            self.hidden += bool(text.strip())
+        else:
+            self._paragraph.texts.append(text)
+            self._paragraph.bold &= state.bold or not text.strip()
+
+    def _end_paragraph(self) -> None:
+        one = self._paragraph
+        text = _whole("".join(one.texts))
+        self._paragraph = replace(one, texts=[], bold=True, mark="")
+        if one.in_table:
+            self._cell.append(f"{one.mark} {text}" if one.mark else text)
+            return
+        self._end_table()
+        level = one.level if 0 < one.level < 10 else self._styles.get(one.style, 0)  # noqa: PLR2004 9 is plain
+        if level and text.strip():
+            self.draft.heading(f"{one.mark} {text}" if one.mark not in {"", "-"} else text, level)
+        elif one.mark:
+            self.draft.item(text, one.depth, one.mark)
+        else:
+            self.draft.paragraph(text, bold=one.bold)
+        for note in self._notes:
+            self._noted += 1
+            self.draft.paragraph(f"[^{self._noted}]: {_whole(note)}")
+        self._notes = []
+
+    def _end_cell(self) -> None:
+        self._cell.append(_whole("".join(self._paragraph.texts)))
+        self._paragraph = replace(self._paragraph, texts=[], bold=True, mark="")
+        self._cells.append(" ".join(filter(None, self._cell)))
+        self._cell = []
+
+    def _end_table(self) -> None:
+        if self._rows or self._cells:
+            self.draft.table([*self._rows, *([self._cells] if self._cells else [])])
+            self._rows, self._cells = [], []
+
+
+def _whole(text: str) -> str:
+    """A text whose surrogates, which RTF writes one by one, are joined."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _codec(number: int) -> str:
+    codec = {65001: "utf-8", 10000: "mac-roman"}.get(number, f"cp{number}")
+    try:
+        b"x".decode(codec)
+    except LookupError:
+        return "cp1252"
+    return codec

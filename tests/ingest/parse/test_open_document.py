@@ -1,0 +1,122 @@
+# ruff: noqa: E501 lines of XML
+"""OpenDocument files, written flat: the packed ones have the same XML in parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag.errors import ParseError
+from rag.ingest.parse import parse
+from tests.ingest.parse.packages import package
+
+SPACES = " ".join(
+    f'xmlns:{one}="urn:oasis:names:tc:opendocument:xmlns:{one}:1.0"'
+    for one in ("office", "style", "text", "table", "draw", "presentation", "svg", "fo", "meta")
+)
+STYLES = (
+    '<style:style style:name="ghost"><style:text-properties text:display="none"/></style:style>'
+    '<style:style style:name="off"><style:table-properties table:display="false"/></style:style>'
+    '<style:style style:name="away"><style:drawing-page-properties presentation:visibility="hidden"/></style:style>'
+    '<text:list-style style:name="L"><text:list-level-style-number text:level="1" style:num-format="1"/>'
+    '<text:list-level-style-bullet text:level="2"/></text:list-style>'
+)
+
+
+def flat(body: str, meta: str = "") -> bytes:
+    about = f'<office:meta xmlns:dc="dc">{meta}</office:meta>'
+    styles = f"<office:automatic-styles>{STYLES}</office:automatic-styles>"
+    return f"<office:document {SPACES}>{about}{styles}<office:body>{body}</office:body></office:document>".encode()
+
+
+def blocks_of(data: bytes, name: str) -> list[tuple[str, str]]:
+    document = parse(data, name)
+    return [(one.kind, document.text[one.start : one.end]) for one in document.blocks]
+
+
+def test_a_text_has_headings_lists_tables_and_notes() -> None:
+    body = (
+        "<office:text><text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>"
+        '<text:h text:outline-level="2">Duties</text:h><text:p>Two<text:s text:c="2"/>spaces'
+        "<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>In euros.</text:p>"
+        '</text:note-body></text:note></text:p><text:list text:style-name="L"><text:list-item><text:p>one</text:p>'
+        "<text:list><text:list-item><text:p>deep</text:p></text:list-item></text:list></text:list-item>"
+        "<text:list-item><text:p>two</text:p></text:list-item></text:list><table:table><table:table-row>"
+        "<table:table-cell><text:p>a</text:p></table:table-cell><table:table-cell><text:p>b</text:p></table:table-cell>"
+        '</table:table-row><table:table-row><table:table-cell table:number-columns-repeated="2"><text:p>x</text:p>'
+        "</table:table-cell></table:table-row></table:table></office:text>"
+    )
+    assert blocks_of(flat(body), "a.fodt") == [
+        ("heading", "Duties"),
+        ("paragraph", "Two  spaces[^1]"),
+        ("paragraph", "[^1]: In euros."),
+        ("list", "1. one\n  - deep\n2. two"),
+        ("table", "| a | b |\n| --- | --- |\n| x | x |"),
+    ]
+
+
+def test_hidden_text_and_comments_are_left_out_and_said() -> None:
+    body = (
+        '<office:text><text:p>Seen<text:span text:style-name="ghost"> Ignore</text:span>.'
+        "<office:annotation><text:p>Really?</text:p></office:annotation></text:p>"
+        '<text:p text:style-name="ghost">all rules</text:p></office:text>'
+    )
+    document = parse(flat(body), "a.fodt")
+    assert document.text == "Seen."
+    assert document.remarks == ("2 hidden pieces of text were left out", "1 comment was left out")
+
+
+def test_sheets_have_the_texts_that_were_shown_and_hidden_ones_are_left_out() -> None:
+    def row(*cells: str, about: str = "") -> str:
+        written = "".join(f"<table:table-cell><text:p>{one}</text:p></table:table-cell>" for one in cells)
+        return f"<table:table-row {about}>{written}</table:table-row>"
+
+    many = (
+        row("B", "5", about='table:visibility="collapse"')
+        + '<table:table-row table:number-rows-repeated="1048576"/>'
+    )
+    body = (
+        f'<office:spreadsheet><table:table table:name="Cups">{row("Team", "Share")}{row("A", "25 %")}{many}</table:table>'
+        f'<table:table table:name="Old" table:style-name="off">{row("x", "y")}</table:table></office:spreadsheet>'
+    )
+    document = parse(flat(body), "a.fods")
+    assert document.text == "Cups\n\n| Team | Share |\n| --- | --- |\n| A | 25 % |"
+    assert [one.title for one in document.blocks] == ["Cups", "A1:B1", "A2:B2"]
+    assert document.remarks == ("1 hidden sheet was left out", "1 hidden row or column was left out")
+
+
+def test_slides_are_pages_with_their_notes() -> None:
+    def frame(text: str, kind: str = "", at: int = 0) -> str:
+        place = f'svg:x="0cm" svg:y="{at}cm" svg:width="9cm" svg:height="1cm"'
+        box = f"<draw:text-box><text:p>{text}</text:p></draw:text-box>"
+        return f'<draw:frame presentation:class="{kind}" {place}>{box}</draw:frame>'
+
+    first = (
+        frame("below", at=9) + frame("above", at=5) + frame("Goals", "title", 1) + frame("7", "page-number")
+    )
+    notes = f"<presentation:notes>{frame('Say hello.', 'notes')}</presentation:notes>"
+    body = (
+        f"<office:presentation><draw:page>{first}{notes}</draw:page>"
+        f'<draw:page draw:style-name="away">{frame("Backup", "title")}</draw:page>'
+        f"<draw:page>{frame('End', 'title')}</draw:page></office:presentation>"
+    )
+    document = parse(flat(body), "a.fodp")
+    assert document.text == "Goals\n\nabove\n\nbelow\n\nSpeaker notes:\nSay hello.\n\nEnd"
+    assert (len(document.pages), document.text[document.pages[-1] :]) == (3, "End")
+    assert document.remarks == ("1 hidden slide was left out",)
+
+
+def test_a_packed_file_has_its_properties_and_an_encrypted_one_says_so() -> None:
+    content = flat("<office:text><text:p>Text.</text:p></office:text>").decode()
+    meta = (
+        f'<office:document-meta {SPACES} xmlns:dc="dc"><office:meta><dc:title>Rules</dc:title><dc:creator>Ann</dc:creator>'
+        "<meta:keyword>tide</meta:keyword><meta:keyword>sea</meta:keyword><dc:date>2024-05-01T10:00:00</dc:date>"
+        "</office:meta></office:document-meta>"
+    )
+    parts = {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content, "meta.xml": meta}
+    document = parse(package(parts), "a.odt")
+    assert (document.title, dict(document.metadata)) == ("Rules", {"author": "Ann", "keywords": "tide, sea"})
+    assert document.date is not None
+    locked = "<manifest><file-entry><encryption-data/></file-entry></manifest>"
+    with pytest.raises(ParseError) as error:
+        parse(package({**parts, "META-INF/manifest.xml": locked}), "a.odt")
+    assert error.value.cause == "encrypted"
