@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
+from rag.config.origins import FolderOrigin
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     LOOSENING,
@@ -49,6 +50,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     for profile_name in settings.server.profiles:
         yield from _of_profile(("server", "profiles"), profile_name, settings)
     yield from _of_tools(settings)
+    yield from _of_origins(settings)
     for name, scope in settings.oauth.scopes.items():
         yield from _of_scope(("oauth", "scopes", name), scope, settings)
 
@@ -77,6 +79,20 @@ def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterato
     known = (DEFAULT_PROFILE, *settings.search.profiles)
     if name not in known:
         yield keys, f"there is no profile {name!r}; use one of: {', '.join(known)}."
+
+
+def _of_origins(settings: Settings) -> Iterator[Contradiction]:
+    """Folders whose documents would be the desk's own files, and folders that two origins claim."""
+    claimed: dict[tuple[object, ...], str] = {}
+    for name, origin in settings.origins.items():
+        if not isinstance(origin, FolderOrigin):
+            continue
+        if origin.path.is_relative_to(settings.data):
+            yield ("origins", name, "path"), "it lies in the data folder; name a folder of documents."
+        first = claimed.setdefault((origin.tenant, origin.collection, origin.path), name)
+        if first != name:
+            problem = f"the origin {first!r} has the same folder and collection; remove one of the two."
+            yield ("origins", name, "path"), problem
 
 
 def _of_tools(settings: Settings) -> Iterator[Contradiction]:

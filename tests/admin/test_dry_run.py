@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
-READS = {"source_id", "known", "records", "access", "without_vector", "writes"}
+READS = {"source_id", "known", "records", "access", "without_vector", "writes", "source_rows", "whole"}
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.config.settings import Settings
+from rag.corpus import Principal
+from rag.errors import NotFoundError
+from rag.search.sync import SyncDesk
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -86,6 +91,33 @@ def test_a_record_whose_access_gets_narrower_is_out_of_reach_though_its_text_sta
     assert origins.seen("pendulum") == ["a"]  # wider again, because the connector says so
     assert origins.seen("pendulum", "it") == ["a", "b"]
     assert origins.seen("pendulum", "hr") == ["a"]
+
+
+def test_a_desk_that_is_open_sees_a_narrowed_record_no_more(origins: Origins) -> None:
+    """Also if nothing but its access changed, and the desk was opened before."""
+    origins.records(record("a", "the pendulum clock"))
+    origins.sync()
+    somebody = Principal("default", "ann")
+    with SyncDesk.open(Settings(data=origins.desk.data)) as desk:
+        (hit,) = desk.search(somebody, "pendulum").hits
+        origins.records(record("a", "the pendulum clock", "group:hr"))
+        origins.sync()
+        assert desk.search(somebody, "pendulum").hits == ()
+        with pytest.raises(NotFoundError):
+            desk.extract(somebody, hit.source.id, max_chars=100)
+        reader = Principal("default", "bob", frozenset({"hr"}))
+        assert desk.search(reader, "pendulum").hits  # the control
+
+
+def test_settings_of_origins_that_do_not_go_together_are_refused(origins: Origins) -> None:
+    folder = {"type": "folder", "path": str(origins.desk.data / "x")}
+    origins.set(mine=folder)
+    told = origins.desk.run("sync", "--config", origins.config, code=2).stderr
+    assert "origins.mine.path: it lies in the data folder" in told
+    folder = {"type": "folder", "path": str(origins.folder)}
+    origins.set(one=folder, two=folder)
+    told = origins.desk.run("sync", "--config", origins.config, code=2).stderr
+    assert "origins.two.path: the origin 'one' has the same folder and collection" in told
 
 
 def test_what_an_operator_took_away_by_hand_no_connector_gives_back(origins: Origins) -> None:

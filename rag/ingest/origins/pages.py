@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_LINKS = 5000  # of one page
+MAX_TAGS = 20_000  # of one page that are looked at, which takes a second
 _STANDARD = {"https": 443, "http": 80}
 _TAG = re.compile(r"<(a|base|link|meta)\s([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(
@@ -77,7 +79,7 @@ def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
     text = body.decode("utf-8", "replace")
     base, main, asked = url, "", [headers.get("x-robots-tag", "")]
     links: dict[str, None] = {}
-    for match in _TAG.finditer(text):
+    for match in islice(_TAG.finditer(text), MAX_TAGS):
         attributes = {
             one[1].lower(): html.unescape(one[2] or one[3] or one[4] or "")
             for one in _ATTRIBUTE.finditer(match[2])
