@@ -15,7 +15,14 @@ from anyio import to_thread
 from rag.errors import ParseError
 from rag.ingest.discover import SIDECAR_SUFFIX, Found, left_out, read, unsupported
 from rag.ingest.metadata import access_requested
-from rag.ingest.parse import is_container, is_document, is_supported, may_contain
+from rag.ingest.parse import (
+    is_container,
+    is_document,
+    is_recognized,
+    is_supported,
+    is_unnamed,
+    may_contain,
+)
 from rag.ingest.paths import part_uri, parts_prefix, printable
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import members_safely
@@ -50,7 +57,7 @@ async def open_containers(
     discovery.found.clear()
     for one in found:
         discovery.found[one.uri] = one
-        if may_contain(one.path.name, archives=settings.archives):
+        if may_contain(one.path.name, archives=settings.archives) or is_unnamed(one.path.name):
             await _Opening(discovery, spool, settings, stored).open(one)
 
 
@@ -91,7 +98,7 @@ class _Opening:
             del self.discovery.found[container.uri]
         for part in parts.found.values():
             self.discovery.found[part.uri] = part
-            if may_contain(part.path.name, archives=self.settings.archives):
+            if may_contain(part.path.name, archives=self.settings.archives) or is_unnamed(part.path.name):
                 await self.open(part, depth + 1)
 
     async def _take_out(self, data: bytes, parts: _Parts, depth: int) -> None:
@@ -152,7 +159,11 @@ class _Parts:
             self.sidecars[path] = member.data
         elif left_out(path, settings):
             return
-        elif not is_supported(path) and not may_contain(path, archives=settings.archives):
+        elif not (
+            is_supported(path)
+            or may_contain(path, archives=settings.archives)
+            or is_recognized(member.data, path)
+        ):
             self._report(Outcome(self._place(path), "ignored", unsupported(path), kind="unsupported"))
         else:
             self._add(_unused(path, self.found), member)

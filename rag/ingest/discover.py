@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag.errors import ParseError
 from rag.file_state import local_path
 from rag.ingest.ignored import MAX_BYTES, Ignoring
-from rag.ingest.parse import is_supported, may_contain
+from rag.ingest.parse import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.unlinked import open_file, scanned
@@ -195,7 +195,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: s
             waiting += _entries(entry.path, discovery, settings)
         elif settings.include and not _matches(name, settings.include):
             continue
-        elif not _is_wanted(entry.path.name, settings):
+        elif not _is_wanted(entry.path.name, settings) and not _is_recognized(entry.path, settings):
             discovery.outcomes.append(_ignored(entry.path))
         else:
             _add(Found.local(entry.path, name), discovery)
@@ -270,6 +270,17 @@ def _is_wanted(name: str, settings: IngestSettings) -> bool:
     if _is_sidecar(name):
         return False
     return is_supported(name, with_ocr=settings.ocr != "off") or may_contain(name, archives=settings.archives)
+
+
+def _is_recognized(path: Path, settings: IngestSettings) -> bool:
+    """Whether a file whose name tells nothing is a document by its content. Only such a file is read."""
+    if not is_unnamed(path.name):
+        return False
+    try:
+        data = read_if_there(path, settings.max_file_bytes)
+    except ParseError:
+        return False
+    return is_recognized(data or b"", path.name)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -384,3 +384,13 @@ def test_a_whole_run_brings_in_nothing_of_the_outside(scripts: Scripts, tmp_path
         folder.with_name("hr.kept").rename(folder)
     assert scripts.admin("ingest", folder, *data).returncode == 0
     assert "pendulum" in scripts.admin("search", "pendulum", *data).stdout
+
+
+def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("<!DOCTYPE html><p>text")
+    (tmp_path / "notes").write_text("plain words")
+    (tmp_path / "program").write_bytes(b"\x7fELF")
+    (tmp_path / "page.dat").write_text("<!DOCTYPE html><p>text")
+    found = discover([tmp_path], IngestSettings())
+    assert _names(found) == ["page"]
+    assert {one.kind for one in found.outcomes} == {"unsupported"}

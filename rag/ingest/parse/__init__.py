@@ -7,7 +7,6 @@ them; "package.*" is a package with all of its modules.
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import re
 import sys
@@ -52,6 +51,7 @@ from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.encoded import without_encoded
 from rag.ingest.parse.office import office_format
+from rag.ingest.parse.sniff import is_table, recognized
 from rag.ingest.parse.titles import file_title
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 """Suffixes of supported files, in lower case; those without a dot are whole file names."""
 
 
+_SHEETS = (*xls.SUFFIXES, *xlsx.SUFFIXES)
 _PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
 
 
@@ -141,17 +142,28 @@ def format_of(data: bytes, name: str) -> str:
     """The suffix that decides how a file is parsed: that of its name, or that of what it is beyond doubt.
 
     A PDF is a PDF whatever its name, a web page among plain text files is a web page, and an office document
-    is what it is, whatever other office format it is called.
-    Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf".
+    is what it is, whatever other office format it is called. A web page or a table of text that is called
+    like an office document, as many programs export them, is what it is, too, and so is a file without a
+    suffix.
+    Example: (b"%PDF-1.7 ...", "scan.txt") -> ".pdf"; (b"<html>...", "report.xls") -> ".html".
     """
-    suffix, beginning = _suffix(name), data[:BEGINNING].removeprefix(codecs.BOM_UTF8).lstrip()
-    if beginning.startswith(b"%PDF-") and b" obj" in beginning:
-        return ".pdf"
-    if suffix in OFFICE and (actual := office_format(data, suffix)) in OFFICE:
-        return suffix if _OFFICE[suffix] is _OFFICE[actual] else actual
-    if suffix in plain_text.SUFFIXES and _PAGE.match(beginning):
-        return ".html"
-    return suffix
+    suffix, actual = _suffix(name), recognized(data[:BEGINNING])
+    if actual == ".pdf":
+        return actual
+    if suffix in OFFICE or is_unnamed(name):
+        office = office_format(data, suffix)
+        if office in OFFICE:
+            return suffix if suffix in OFFICE and _OFFICE[suffix] is _OFFICE[office] else office
+        if suffix in _SHEETS and not (actual or office) and is_table(data[:BEGINNING]):
+            return ".csv"
+        is_flat = suffix in {".fodt", ".fods", ".fodp"} and actual == ".xml"
+        return actual if actual in SUFFIXES and not is_flat else suffix
+    return ".html" if suffix in plain_text.SUFFIXES and actual == ".html" else suffix
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a name tells nothing of the format: it has no suffix, and isn't one like README."""
+    return not PurePath(name).suffix and _suffix(name) not in SUFFIXES
 
 
 def is_supported(name: str, *, with_ocr: bool = False) -> bool:
@@ -176,6 +188,11 @@ def is_container(data: bytes, name: str, *, archives: bool) -> bool:
     if suffix in pdf.SUFFIXES and not pdf.may_have_members(data):
         return False
     return suffix in _CONTAINERS and (archives or suffix not in archive.SUFFIXES)
+
+
+def is_recognized(data: bytes, name: str) -> bool:
+    """Whether a file whose name tells nothing holds a document or documents, by its content."""
+    return is_unnamed(name) and format_of(data, name) in SUFFIXES
 
 
 def is_document(data: bytes, name: str) -> bool:
