@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse import calendars
+from rag.ingest.parse import calendars, tnef
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.mail_message import file_name, header, text_of
 from rag.text import words
@@ -28,6 +28,7 @@ _SUFFIXES = {
     "text/x-vcard": ".vcf",
 }
 _SIGNATURES = re.compile(r"application/(pgp-signature|(x-)?pkcs7-signature)")
+_WRAPPED = re.compile(r"application/(vnd\.)?ms-tnef")
 _ENCRYPTED = re.compile(r"application/(x-)?pkcs7-mime")
 _DEPTH = 50  # parts within parts; mail programs refuse more, too
 _SHARE = 2  # HTML with that many times the words of the plain text says more than it
@@ -90,8 +91,23 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
             _collect(one, parts, depth + 1)
     elif _is_body(part, kind):
         parts.bodies += _read(part, kind)
+    elif _WRAPPED.fullmatch(kind) or file_name(part).lower() == "winmail.dat":
+        _unwrap(part, parts)
     elif not _is_hidden(part, kind):
         parts.attached.append(Attached(_name(part, kind, parts.attached), part))
+
+
+def _unwrap(part: Message, parts: Parts) -> None:
+    """Attach the files that Outlook wrapped; without any it held nothing but the layout of the text."""
+    payload = part.get_payload(decode=True)
+    for name, data in tnef.files_in(payload if isinstance(payload, bytes) else b""):
+        file = Message()
+        file.set_type("application/octet-stream")
+        file["Content-Transfer-Encoding"] = "8bit"
+        file.set_payload(data.decode("ascii", "surrogateescape"))
+        parts.attached.append(
+            Attached(unique_name(name or "part", (one.name for one in parts.attached)), file)
+        )
 
 
 def _is_encrypted(part: Message, kind: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import struct
 from email.message import EmailMessage
 from typing import TYPE_CHECKING
 
@@ -195,6 +196,25 @@ def test_signatures_empty_files_and_pictures_that_the_text_shows_are_left_out() 
     mail.add_attachment(b"png", "image", "png", filename="logo.png", cid="<logo>")
     mail.add_attachment(b"png", "image", "png", filename="photo.png")
     assert [one.name for one in members(mail.as_bytes(), "a.eml")] == ["photo.png"]
+
+
+def wrapped(*attributes: tuple[int, bytes]) -> bytes:
+    """A winmail.dat with these attributes."""
+    parts = [struct.pack("<BII", 2, id_, len(data)) + data + b"\0\0" for id_, data in attributes]
+    return struct.pack("<IH", 0x223E9F78, 1) + b"".join(parts)
+
+
+def test_the_files_in_a_winmail_dat_are_attached() -> None:
+    begin, title, data = 0x69002, 0x18010, 0x6800F
+    one = [(begin, b"x"), (title, b"a.txt\0"), (data, b"one")]
+    two = [(begin, b"x"), (title, b"..\\b.pdf\0"), (data, b"%PDF")]
+    mail = attached((wrapped(*one, *two), "application/ms-tnef", "winmail.dat"))
+    found = [(file.name, file.data) for file in members(mail.as_bytes(), "a.eml")]
+    assert found == [("a.txt", b"one"), ("b.pdf", b"%PDF")]
+    for broken in (wrapped(*one)[:-4], wrapped((0x9003, b"x")), b"", b"no winmail", wrapped(*one)[:20]):
+        mail = attached((broken, "application/ms-tnef", "winmail.dat"))
+        names = [file.name for file in members(mail.as_bytes(), "a.eml")]
+        assert names in ([], ["a.txt"])
 
 
 def test_an_encrypted_mail_tells_what_its_headers_tell() -> None:
