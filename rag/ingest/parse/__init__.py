@@ -261,9 +261,18 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     return dataclasses.replace(document, title=title, text=with_line_ends(document.text))
 
 
+_NAMED_IN_FULL = {
+    *source_code.SUFFIXES,
+    *settings_file.YAML_SUFFIXES,
+    *settings_file.TABLE_SUFFIXES,
+    ".log",
+}
+"""People know these files by their names: pyproject.toml is no document called pyproject."""
+
+
 def named_after(name: str) -> str:
-    """What a document without a title of its own is called. Source code and logs keep their suffix."""
-    return name if _suffix(name) in {*source_code.SUFFIXES, ".log"} else file_title(name)
+    """What a document without a title is called. Source code, settings and logs keep their suffix."""
+    return name if _suffix(name) in _NAMED_IN_FULL else file_title(name)
 
 
 def _document(data: bytes, name: str, suffix: str) -> Document:

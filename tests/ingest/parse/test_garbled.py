@@ -192,7 +192,7 @@ def test_only_noise_is_garbled(text: str, *, garbled: bool) -> None:
 async def test_a_pdf_is_a_pdf_whatever_its_name_and_parsed_in_the_sandbox(
     corpus: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag.ingest.sandbox.pool.parse", None)  # what would parse it in this process
+    monkeypatch.setattr("rag.ingest.parse.parse", None)  # what would parse it in this process
     data = (corpus / "the-longitude-problem.pdf").read_bytes()
     document = await parse_safely(data, name, timeout_seconds=60)
     assert (document.mime_type, bool(document.pages)) == ("application/pdf", True)

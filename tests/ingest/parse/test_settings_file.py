@@ -21,10 +21,10 @@ env: x
     ("name", "content", "title", "headings"),
     [
         ("ci.yml", WORKFLOW, "CI", [(1, "on"), (1, ""), (1, "a b")]),
-        ("a.yaml", "info:\n  title: no\n- a: b\n", "a", [(1, "info")]),
+        ("a.yaml", "info:\n  title: no\n- a: b\n", "a.yaml", [(1, "info")]),
         ("a.toml", 'title = "T: x"\n[a]\nx = 1\n[[a.b]]\ny = 2\n', "T: x", [(1, "a"), (2, "a.b")]),
-        ("a.ini", "; c\n[Main part]\nx=1\n", "a", [(1, "Main part")]),
-        ("nginx.conf", "server {\n listen 80;\n}\n", "nginx", []),
+        ("a.ini", "; c\n[Main part]\nx=1\n", "a.ini", [(1, "Main part")]),
+        ("nginx.conf", "server {\n listen 80;\n}\n", "nginx.conf", []),
     ],
 )
 def test_top_level_keys_and_tables_are_sections(
