@@ -36,6 +36,7 @@ from rag.ingest.parse import (
     org,
     outlook,
     pdf,
+    pdf_about,
     plain_text,
     pptx,
     restructured_text,
@@ -114,7 +115,7 @@ _CONTAINERS: dict[str, Callable[[bytes, str], Iterator[Member]]] = {
     **dict.fromkeys(mail.SUFFIXES, mail.members),
     **dict.fromkeys(mailbox.SUFFIXES, mailbox.members),
     **dict.fromkeys(outlook.SUFFIXES, outlook.members),
-    **dict.fromkeys(pdf.SUFFIXES, pdf.members),
+    **dict.fromkeys(pdf.SUFFIXES, pdf_about.members),
     **dict.fromkeys(archive.SUFFIXES, archive.members),
 }
 """Formats whose files contain documents, by suffix: (content, file name) to these documents.
@@ -185,7 +186,7 @@ def may_contain(name: str, *, archives: bool) -> bool:
 def is_container(data: bytes, name: str, *, archives: bool) -> bool:
     """Whether a file with this content may contain documents."""
     suffix = format_of(data, name)
-    if suffix in pdf.SUFFIXES and not pdf.may_have_members(data):
+    if suffix in pdf.SUFFIXES and not pdf_about.may_have_members(data):
         return False
     return suffix in _CONTAINERS and (archives or suffix not in archive.SUFFIXES)
 

@@ -7,13 +7,13 @@ dates in a PDF are those of the file, which may be years younger than the docume
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
+from rag.ingest.parse import pdf_about
 from rag.ingest.parse.blocks import clean, title_line
-from rag.ingest.parse.member import Member
+from rag.ingest.parse.pdf_about import about_of
 from rag.ingest.parse.pdf_furniture import without_furniture
 from rag.ingest.parse.pdf_headings import body_of, largest_words, levels_of
 from rag.ingest.parse.pdf_hyphens import joiner
@@ -27,24 +27,18 @@ if TYPE_CHECKING:
 
     from rag.corpus import BlockKind
     from rag.ingest.parse.ocr import Reader
+    from rag.ingest.parse.pdf_about import About
     from rag.ingest.parse.pdf_outline import Entry
     from rag.ingest.parse.pdf_tables import Part
     from rag.ingest.parse.pdf_words import Sheet
 
 SUFFIXES = (".pdf",)
-LIBRARIES = ("pypdfium2",)
+LIBRARIES = ("pypdfium2", *pdf_about.LIBRARIES)
 
 logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings quote the file
 
 _GAP = "\n\n"  # between two parts, and between two pages
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
-_FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|xlsx?|pptx?|od[tsp]|indd|tex|dvi|pdf|html?)"
-_PROGRAM = (
-    r"untitled.*|microsoft (word|powerpoint|excel) - .*|powerpoint presentation|(document|slide|book) ?\d*"
-)
-_NO_TITLE = re.compile(rf"{_PROGRAM}|{_FILE}", re.IGNORECASE)
-_NO_AUTHOR = re.compile(r"(microsoft office )?user|admin(istrator)?|unknown|anonymous|root", re.IGNORECASE)
-_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
 def parse(data: bytes, name: str, reader: Reader | None = None) -> Document:
@@ -57,36 +51,9 @@ def parse(data: bytes, name: str, reader: Reader | None = None) -> Document:
     """
     pdf = _opened(data)
     try:
-        return _document(pdf, name, reader)
+        return _document(pdf, name, reader, about_of(data))
     finally:
         pdf.close()
-
-
-def members(data: bytes, _name: str) -> Iterator[Member]:
-    """The files that are embedded in a PDF.
-
-    Raises:
-        ParseError: it needs a password, or is damaged.
-    """
-    from pypdfium2 import PdfiumError  # noqa: PLC0415 see below
-
-    pdf = _opened(data)
-    try:
-        for number in range(pdf.count_attachments()):
-            named = f"attachment {number + 1}"
-            try:
-                attached = pdf.get_attachment(number)
-                named = attached.get_name() or named
-                yield Member(named, bytes(attached.get_data()))
-            except PdfiumError:
-                yield Member(named, refused="it can't be taken out of its PDF", cause="damaged")
-    finally:
-        pdf.close()
-
-
-def may_have_members(data: bytes) -> bool:
-    """Whether a PDF may have embedded files, by its bytes: their streams say what they are."""
-    return b"/EmbeddedFile" in data
 
 
 def _opened(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which has no types
@@ -103,7 +70,7 @@ def _opened(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which 
     return pdf
 
 
-def _document(pdf: Any, name: str, reader: Reader | None) -> Document:  # noqa: ANN401 see above
+def _document(pdf: Any, name: str, reader: Reader | None, about: About) -> Document:  # noqa: ANN401 see below
     sheets, missing = sheets_of(pdf, reader)
     pages = parts_on(sheets)
     if not any(pages):
@@ -113,15 +80,14 @@ def _document(pdf: Any, name: str, reader: Reader | None) -> Document:  # noqa: 
     blocks = written.blocks
     if outline:
         blocks = with_outline(written.text, written.plain(), written.starts, outline)
-    about = {key: title_line(value) for key, value in pdf.get_metadata_dict(skip_empty=True).items()}
     return Document(
         text=written.text,
-        title=_title(about, outline, pages) or name,
+        title=about.title or _title(outline, pages) or name,
         mime_type="application/pdf",
         blocks=tuple(blocks),
         pages=tuple(written.starts),
-        metadata=_metadata(about, _language(pdf)),
-        remarks=tuple(missing.remarks()),
+        metadata=about.metadata,
+        remarks=(*missing.remarks(), *about.remarks),
     )
 
 
@@ -185,32 +151,8 @@ def _readable(text: str) -> str:
     return clean(text.translate(_LIGATURES)).strip()
 
 
-def _title(about: dict[str, str], outline: Sequence[Entry], pages: Sequence[Sequence[Part]]) -> str:
-    """What the file says, unless a program made it up; else its outline, else the largest words of page 1."""
-    title = clean(about.get("Title", "")).strip("\ufffd \t\n")
-    if title and not _NO_TITLE.fullmatch(title):
-        return title
+def _title(outline: Sequence[Entry], pages: Sequence[Sequence[Part]]) -> str:
+    """A title of its outline, else the largest words of page 1."""
     body, _ = body_of(part for parts in pages for part in parts)
     words = largest_words(pages[0], body)
     return title_in(outline) or (words if may_be_title(words) else "")
-
-
-def _metadata(about: dict[str, str], language: str) -> dict[str, str]:
-    author = ", ".join(filter(None, map(str.strip, about.get("Author", "").split(";"))))
-    found = {
-        "author": "" if _NO_AUTHOR.fullmatch(author) else author,
-        "keywords": about.get("Keywords", ""),
-        "subject": about.get("Subject", ""),
-        "language": language if _LANGUAGE.fullmatch(language) else "",
-    }
-    return {key: value for key, value in found.items() if value}
-
-
-def _language(pdf: Any) -> str:  # noqa: ANN401 see above
-    import ctypes  # noqa: PLC0415 see above
-
-    from pypdfium2 import raw  # noqa: PLC0415 see above
-
-    written = (ctypes.c_ushort * 40)()
-    size = raw.FPDFCatalog_GetLanguage(pdf, written, ctypes.sizeof(written))
-    return "".join(map(chr, written[: max(0, size // 2 - 1)])) if size <= ctypes.sizeof(written) else ""

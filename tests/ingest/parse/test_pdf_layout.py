@@ -348,6 +348,28 @@ def test_words_that_a_line_cuts_are_whole_again_and_compounds_keep_their_hyphen(
     assert joiner(text)(text) == expected
 
 
+XMP = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+<rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
+<dc:title><rdf:Alt><rdf:li xml:lang="x-default">The rules</rdf:li></rdf:Alt></dc:title>
+<dc:creator><rdf:Seq><rdf:li>Ann</rdf:li><rdf:li>Bob</rdf:li></rdf:Seq></dc:creator>
+</rdf:Description></rdf:RDF></x:xmpmeta>"""
+
+
+def _with_xmp(xmp: bytes) -> bytes:
+    writer = PdfWriter(clone_from=io.BytesIO(pdf(PROSE)))
+    writer.xmp_metadata = xmp
+    return written(writer)
+
+
+def test_what_only_xmp_states_counts_and_no_text_is_lost_if_it_is_damaged() -> None:
+    document = parse(_with_xmp(XMP), "a.pdf")
+    assert (document.title, document.metadata["author"]) == ("The rules", "Ann, Bob")
+    assert document.remarks == ()
+    damaged = parse(_with_xmp(b"<x:xmpmeta"), "a.pdf")
+    assert damaged.text == document.text
+    assert damaged.remarks == ("its title and author can't be read",)
+
+
 def test_embedded_files_are_members_and_ordinary_pdfs_are_not_opened_for_them() -> None:
     assert not is_container(pdf(PROSE), "a.pdf", archives=False)
     writer = PdfWriter(clone_from=io.BytesIO(pdf(PROSE)))
