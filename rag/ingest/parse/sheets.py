@@ -134,7 +134,8 @@ class _Writer:
         continues = self._continues(rows[0])
         if not continues:
             first = rows[0].cells
-            named = len(rows) > 1 and is_header([first.get(at, "") for at in columns])
+            enough = len(rows) > 1 or len(first) > 2  # noqa: PLR2004 a blank row may follow the header
+            named = enough and is_header([first.get(at, "") for at in columns])
             self._header = {at: one_line(first.get(at, "")) for at in columns} if named else {}
         columns = sorted(self._header or columns)
         lines = [pipe_row([row.cells.get(at, "")[:MAX_CELL] for at in columns]) for row in rows]
@@ -178,7 +179,7 @@ class _Writer:
 
 def _is_above(rows: list[_Row]) -> bool:
     """Whether the first row names groups of columns, and the second one the columns."""
-    if len(rows) < 3 or not is_header(list(rows[1].cells.values())):  # noqa: PLR2004 both, and a row below
+    if len(rows) < 2 or not is_header(list(rows[1].cells.values())):  # noqa: PLR2004 both
         return False
     return 2 * len(rows[0].cells) <= len(rows[1].cells)
 
