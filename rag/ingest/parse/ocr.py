@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import PurePath
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rag.corpus import Document
@@ -37,6 +38,7 @@ _INCH = 72.0  # points
 _FOUND_AT = 960  # pixels that the longer side is reduced to when lines are looked for: memory grows with it
 _LETTERS = 0.75  # share of the height of a line that is the size of its letters
 _SURE = 0.8  # the average certainty below which a page may be turned
+_SAME = 1.35  # times another height: up to here letters are of one size
 _UPRIGHT = 1.5  # times its width: how high the box of a line is that runs across
 _engines: list[Any] = []
 
@@ -148,7 +150,23 @@ def _sheet(pixels: Any, scale: float) -> Sheet:  # noqa: ANN401 see above
 
         turned = [_read(np.ascontiguousarray(np.rot90(pixels, quarter))) for quarter in (1, 2, 3)]
         best = max([best, *turned], key=_weight)
-    return Sheet([_line(place, *one, scale) for place, one in enumerate(best)], [])
+    return Sheet(_evened([_line(place, *one, scale) for place, one in enumerate(best)]), [])
+
+
+def _evened(lines: list[Line]) -> list[Line]:
+    """The lines with the usual height, unless theirs is clearly another: a box ends where its letters do."""
+    usual = median(line.box.height for line in lines) if lines else 0.0
+    return [_with_height(line, usual) if _is_near(line.box.height, usual) else line for line in lines]
+
+
+def _is_near(height: float, usual: float) -> bool:
+    return usual / _SAME < height < usual * _SAME
+
+
+def _with_height(line: Line, height: float) -> Line:
+    middle = (line.box.top + line.box.bottom) / 2
+    box = line.box._replace(top=middle - height / 2, bottom=middle + height / 2)
+    return line._replace(box=box, size=round(height * _LETTERS))
 
 
 def _read(pixels: Any) -> list[tuple[Any, str, float]]:  # noqa: ANN401 see above

@@ -14,6 +14,7 @@ from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import discover
 from rag.ingest.extras import check_extras
 from rag.ingest.parse import family_of, is_supported, ocr
+from rag.ingest.parse.pdf_words import Box, Line
 from rag.ingest.sandbox.pool import parse_safely
 
 if TYPE_CHECKING:
@@ -76,6 +77,14 @@ def saved(drawn: Any, form: str, **options: object) -> bytes:  # noqa: ANN401 se
     out = io.BytesIO()
     drawn.save(out, form, **options)
     return out.getvalue()
+
+
+def test_letters_of_one_size_stay_so_whether_they_hang_below_the_line_or_not() -> None:
+    heights = {"a line": 10.0, "on high": 12.0, "ace": 9.0, "Title": 20.0}
+    lines = [Line(text, Box(0, 30.0 * n, 99, 30.0 * n + heights[text]), 9) for n, text in enumerate(heights)]
+    evened = {line.text: line.size for line in ocr._evened(lines)}  # noqa: SLF001 the models have no page that is so
+    assert evened["a line"] == evened["on high"] == evened["ace"]
+    assert evened["Title"] == 9
 
 
 @installed
