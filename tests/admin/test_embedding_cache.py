@@ -76,15 +76,6 @@ def test_after_a_collection_was_removed_it_is_made_again_without_sending_a_text(
     assert [one["similarity"] for one in same] == [one["similarity"] for one in found]
 
 
-def test_another_collection_and_a_changed_title_pay_only_for_what_is_new(shop: Shop) -> None:
-    shop.ingest()
-    shop.write("dan")
-    assert len(shop.ingest("--collection", "others")["sent"]) == 1
-    assert shop.ingest()["embedding"]["cached"] == 1
-    other = shop.config(model="gamma")
-    assert len(shop.ingest("--collection", "third", config=other)["sent"]) == 4
-
-
 def test_without_a_cache_everything_is_sent_again_and_the_file_is_gone(shop: Shop) -> None:
     shop.ingest()
     assert cache_file(shop.desk.data).exists()
@@ -94,6 +85,7 @@ def test_without_a_cache_everything_is_sent_again_and_the_file_is_gone(shop: Sho
     assert not cache_file(shop.desk.data).exists()
 
 
+@pytest.mark.slow
 def test_a_purge_removes_the_embeddings_of_removed_documents_and_of_removed_collections(shop: Shop) -> None:
     shop.ingest()
     shop.ingest("--collection", "others")
@@ -111,12 +103,7 @@ def test_a_purge_removes_the_embeddings_of_removed_documents_and_of_removed_coll
     assert len(shop.ingest()["sent"]) == 3
 
 
-def test_a_removed_tenant_leaves_no_embedding(shop: Shop) -> None:
-    shop.ingest("--tenant", "acme")
-    shop.desk.run("tenant", "remove", "acme", "--yes")
-    assert len(shop.ingest("--tenant", "acme")["sent"]) == 3
-
-
+@pytest.mark.slow
 def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(shop: Shop) -> None:
     def other(request: dict[str, Any]) -> Reply:
         return reporting({"input": [text[::-1] + " qq ww ee" for text in request["input"]]}, shop.provider)
@@ -129,12 +116,12 @@ def test_a_model_that_was_replaced_behind_its_name_gets_nothing_from_the_cache(s
     assert any("another model behind its name" in note for note in again["notes"])
 
 
-@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.slow
 def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_there(
-    shop: Shop, *, cache: bool
+    shop: Shop,
 ) -> None:
     """Batches of one text: the first two are answered, then the key is refused."""
-    config = shop.config("batch_size = 1", "[ingest]", f"embedding_cache_bytes = {10**9 if cache else 0}")
+    config = shop.config("batch_size = 1")
     honest: Behaviour = lambda request: reporting(request, shop.provider)  # noqa: E731 two of them
     shop.provider.script = [honest, honest, honest, shop.provider.failing(403)]
     run = shop.desk.run("ingest", shop.folder, "--config", config, code=1)
@@ -143,18 +130,9 @@ def test_a_provider_that_dies_leaves_what_it_embedded_and_the_next_run_goes_on_t
     assert "Embedding: 2 texts sent (20 tokens, cost 0.001)" in run.stdout
     shop.provider.script = [honest]
     again = shop.ingest(config=config)
-    assert len(again["sent"]) == (1 if cache else 3)
+    assert len(again["sent"]) == 1
     assert {one["outcome"] for one in again["files"]} <= {"added", "unchanged"}
     assert len(shop.desk.paths()) == 3
-
-
-def test_a_damaged_cache_is_told_and_does_not_stop_a_run(shop: Shop) -> None:
-    shop.ingest()
-    shop.desk.run("collection", "remove", "documents", "--yes")
-    cache_file(shop.desk.data).write_bytes(b"garbage" * 1000)
-    again = shop.ingest()
-    assert len(again["sent"]) == 3
-    assert any("was damaged" in note for note in again["notes"])
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:
@@ -162,6 +140,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in found}
 
 
+@pytest.mark.slow
 def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sends_nothing(
     shop: Shop,
 ) -> None:
@@ -178,6 +157,7 @@ def test_an_estimate_tells_before_the_first_run_what_it_costs_and_stores_and_sen
     assert 0 < found["cost"] == found["tokens"] * 50 / 1e6
 
 
+@pytest.mark.slow
 def test_an_estimate_knows_what_is_stored_moved_or_in_the_cache(shop: Shop) -> None:
     shop.ingest()
     shop.write("dan")

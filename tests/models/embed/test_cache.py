@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -161,3 +163,27 @@ def test_forgetting_a_collection_keeps_its_texts_of_now_and_what_others_own(
 def test_without_a_cache_there_is_nothing_to_forget(tmp_path: Path) -> None:
     assert (forget(tmp_path, KEY, "acme"), owners(tmp_path, "acme")) == (0, set())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_writer_that_is_killed_leaves_a_cache_that_opens_with_what_it_had_committed(
+    cached: Callable[..., EmbeddingCache], tmp_path: Path
+) -> None:
+    code = f"""
+import numpy as np, sys
+from pathlib import Path
+from rag.models.embed.cache import EmbeddingCache
+one = EmbeddingCache(Path({str(tmp_path)!r}), {KEY!r}, "acme", "letters", "m", 1 << 30)
+for n in range(10_000_000):
+    one.keep([(f"text {{n}}", np.ones(512, np.float32))])
+    if n == 50:
+        print("ready", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout
+        assert writer.stdout.readline() == "ready\n"
+        writer.kill()
+    one = cached()
+    assert len(one.known([f"text {n}" for n in range(51)])) == 51
+    one.keep([("after", vector(1, 512))])
+    assert (list(one.known(["after"])), one.notes) == (["after"], [])
