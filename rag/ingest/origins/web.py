@@ -26,7 +26,6 @@ from rag.ingest.origins.robots import MAX_BYTES as ROBOTS_BYTES
 from rag.ingest.origins.robots import Robots, robots_of
 from rag.ingest.paths import printable
 from rag.ingest.report import Outcome
-from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -141,11 +140,11 @@ class _Crawl:
         self._look.state = kept | state
         for number, reason in (
             (self._elsewhere, "lead to other hosts"),
-            (self._forbidden, "are forbidden by robots.txt"),
+            (self._forbidden, "robots.txt forbids"),
             (self._missing, "lead to pages that don't exist, or that the server doesn't give out"),
         ):
             if number:
-                discovery.notes.append(f"{self._desk.name}: {counted(number, 'URL')} {reason}.")
+                discovery.notes.append(f"URLs of {self._desk.name} that {reason}: {number}.")
         return self._look
 
     def _add(self, visit: _Visit) -> None:

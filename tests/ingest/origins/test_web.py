@@ -67,7 +67,7 @@ async def test_links_are_followed_on_the_same_host_as_far_as_depth_says(site: Si
     }
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
     assert found(look) == ["a", "b?x=1", "index"]
-    assert look.discovery.notes == ["site: 1 URL lead to other hosts."]
+    assert look.discovery.notes == ["URLs of site that lead to other hosts: 1."]
     assert "/logo.png" not in site.paths
     (one,) = (one for one in look.discovery.found.values() if one.name.endswith("/a"))
     assert (one.uri, one.stated["url"]) == (f"origin:site/127.0.0.1%3A{site.server_port}/a", f"{site.url}/a")
