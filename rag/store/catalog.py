@@ -94,9 +94,9 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) ->
     raise ConfigurationError(
         f"The collection {collection.name!r} was made with the embedder {_described(collection.embedder)}; "
         f"{table} in the settings {now}. Set {table} back. Or, if that model has another table, name it "
-        f"(refdesk-admin collection set {collection.name} --embedder NAME). Or ingest into another "
-        "collection (--collection NAME), or remove this one (refdesk-admin remove --all --collection "
-        f"{collection.name}) and ingest again.",
+        f"(refdesk-admin collection set {collection.name} --embedder NAME). Or make its vectors anew "
+        "with the model in [embedder]: refdesk-admin collection rebuild "
+        f"{collection.name} --embedder default.",
         for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
         "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
     )

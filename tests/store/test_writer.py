@@ -360,8 +360,7 @@ async def test_another_embedder_is_refused_with_both_names_and_what_to_do(
     for told in (
         "tests bag-of-words (32 dimensions)",
         "openai text-embedding-3-small (1536 dimensions, prefixes ['query: '])",
-        "--collection NAME",
-        "refdesk-admin remove --all --collection documents",
+        "refdesk-admin collection rebuild documents --embedder default",
     ):
         assert told in str(error.value)
     await ensure_collection(tmp_path, "default", "more", other)
