@@ -178,6 +178,17 @@ async def test_what_is_taken_from_a_container_is_taken_from_its_parts_in_the_nex
     assert shelf.records["a.eml/more.md"] == HR
 
 
+async def test_the_attachments_of_a_copy_are_as_narrow_as_the_copy_from_the_first_moment(
+    shelf: Shelf,
+) -> None:
+    shelf.write("a.eml", mail(plan_md=b"# Plan\n\nplan"))
+    await shelf.ingest()
+    await shelf.set_access("a.eml", ONLY_HR)  # its attachment follows only in the next run
+    shelf.write("b.eml", (shelf.folder / "a.eml").read_bytes())
+    await shelf.ingest()
+    assert set(shelf.records.values()) == {HR}
+
+
 async def test_a_command_that_restricts_a_folder_restricts_what_is_in_its_containers(shelf: Shelf) -> None:
     shelf.write("x.zip", zipped({"a.md": b"# A\n\na"}))
     await shelf.ingest(Rights("tenant", RequestedAccess(allow=("group:hr",))))
