@@ -156,9 +156,14 @@ def _word(letters: Sequence[_Word]) -> _Word:
     box = letters[0].box
     for letter in letters[1:]:
         box = box.around(letter.box)
-    text = "".join(letter.text for letter in letters)
-    is_one_glyph = len(letters) > 1 and letters[0].box == letters[-1].box and runs_left(text)
-    return _Word(_whole(text[::-1] if is_one_glyph else text), box, letters[0].at)
+    glyphs = ["".join(letter.text for letter in glyph) for _, glyph in groupby(letters, key=_place_of)]
+    if runs_left("".join(glyphs)):
+        glyphs = [glyph[::-1] for glyph in glyphs]  # pdfium turns the letters of a glyph round with its word
+    return _Word(_whole("".join(glyphs)), box, letters[0].at)
+
+
+def _place_of(letter: _Word) -> Box:
+    return letter.box
 
 
 def _whole(text: str) -> str:
@@ -236,10 +241,8 @@ class _Reader:
             box, height = first.around(last), _as_read(first, quarter).height
             seen = _as_read(box, quarter)
             is_dense = seen.right - seen.left <= _LOOSE * height * (stop - begin)
-            if is_plain and is_dense and seen.height < 2 * height:
-                is_one_glyph = first == last and stop - begin > 1 and runs_left(match[0])
-                text = match[0][::-1] if is_one_glyph else match[0]  # whose letters pdfium turned round
-                yield _Word(_whole(text), box, begin)
+            if is_plain and is_dense and seen.height < 2 * height and not runs_left(match[0]):
+                yield _Word(_whole(match[0]), box, begin)
             else:
                 yield from self._pieces(begin, stop, quarter)
 

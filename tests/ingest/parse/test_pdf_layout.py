@@ -10,10 +10,10 @@ from pypdf import PdfReader, PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject, RectangleObject, TextStringObject
 
 from rag.errors import ParseError
-from rag.ingest.parse import is_container, members, parse
+from rag.ingest.parse import is_container, members, parse, pdf_words
 from rag.ingest.parse.garbled import is_garbled
 from rag.ingest.parse.pdf_hyphens import joiner
-from rag.ingest.parse.pdf_words import HYPHEN
+from rag.ingest.parse.pdf_words import HYPHEN, Box
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -383,3 +383,13 @@ def test_embedded_files_are_members_and_ordinary_pdfs_are_not_opened_for_them() 
     ]
     with pytest.raises(ParseError, match="damaged"):
         list(members(b"%PDF-1.7 obj /EmbeddedFile", "a.pdf"))
+
+
+def test_the_letters_of_a_ligature_stay_in_their_order_in_arabic() -> None:
+    """pdfium turns a word round, and with it the two letters of lam-alef, which are one glyph."""
+    first, ligature, last = Box(20, 0, 30, 9), Box(10, 0, 20, 9), Box(0, 0, 10, 9)
+    letters = zip("سالم", (first, ligature, ligature, last), strict=True)
+    word = pdf_words._word([pdf_words._Word(one, box, 0) for one, box in letters])  # noqa: SLF001 no font here has it
+    assert word.text == "سلام"
+    latin = zip("fi", (first, first), strict=True)
+    assert pdf_words._word([pdf_words._Word(one, box, 0) for one, box in latin]).text == "fi"  # noqa: SLF001
