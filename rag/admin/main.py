@@ -37,6 +37,7 @@ COMMANDS = {
     "key": "key",
     "status": "status",
     "doctor": "doctor",
+    "upgrade": "upgrade",
     "cite": "cite",
     "eval": "evaluate",
     "bench": "bench",

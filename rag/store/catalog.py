@@ -55,8 +55,8 @@ def collection_record(row: dict[str, Any]) -> Collection:
     definition = json.loads(row.pop("definition", "{}"))
     if definition.pop("format", None) != schema.FORMAT:
         raise ConfigurationError(
-            "The data folder was written by another version of refdesk. Use that version, or name another "
-            "data folder (--data DIR) and ingest again."
+            "The data folder was written by another version of refdesk. If that was an older one, run "
+            "refdesk-admin upgrade. Otherwise use that version, or name another data folder (--data DIR)."
         )
     definition["embedder"] = EmbedderIdentity(**definition["embedder"])
     if "attached" in definition:
