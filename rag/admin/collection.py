@@ -184,7 +184,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     keep_days: int | None,
     as_json: bool,
 ) -> None:
-    """Change the description, link, fields, embedder, chunking or policies of a collection.
+    """Change how a collection is described, cut and searched.
 
     An empty description or link is removed. The embedder must be the model that made the collection's
     vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again. Another

@@ -52,13 +52,13 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     restart: bool,
     as_json: bool,
 ) -> None:
-    """Cut and embed the documents of a collection anew, from their stored texts.
+    """Cut and embed a collection anew, from its stored texts.
 
     Searches use the present tables until the new ones are complete, then the new ones, all at once. Access,
     ids, metadata and fields stay. An interrupted rebuild goes on when you run the command again. Until the
     next rebuild or purge, --undo goes back; what was ingested, changed or removed since stays so.
 
-    Ingesting into the collection waits until the rebuild ends.
+    Nothing can be ingested into the collection meanwhile.
     """
     if undo and (embedder_name is not None or chunking is not None):
         raise click.UsageError(
