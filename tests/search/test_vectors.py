@@ -214,7 +214,7 @@ async def test_mode_dense_leaves_a_collection_of_another_model_out_unless_it_is_
     assert answer.notes[0].startswith(
         "Not searched, because another embedding model made their vectors: other"
     )
-    with pytest.raises(ConfigurationError, match="refdesk-admin remove --all") as raised:
+    with pytest.raises(ConfigurationError, match="refdesk-admin collection rebuild other") as raised:
         await clocks.search("dense", "a", "other")
     assert "'other' can't be searched in mode dense" in raised.value.for_caller
     assert "refdesk-admin" not in raised.value.for_caller
