@@ -375,7 +375,7 @@ async def test_a_collection_of_another_embedder_that_is_named_for_mode_dense_is_
     await shelf.put("a", "pendulum")
     other = shelf.small.BagOfWords(EmbedderIdentity("tests", "other", 32))
     desk = Desk(Reader(shelf.data, timeout_seconds=15), other, SearchSettings())
-    with pytest.raises(ConfigurationError, match=r"tests bag-of-words .* tests other .*refdesk-admin collection rebuild"):
+    with pytest.raises(ConfigurationError, match=r"tests bag-of-words .* tests other .*collection rebuild"):
         await desk.search(ME, SearchRequest("pendulum", mode="dense", collections=("documents",)))
 
 

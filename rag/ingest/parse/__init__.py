@@ -18,42 +18,34 @@ from rag.hidden import with_line_ends
 from rag.ingest.parse import (
     archive,
     asciidoc,
-    calendars,
     csv_table,
-    docx,
     epub,
     formats,
     html_page,
     json_data,
     latex,
     mail,
-    mailbox,
     markdown,
     mdx,
     notebook,
     ocr,
-    open_document,
     org,
-    outlook,
     pdf,
-    pdf_about,
     plain_text,
-    pptx,
     restructured_text,
-    rtf,
     settings_file,
     source_code,
     subtitles,
-    xls,
-    xlsx,
-    xml_document,
 )
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.encoded import without_encoded
-from rag.ingest.parse.office import office_format
+from rag.ingest.parse.mail import calendars, mailbox, outlook
+from rag.ingest.parse.office import docx, office_format, open_document, pptx, rtf, xls, xlsx
+from rag.ingest.parse.pdf import about as pdf_about
 from rag.ingest.parse.sniff import is_table, recognized
 from rag.ingest.parse.titles import file_title
+from rag.ingest.parse.xml import document as xml_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

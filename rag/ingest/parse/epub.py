@@ -13,7 +13,7 @@ from rag.ingest.parse import html_page
 from rag.ingest.parse.blocks import GAP, date, moved, title_line
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.xml_tree import xml_text
+from rag.ingest.parse.xml.tree import xml_text
 from rag.ingest.parse.zipped import MAX_XML_BYTES, Package, child, descendants
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rag.ingest.parse.blocks import clean, date, first_heading
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.html_hidden import without_hidden_orders
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.properties import left_out
+from rag.ingest.parse.office.properties import left_out
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse.pdf import parts_on, written_as
-from rag.ingest.parse.pdf_words import Box, Line, Sheet
+from rag.ingest.parse.pdf.words import Box, Line, Sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

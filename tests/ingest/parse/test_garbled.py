@@ -12,7 +12,7 @@ import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse import parse
-from rag.ingest.parse.garbled import is_garbled
+from rag.ingest.parse.pdf.garbled import is_garbled
 from rag.ingest.sandbox.pool import parse_safely
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rag.errors import ConfigurationError, ParseError
 from rag.ingest.discover import discover
 from rag.ingest.extras import check_extras
 from rag.ingest.parse import family_of, is_supported, ocr
-from rag.ingest.parse.pdf_words import Box, Line
+from rag.ingest.parse.pdf.words import Box, Line
 from rag.ingest.sandbox.pool import parse_safely
 
 if TYPE_CHECKING:

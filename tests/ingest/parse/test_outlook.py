@@ -9,7 +9,7 @@ import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse import members, parse
-from rag.ingest.parse.compressed_rtf import uncompressed
+from rag.ingest.parse.mail.compressed_rtf import uncompressed
 
 if TYPE_CHECKING:
     from pathlib import Path

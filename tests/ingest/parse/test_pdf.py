@@ -12,7 +12,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from rag.errors import ParseError
 from rag.ingest.chunk import passages
 from rag.ingest.parse import parse
-from rag.ingest.parse.pdf_outline import MAX_ENTRIES
+from rag.ingest.parse.pdf.outline import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from pathlib import Path

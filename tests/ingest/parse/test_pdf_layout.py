@@ -10,10 +10,11 @@ from pypdf import PdfReader, PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject, RectangleObject, TextStringObject
 
 from rag.errors import ParseError
-from rag.ingest.parse import is_container, members, parse, pdf_words
-from rag.ingest.parse.garbled import is_garbled
-from rag.ingest.parse.pdf_hyphens import joiner
-from rag.ingest.parse.pdf_words import HYPHEN, Box
+from rag.ingest.parse import is_container, members, parse
+from rag.ingest.parse.pdf import words as pdf_words
+from rag.ingest.parse.pdf.garbled import is_garbled
+from rag.ingest.parse.pdf.hyphens import joiner
+from rag.ingest.parse.pdf.words import HYPHEN, Box
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse import parse
-from rag.ingest.parse.number_format import shown
+from rag.ingest.parse.office.number_format import shown
 from tests.ingest.parse.packages import sheet, workbook
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.ingest.parse.docx_styles import Numbering, Styles
 from rag.ingest.parse.draft import PAGE_BREAK, Draft
-from rag.ingest.parse.equations import linear
-from rag.ingest.parse.properties import core_properties, left_out, written_document
+from rag.ingest.parse.office.docx_styles import Numbering, Styles
+from rag.ingest.parse.office.equations import linear
+from rag.ingest.parse.office.properties import core_properties, left_out, written_document
 from rag.ingest.parse.zipped import Package, child, descendants, is_on, value
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rag.ingest.parse.reading_order import Box, in_reading_order
+from rag.ingest.parse.office.reading_order import Box, in_reading_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
-    from rag.ingest.parse.open_text import Reader
+    from rag.ingest.parse.office.open_text import Reader
 
 MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
 _FURNITURE = frozenset({"footer", "header", "date-time", "page-number"})

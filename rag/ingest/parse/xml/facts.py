@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.blocks import date
 from rag.ingest.parse.facts import facts
-from rag.ingest.parse.xml_body import HEADS
-from rag.ingest.parse.xml_words import attribute, name_of, words
+from rag.ingest.parse.xml.body import HEADS
+from rag.ingest.parse.xml.words import attribute, name_of, words
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from rag.errors import ParseError
-from rag.ingest.parse.properties import Properties
+from rag.ingest.parse.office.properties import Properties
 from rag.ingest.parse.zipped import ENCRYPTED
 
 if TYPE_CHECKING:

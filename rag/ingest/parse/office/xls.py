@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.number_format import general, shown
-from rag.ingest.parse.ole import summary
-from rag.ingest.parse.properties import left_out, written_document
-from rag.ingest.parse.sheets import Sheet, write_sheet
+from rag.ingest.parse.office.number_format import general, shown
+from rag.ingest.parse.office.ole import summary
+from rag.ingest.parse.office.properties import left_out, written_document
+from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zipped import ENCRYPTED
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.ingest.parse.pdf_layout import body_size, level_rows
+from rag.ingest.parse.pdf.layout import body_size, level_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.ingest.parse.pdf_layout import Row
-    from rag.ingest.parse.pdf_words import Line, Sheet
+    from rag.ingest.parse.pdf.layout import Row
+    from rag.ingest.parse.pdf.words import Line, Sheet
 
 _TOP, _BOTTOM = 2, 3  # rows at the edges of a page that are looked at
 _PAGES = 3  # that a line stands on at least

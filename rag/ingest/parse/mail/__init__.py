@@ -12,9 +12,9 @@ from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.blocks import GAP, block, moved, paragraphs
 from rag.ingest.parse.facts import facts
-from rag.ingest.parse.mail_layout import without_layout
-from rag.ingest.parse.mail_message import header, message_of, people, sent_at
-from rag.ingest.parse.mail_parts import parts_of
+from rag.ingest.parse.mail.layout import without_layout
+from rag.ingest.parse.mail.message import header, message_of, people, sent_at
+from rag.ingest.parse.mail.parts import parts_of
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.member import Member
 from rag.web_addresses import web_address
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from email.message import Message
 
-    from rag.ingest.parse.mail_parts import Parts
+    from rag.ingest.parse.mail.parts import Parts
 
 SUFFIXES = (".eml",)
 PAGE_SUFFIXES = (".mht", ".mhtml")

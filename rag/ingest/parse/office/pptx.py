@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.ingest.parse.charts import chart_rows, diagram_lines
 from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.equations import linear
-from rag.ingest.parse.properties import core_properties, left_out, written_document
-from rag.ingest.parse.reading_order import Box, in_reading_order
+from rag.ingest.parse.office.charts import chart_rows, diagram_lines
+from rag.ingest.parse.office.equations import linear
+from rag.ingest.parse.office.properties import core_properties, left_out, written_document
+from rag.ingest.parse.office.reading_order import Box, in_reading_order
 from rag.ingest.parse.zipped import Package, child, descendants
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rag.ingest.parse.blocks import clean
-from rag.ingest.parse.xml_tree import plain_name
+from rag.ingest.parse.xml.tree import plain_name
 from rag.text import one_line
 
 if TYPE_CHECKING:

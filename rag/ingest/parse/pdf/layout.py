@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rag.ingest.parse.pdf_words import Box, Line
+from rag.ingest.parse.pdf.words import Box, Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,9 +9,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse import calendars, tnef
 from rag.ingest.parse.blocks import title_line
-from rag.ingest.parse.mail_message import file_name, header, text_of
+from rag.ingest.parse.mail import calendars, tnef
+from rag.ingest.parse.mail.message import file_name, header, text_of
 from rag.text import words
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rag.ingest.parse.pdf_words import HYPHEN
+from rag.ingest.parse.pdf.words import HYPHEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rag.ingest.parse.blocks import Part
 from rag.ingest.parse.draft import pipe_row, rule
-from rag.ingest.parse.xml_words import NOTES, is_mixed, name_of, names, raw_text, words
+from rag.ingest.parse.xml.words import NOTES, is_mixed, name_of, names, raw_text, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from rag.ingest.parse import html_page
 from rag.ingest.parse.blocks import GAP, Part, composed, date, moved
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.xml_words import attribute, name_of, words
+from rag.ingest.parse.xml.words import attribute, name_of, words
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:

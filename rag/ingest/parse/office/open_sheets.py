@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rag.ingest.parse.open_text import repeated, times
-from rag.ingest.parse.sheets import Sheet, write_sheet
+from rag.ingest.parse.office.open_text import repeated, times
+from rag.ingest.parse.office.sheets import Sheet, write_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
-    from rag.ingest.parse.open_text import Reader
+    from rag.ingest.parse.office.open_text import Reader
 
 MAX_COLUMNS = 16_384  # of a sheet
 _SHAPES = frozenset({"frame", "custom-shape", "g", "rect", "ellipse"})

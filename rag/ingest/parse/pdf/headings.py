@@ -12,7 +12,7 @@ from rag.ingest.parse.blocks import title_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rag.ingest.parse.pdf_tables import Part
+    from rag.ingest.parse.pdf.tables import Part
 
 LEVELS = 6
 _LARGER = 1.15  # times the size of most letters: what a heading has at least

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.ingest.parse import mail
-from rag.ingest.parse.compressed_rtf import uncompressed
-from rag.ingest.parse.mail_message import header
+from rag.ingest.parse.mail.compressed_rtf import uncompressed
+from rag.ingest.parse.mail.message import header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.errors import ParseError
-from rag.ingest.parse.garbled import is_garbled
-from rag.ingest.parse.pdf_words import Sheet, sheet_of
+from rag.ingest.parse.pdf.garbled import is_garbled
+from rag.ingest.parse.pdf.words import Sheet, sheet_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

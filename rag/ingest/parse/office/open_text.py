@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.ingest.parse.docx_styles import roman
 from rag.ingest.parse.draft import PAGE_BREAK, Draft
+from rag.ingest.parse.office.docx_styles import roman
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
-from rag.ingest.parse.open_sheets import read_sheets
-from rag.ingest.parse.open_slides import read_slides
-from rag.ingest.parse.open_text import Reader, styles_of
-from rag.ingest.parse.properties import left_out, open_document_properties, written_document
+from rag.ingest.parse.office.open_sheets import read_sheets
+from rag.ingest.parse.office.open_slides import read_slides
+from rag.ingest.parse.office.open_text import Reader, styles_of
+from rag.ingest.parse.office.properties import left_out, open_document_properties, written_document
 from rag.ingest.parse.zipped import ENCRYPTED, ZIP, Package, child, xml_root
 
 if TYPE_CHECKING:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pypdf import PdfReader
 
-LIBRARIES = ("pypdf.*",)
-
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings quote the file
 
 _FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|xlsx?|pptx?|od[tsp]|indd|tex|dvi|pdf|html?)"

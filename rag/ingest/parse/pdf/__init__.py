@@ -11,29 +11,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
-from rag.ingest.parse import pdf_about
 from rag.ingest.parse.blocks import clean, title_line
-from rag.ingest.parse.pdf_about import about_of
-from rag.ingest.parse.pdf_furniture import without_furniture
-from rag.ingest.parse.pdf_headings import body_of, largest_words, levels_of
-from rag.ingest.parse.pdf_hyphens import joiner
-from rag.ingest.parse.pdf_layout import rows_of
-from rag.ingest.parse.pdf_outline import may_be_title, outline_of, title_in, with_outline
-from rag.ingest.parse.pdf_pages import sheets_of
-from rag.ingest.parse.pdf_tables import parts_of
+from rag.ingest.parse.pdf.about import about_of
+from rag.ingest.parse.pdf.furniture import without_furniture
+from rag.ingest.parse.pdf.headings import body_of, largest_words, levels_of
+from rag.ingest.parse.pdf.hyphens import joiner
+from rag.ingest.parse.pdf.layout import rows_of
+from rag.ingest.parse.pdf.outline import may_be_title, outline_of, title_in, with_outline
+from rag.ingest.parse.pdf.pages import sheets_of
+from rag.ingest.parse.pdf.tables import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rag.corpus import BlockKind
     from rag.ingest.parse.ocr import Reader
-    from rag.ingest.parse.pdf_about import About
-    from rag.ingest.parse.pdf_outline import Entry
-    from rag.ingest.parse.pdf_tables import Part
-    from rag.ingest.parse.pdf_words import Sheet
+    from rag.ingest.parse.pdf.about import About
+    from rag.ingest.parse.pdf.outline import Entry
+    from rag.ingest.parse.pdf.tables import Part
+    from rag.ingest.parse.pdf.words import Sheet
 
 SUFFIXES = (".pdf",)
-LIBRARIES = ("pypdfium2", *pdf_about.LIBRARIES)
+LIBRARIES = ("pypdfium2", "pypdf.*")
 
 logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings quote the file
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.ingest.parse.json_data import records_document
-from rag.ingest.parse.mail_message import header, message_of, people, sent_at
-from rag.ingest.parse.mail_parts import unique_name
+from rag.ingest.parse.mail.message import header, message_of, people, sent_at
+from rag.ingest.parse.mail.parts import unique_name
 from rag.ingest.parse.member import Member
 
 if TYPE_CHECKING:

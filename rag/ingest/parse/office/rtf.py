@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.properties import Properties, left_out, written_document
+from rag.ingest.parse.office.properties import Properties, left_out, written_document
 
 if TYPE_CHECKING:
     from rag.corpus import Document

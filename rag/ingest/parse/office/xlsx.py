@@ -12,10 +12,10 @@ from xml.etree import ElementTree as ET
 from rag.cells import column_number
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.number_format import BUILT_IN, shown
-from rag.ingest.parse.pptx import paragraph_text
-from rag.ingest.parse.properties import core_properties, left_out, written_document
-from rag.ingest.parse.sheets import Sheet, write_sheet
+from rag.ingest.parse.office.number_format import BUILT_IN, shown
+from rag.ingest.parse.office.pptx import paragraph_text
+from rag.ingest.parse.office.properties import core_properties, left_out, written_document
+from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zipped import MAX_ROWS_BYTES, Package, child, descendants, simplify
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse import feeds, source_code
+from rag.ingest.parse import source_code
 from rag.ingest.parse.blocks import Part, clean, composed
-from rag.ingest.parse.xml_body import looks_like_text, parts_of
-from rag.ingest.parse.xml_facts import stated_by
-from rag.ingest.parse.xml_tree import plain_name, xml_text, xml_tree
-from rag.ingest.parse.xml_words import name_of, names, words
+from rag.ingest.parse.xml import feeds
+from rag.ingest.parse.xml.body import looks_like_text, parts_of
+from rag.ingest.parse.xml.facts import stated_by
+from rag.ingest.parse.xml.tree import plain_name, xml_text, xml_tree
+from rag.ingest.parse.xml.words import name_of, names, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,13 +7,13 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from rag.ingest.parse.pdf_words import Box
+from rag.ingest.parse.pdf.words import Box
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rag.ingest.parse.pdf_layout import Row
-    from rag.ingest.parse.pdf_words import Line
+    from rag.ingest.parse.pdf.layout import Row
+    from rag.ingest.parse.pdf.words import Line
 
 _APART = 1.35  # times the usual distance of two lines: from here on a paragraph begins
 _INDENT = 0.8  # times the size of the letters: how far the first line of a paragraph is moved in

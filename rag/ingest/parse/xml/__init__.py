@@ -1,0 +1,1 @@
+"""XML as readable text: known vocabularies, feeds, and records of anything else."""
