@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import numpy as np
 
-import rag.ingest.run
+import rag.ingest.steps
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
 from rag.ingest.rights import Rights
@@ -227,7 +227,7 @@ async def started_parser() -> None:
 
 
 async def _ingest(data: str, *paths: str) -> None:
-    rag.ingest.run.WAVE_CHUNKS = 5  # many commits, to be killed between
+    rag.ingest.steps.WAVE_CHUNKS = 5  # many commits, to be killed between
     await ingested(Path(data), *map(Path, paths))
 
 

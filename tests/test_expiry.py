@@ -10,7 +10,7 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.expiry import NEVER, Clock, expiry
 from rag.file_state import FileState
-from rag.ingest.door import with_expiry
+from rag.ingest.retention import with_expiry
 
 DAY = timedelta(days=1)
 INGESTED = datetime(2026, 6, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from rag.errors import RefdeskError
 from rag.ingest.chunk import passages
 from rag.ingest.discover import discover, read
 from rag.ingest.parse import parse
-from rag.ingest.run import WAVE_CHUNKS
+from rag.ingest.steps import WAVE_CHUNKS
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import body
 

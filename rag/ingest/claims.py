@@ -12,11 +12,11 @@ from rag.store.settle import Claim, until_stored
 from rag.store.source_ids import PURGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from rag.corpus import Access, AccessRecord
-    from rag.ingest.discover import Found
+    from rag.ingest.discover import Discovery, Found
     from rag.ingest.recorded import Recorded
     from rag.ingest.rights import Rights
     from rag.store.writer import KnownSource
@@ -25,20 +25,23 @@ if TYPE_CHECKING:
 class Claims:
     """The claims of a run's documents: by the rights of the run and by the tenant's records.
 
+    `id_of` is the id of the source at a URI.
     `_reasons` tells, by URI, why a document may get a narrower access than it would have as a new one.
     """
 
-    def __init__(self, rights: Rights, recorded: Recorded) -> None:
+    def __init__(self, rights: Rights, recorded: Recorded, id_of: Callable[[str], str]) -> None:
         self.rights = rights
         self._recorded = recorded
+        self._id_of = id_of
         self._reasons: dict[str, str] = {}
         self._kept: list[tuple[Access | None, Access]] = []
         self._narrowed_folders: dict[str, Access] = {}
         self._by_origin: Mapping[str, Access] = {}
+        self._containers: Mapping[str, Found] = {}
 
-    def learn(self, rights: Mapping[str, Access]) -> None:
-        """Note who may see documents, by URI, whose origin decides that."""
-        self._by_origin = rights
+    def learn(self, discovery: Discovery) -> None:
+        """Note who may see documents whose origin decides that, and what contains others."""
+        self._by_origin, self._containers = discovery.rights, discovery.containers
 
     def of_origin(self, uri: str, path: Path, content: str) -> Claim | None:
         """The claim of a document whose origin decides who may see it, or of a part of it; None for others.
@@ -138,11 +141,16 @@ class Claims:
         record = source.record
         return Claim(record.access, content=record.content, requested=record.requested)
 
-    def of_part(self, claim: Claim, uri: str, containers: frozenset[str]) -> Claim:
-        """The claim of a part, with the ids of the sources that contain it: it is no wider than these."""
-        if containers and not self._reasons.get(uri):
-            self._reasons[uri] = "as what contains it"
-        return replace(claim, narrowed_by=claim.narrowed_by | containers)
+    def of_part(self, claim: Claim, found: Found) -> Claim:
+        """The claim of a document, which is no more widely visible than what contains it, if it is a part."""
+        ids, outer = set[str](), found.container
+        while outer:
+            ids.add(self._id_of(outer))
+            outer = self._containers[outer].container
+        if not ids:
+            return claim
+        self._reasons[found.uri] = self._reasons.get(found.uri) or "as what contains it"
+        return replace(claim, narrowed_by=claim.narrowed_by | ids)
 
     def of_moved(self, source: KnownSource, found: Found) -> Claim:
         """The claim of a source that moved and whose text stays: it keeps its record."""

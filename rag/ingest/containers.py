@@ -23,13 +23,13 @@ from rag.ingest.parse import (
     is_unnamed,
     may_contain,
 )
-from rag.ingest.paths import part_uri, parts_prefix, printable
+from rag.ingest.paths import part_uri, parts_prefix, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import members_safely
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
@@ -217,3 +217,14 @@ def _unused(path: str, used: Mapping[str, Found]) -> str:
         number += 1
         path = str(pure.with_name(f"{pure.stem} ({number}){pure.suffix}"))
     return path
+
+
+def unopened(known: Iterable[str], discovery: Discovery) -> Iterator[str]:
+    """A note on sources that stay because what contains them was not opened, although it is there."""
+    parts = [uri for uri in known if "#" in uri and not discovery.is_gone(uri)]
+    outer = {uri.partition("#")[0] for uri in parts if any(one in discovery.whole for one in prefixes(uri))}
+    if left := outer - {uri.partition("#")[0] for uri in discovery.containers}:
+        yield (
+            f"{counted(len(left), 'archive')} with stored documents not opened; the documents stay. Add "
+            "--archives to bring them up to date, or remove them with refdesk-admin remove."
+        )

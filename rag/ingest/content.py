@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.file_state import local_path, state_of
+from rag.ingest.chunkings import recut
 from rag.ingest.discover import read
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.paths import is_local
@@ -89,15 +90,5 @@ def recipe_of(cuts: str) -> str:
 
 
 def _digest(data: bytes, cut: str) -> str:
-    """A digest of the bytes, and how they are cut: "a7…/254". A rebuild can change the latter (`recut`)."""
+    """A digest of the bytes, and how they are cut: "a7…/254". A rebuild can change the latter."""
     return recut(hashlib.blake2b(data, key=str(RECIPE).encode(), digest_size=16).hexdigest(), cut)
-
-
-def recut(digest: str, cut: str) -> str:
-    """The digest of the same bytes that are cut so: ("a7/254", "99") -> "a7/99"."""
-    return f"{digest.partition('/')[0]}/{cut}"
-
-
-def cut_of(digest: str) -> str:
-    """How a source with this digest is cut: "a7/254/sentence/32/0/1" -> "254/sentence/32/0/1"."""
-    return digest.partition("/")[2]

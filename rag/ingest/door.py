@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal
 from anyio import to_thread
 
 from rag.errors import ParseError
-from rag.expiry import EXPIRES, expiry
+from rag.expiry import expiry
 from rag.flags import spans_in
 from rag.ingest.masks import NAME_STAYS, counted_values, in_numbers, masked
 from rag.ingest.moderation import ModerationError
-from rag.ingest.parse.blocks import date
+from rag.ingest.retention import expired_words, with_expiry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rag.corpus import Collection, Document, Policy
     from rag.file_state import FileState
@@ -116,35 +116,3 @@ class Door:
         if spans_in(name, wanted):
             made = replace(made, remarks=(*made.remarks, NAME_STAYS))
         return Admitted(made, {flag: found[flag] for flag in wanted})
-
-
-def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) -> Document:
-    """The document with the date in UTC under `EXPIRES` at which it expires by what it states, if it does.
-
-    `around` is what the files state that it is a part of: it expires with the first of them.
-
-    Raises:
-        ParseError: it is no date. Nobody knows then how long the document may be kept.
-    """
-    stated = [
-        value
-        for entries in (document.metadata, *around)
-        for key, value in entries.items()
-        if key.casefold() == EXPIRES
-    ]
-    if not stated:
-        return document
-    known = [moment for moment in map(date, stated) if moment]
-    if len(known) < len(stated):
-        raise ParseError(
-            "its expires is not a date like 2027-03-31 or 2027-03-31T18:00:00+02:00, so nobody knows how "
-            "long it may be kept",
-            "unreadable",
-        )
-    others = {key: value for key, value in document.metadata.items() if key.casefold() != EXPIRES}
-    return replace(document, metadata=others | {EXPIRES: min(known).isoformat()})
-
-
-def expired_words(at: datetime) -> str:
-    """Why a document is kept out."""
-    return f"it expired on {at:%Y-%m-%d at %H:%M} UTC"

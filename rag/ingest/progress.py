@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.ingest.discover import Found
-    from rag.ingest.prepared import Prepared
+    from rag.ingest.prepare import Prepared
     from rag.ingest.report import Outcome
 
 
@@ -48,7 +48,9 @@ class Work:
 
     def counter(self, wave: Sequence[Prepared]) -> Callable[[int], None]:
         """What counts the embedded texts of a wave: each is an equal share of its file's bytes."""
-        shares = (share for one in wave for share in _shares(self.sizes[one.found.uri], len(one.passages)))
+        shares = (
+            share for one in wave for share in _shares(self.sizes[one.found.uri], len(one.chunked.passages))
+        )
 
         def count(texts: int) -> None:
             self.progress.embedded(texts)

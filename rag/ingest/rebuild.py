@@ -16,8 +16,7 @@ import numpy as np
 from anyio import to_thread
 
 from rag.ingest.chunk import passages
-from rag.ingest.chunkings import chunking_of, written
-from rag.ingest.content import cut_of, recut
+from rag.ingest.chunkings import chunking_of, cut_of, limit_of, recut, written
 from rag.ingest.stored import document_of
 from rag.ingest.vectors import vectors_of_texts
 from rag.store import builds, schema
@@ -181,8 +180,8 @@ class _Rebuild:
             if fits:
                 return self._as_it_is(one)
         document = document_of(source, schema.outline_record(one.row["outline"]), one.row["text"])
-        limit = min(chunking.max_tokens or window, window)
-        found = passages(document, token_spans=self.embedder.token_spans, limit=limit, chunking=chunking)
+        limit, spans = limit_of(chunking, window), self.embedder.token_spans
+        found = passages(document, token_spans=spans, limit=limit, chunking=chunking)
         self.rebuilt.recut += 1
         # With the digest that it had, the next ingestion stores it anew.
         digest = source.digest if paged else recut(source.digest, cut)

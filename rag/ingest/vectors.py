@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rag.corpus import Vectors
+    from rag.ingest.prepare import Prepared
     from rag.ingest.report import Outcome
     from rag.models.embed import Embedder
+    from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter, KnownSource
 
 EMBED_AT_ONCE = 256  # texts handed to the embedder together, so that large files show progress
@@ -44,6 +46,26 @@ async def vectors_of_texts(
         parts.append(part)
         count(len(part))
     return np.concatenate(parts)
+
+
+async def with_vectors(
+    embedder: Embedder, wave: Sequence[Prepared], collection: str, count: Callable[[int], None]
+) -> tuple[list[NewSource], ProviderError | None]:
+    """The documents of a wave with their vectors; `count` as in `vectors_of_texts`.
+
+    If the embedder fails, these are the first ones, all of whose vectors it gave, and its error.
+    """
+    texts = [text for one in wave for text in one.texts()]
+    done: list[Vectors] = []
+    failure = None
+    try:
+        await vectors_of_texts(embedder, texts, count, done)
+    except ProviderError as error:
+        failure = error
+    vectors = np.concatenate(done)
+    ends = np.cumsum([len(one.chunked.passages) for one in wave])
+    parts = zip(wave, np.split(vectors, ends[:-1]), ends, strict=True)
+    return [one.new_source(collection, part) for one, part, end in parts if end <= len(vectors)], failure
 
 
 async def _check_model(embedder: Embedder, texts: int) -> None:

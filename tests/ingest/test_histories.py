@@ -22,7 +22,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import rag.ingest.run
+import rag.ingest.steps
 from rag.answers import SearchRequest
 from rag.config.settings import AccessRule, IngestSettings, SearchSettings
 from rag.corpus import Access, Principal
@@ -688,7 +688,7 @@ def stage(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> I
         patch.setattr(maintenance, "sync_to_disk", lambda *_: None)
         patch.setattr(maintenance, "compact", _nothing)
         patch.setattr(AccessTable, "compact", _nothing)
-        patch.setattr(rag.ingest.run, "WAVE_CHUNKS", 2)
+        patch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 2)
         make = partial(ensure_collection, folder / "empty", "default", "documents", embedder.identity)
         portal.call(make)
         yield Stage(small_desk, folder / "empty", portal, folder / "history")

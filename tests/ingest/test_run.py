@@ -14,7 +14,7 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-import rag.ingest.run
+import rag.ingest.steps
 import rag.ingest.vectors
 import rag.store.collections
 from rag.config.settings import IngestSettings
@@ -445,7 +445,7 @@ async def test_a_file_that_was_emptied_is_a_failure_since_its_earlier_version_is
 async def test_a_failing_embedder_is_raised_itself_and_what_was_written_stays(
     library: Library, monkeypatch: pytest.MonkeyPatch, fails_from: int
 ) -> None:
-    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 1)
     for number in range(6):
         library.write(f"{number}.md", f"text {number}")
     library.embedder.fails_from = fails_from
@@ -473,7 +473,7 @@ async def test_a_failing_embedder_leaves_the_earlier_versions(library: Library) 
 
 
 async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 1)
     for number in range(9):
         library.write(f"{number}.md", f"text {number}")
 
@@ -489,7 +489,7 @@ async def test_a_failing_storage_is_raised_itself(library: Library, monkeypatch:
 async def test_a_cancelled_run_leaves_a_collection_that_the_next_one_completes(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 1)
+    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 1)
     for number in range(9):
         library.write(f"{number}.md", f"text {number}")
     scope = anyio.CancelScope()
@@ -537,7 +537,7 @@ async def test_waves_of_any_size_give_the_same_collection(
         library.write(f"{number}.md", f"{number} {LONG[: 500 * number]}")
     await library.ingest()
     whole = {name: await library.texts(name) for name in await library.sources()}
-    monkeypatch.setattr(rag.ingest.run, "WAVE_CHUNKS", 2)
+    monkeypatch.setattr(rag.ingest.steps, "WAVE_CHUNKS", 2)
     monkeypatch.setattr(rag.ingest.vectors, "EMBED_AT_ONCE", 3)
     for number in range(12):
         library.write(f"{number}.md", f"{number}. {LONG[: 500 * number]}")

@@ -1,0 +1,90 @@
+"""The outcomes of a run while it goes on, and what its report says of all of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rag.errors import EmptyFileError
+from rag.ingest.extras import extra_notes
+from rag.ingest.paths import path_of
+from rag.ingest.report import Outcome, door_notes, flag_notes
+from rag.ingest.vectors import vector_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rag.corpus import Access, Source
+    from rag.errors import ParseError
+    from rag.flags import Flag
+    from rag.ingest.discover import Found
+    from rag.ingest.progress import Progress
+    from rag.ingest.report import OutcomeKind
+    from rag.store.writer import KnownSource
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """The outcomes so far, in the order in which files were finished; `progress` is told of each.
+
+    What the line of a source must say is noted by its URI, until it is finished.
+    """
+
+    progress: Progress
+    finished: list[Outcome] = field(default_factory=list)
+    _remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _flags: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
+    _masked: dict[str, Mapping[Flag, int]] = field(default_factory=dict)
+
+    def remark(self, uri: str, *remarks: str) -> None:
+        """Note what is to be said of a source."""
+        self._remarks[uri] += remarks
+
+    def note_text(self, uri: str, flags: tuple[Flag, ...], masked: Mapping[Flag, int]) -> None:
+        """Note what the text of a source contains, and how many values were masked in it."""
+        self._flags[uri], self._masked[uri] = flags, masked
+
+    def finish(self, outcomes: Iterable[Outcome]) -> None:
+        """Report files that are finished."""
+        for outcome in outcomes:
+            self.finished.append(outcome)
+            self.progress.finished(outcome)
+
+    def finish_source(
+        self,
+        kind: OutcomeKind,
+        source: Source | KnownSource,
+        remarks: Iterable[str] = (),
+        access: Access | None = None,
+    ) -> None:
+        """Report a source that is stored, with what was noted of it and these remarks."""
+        lacking, chunks, uri = source.without_vector, source.chunk_count, source.uri
+        about_vectors = [f"{lacking} of {chunks} chunks without a vector"] if lacking else []
+        reason = "; ".join([*self._remarks[uri], *remarks, *about_vectors])
+        flags, masked = self._flags.get(uri, ()), self._masked.get(uri, {})
+        path = path_of(uri)
+        self.finish([Outcome(path, kind, reason, source.id, chunks, access, lacking, flags, masked=masked)])
+
+    def fail(self, found: Found, error: ParseError, *, has_earlier: bool) -> None:
+        """Report a file that can't be stored. An empty one is no failure, unless it had a text before."""
+        path = path_of(found.uri)
+        if not isinstance(error, EmptyFileError):
+            kept = "; the earlier version stays" if has_earlier else ""
+            self.finish([Outcome(path, "skipped", f"{error}{kept}", cause=error.cause)])
+        elif has_earlier:
+            reason = f"{error} any more; the earlier version stays"
+            self.finish([Outcome(path, "skipped", reason, cause="no text")])
+        else:
+            self.finish([Outcome(path, "ignored", str(error), kind="empty")])
+
+    def ids(self, *kinds: OutcomeKind) -> set[str | None]:
+        """The ids of the sources with one of these outcomes."""
+        return {one.source_id for one in self.finished if one.outcome in kinds}
+
+    def notes(self, *, mended: int) -> Iterator[str]:
+        """What the report must say of the documents as a whole; `mended` chunks have their vectors now."""
+        yield from vector_notes(self.finished, mended=mended)
+        yield from flag_notes(self.finished)
+        yield from extra_notes(self.finished)
+        yield from door_notes(self.finished)

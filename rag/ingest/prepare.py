@@ -1,0 +1,213 @@
+"""From a file to a document in passages: read, parse, describe, admit, chunk.
+
+What is stored already and who may see it don't matter here; a run adds that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from rag.corpus import Heading, Source
+from rag.errors import ParseError
+from rag.flags import flags_in
+from rag.ingest.chunk import passages
+from rag.ingest.chunkings import chunking_of, limit_of, written
+from rag.ingest.content import read_content, recipe_of
+from rag.ingest.metadata import declared_fields, described
+from rag.ingest.parse import may_be_scanned
+from rag.ingest.paths import printable
+from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.split import until
+from rag.store.schema import NewSource, body
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rag.config.settings import IngestSettings
+    from rag.corpus import Chunking, Document, FieldType, Passage, Value, Vectors
+    from rag.file_state import FileState
+    from rag.flags import Flag
+    from rag.ingest.content import FileContent
+    from rag.ingest.discover import Found
+    from rag.ingest.door import Door
+    from rag.models.embed import Embedder
+    from rag.store.settle import Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """A document as it is to be stored, in passages, and what the report must say of it.
+
+    `stated` is its metadata before the door changed anything: rights are computed from that. `digest` is
+    empty if the next run shall store it anew. `masked` are the numbers of values that were masked.
+    """
+
+    document: Document
+    passages: Sequence[Passage]
+    digest: str
+    stated: Mapping[str, str]
+    fields: Mapping[str, Value]
+    remarks: tuple[str, ...]
+    flags: tuple[Flag, ...]
+    masked: Mapping[Flag, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A chunked document, to be stored under this id.
+
+    `shown` is the metadata for readers, and `state` that of the file when it was read.
+    """
+
+    found: Found
+    id: str
+    chunked: Chunked
+    claim: Claim
+    shown: Mapping[str, str]
+    state: FileState | None = None
+
+    def texts(self) -> list[str]:
+        """What is embedded of each passage."""
+        text = self.chunked.document.text
+        return [body(one.context, text[one.start : one.end]) for one in self.chunked.passages]
+
+    def new_source(self, collection: str, vectors: Vectors) -> NewSource:
+        """It with a vector for each passage, ready to be written."""
+        chunked, document = self.chunked, self.chunked.document
+        source = Source(
+            id=self.id,
+            collection=collection,
+            uri=self.found.uri,
+            title=document.title,
+            mime_type=document.mime_type,
+            digest=chunked.digest,
+            chunk_count=len(chunked.passages),
+            length=len(document.text),
+            ingested_at=datetime.now(UTC),
+            url=document.url,
+            date=document.date,
+            metadata={**self.shown, "path": printable(self.found.name)},
+            without_vector=int((~vectors.any(axis=1)).sum()),
+            file=self.state,
+        )
+        outline = tuple(
+            Heading(block.title, block.level, block.start)
+            for block in document.blocks
+            if block.kind == "heading" and block.title
+        )
+        return NewSource(
+            source,
+            document.text,
+            outline,
+            chunked.passages,
+            vectors,
+            claim=self.claim,
+            fields=chunked.fields,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """How the documents of a run are prepared: all that a stored text depends on besides its file.
+
+    The first of `chunkings` that matches a document applies, with `max_tokens` where it doesn't say a size.
+    `declared` are the fields of the collection.
+    """
+
+    files: IngestSettings
+    embedder: Embedder
+    door: Door
+    chunkings: tuple[Chunking, ...]
+    max_tokens: int
+    declared: Mapping[str, FieldType]
+
+    @property
+    def recipe(self) -> str:
+        """What the digests depend on besides the documents; another one asks for all of them again."""
+        cuts = (self.chunkings, self.max_tokens, self.embedder.window)
+        return recipe_of(repr(cuts) + self.door.recipe)
+
+    async def read(self, found: Found) -> FileContent:
+        """The bytes of a file, and its digests.
+
+        Raises:
+            ParseError: it, or its sidecar, can't be read.
+        """
+        cut = written(self._chunking(found), self.embedder.window)
+        scanned = "ocr" if self._ocr_seconds and may_be_scanned(found.path.name) else ""
+        door = self.door.recipe + scanned
+        return await read_content(found, max_bytes=self.files.max_file_bytes, cut=cut, door=door)
+
+    async def digests(self, found: Found) -> FileContent | None:
+        """The digests of a file, without its bytes. None if it is unreadable, which `read` tells later."""
+        try:
+            return replace(await self.read(found), data=b"", sidecar=b"")
+        except ParseError:
+            return None
+
+    async def parsed(self, file: FileContent) -> Document:
+        """The document in a file, with what is stated of it.
+
+        Raises:
+            ParseError: it can't be parsed.
+            EmptyFileError: it has no text.
+        """
+        name, seconds = printable(file.found.path.name), self.files.parse_timeout_seconds
+        parsed = await parse_safely(file.data, name, timeout_seconds=seconds, ocr_seconds=self._ocr_seconds)
+        return described(parsed, file.sidecar, file.found.stated)
+
+    async def chunked(self, file: FileContent) -> Chunked:
+        """The document in a file as the collection lets it in, in passages that fit the embedder.
+
+        Raises:
+            ParseError: it can't be parsed, or parsing and cutting take too long.
+            EmptyFileError: it has no text.
+            NotAdmittedError: the door keeps it out.
+        """
+        deadline = monotonic() + self.files.parse_timeout_seconds
+        parsed = await self.parsed(file)
+        admitted = await self.door.admitted(parsed, file.found, file.state)
+        document = admitted.document
+        fields, complaints = declared_fields(_all_metadata(document), self.declared)
+        return Chunked(
+            document,
+            await to_thread.run_sync(self._cut, document, self._chunking(file.found), deadline),
+            "" if admitted.unmoderated else file.digest,
+            parsed.metadata,
+            fields,
+            (*document.remarks, *complaints),
+            await to_thread.run_sync(flags_in, _all_text(document)),
+            admitted.masked,
+        )
+
+    def _cut(self, document: Document, chunking: Chunking, deadline: float) -> list[Passage]:
+        spans, window = until(deadline, self.embedder.token_spans), self.embedder.window
+        limit = limit_of(chunking, window)
+        return passages(document, token_spans=spans, limit=limit, chunking=chunking)
+
+    def _chunking(self, found: Found) -> Chunking:
+        return chunking_of(found.name, self.chunkings, self.max_tokens)
+
+    @property
+    def _ocr_seconds(self) -> float:
+        return self.files.ocr_timeout_seconds if self.files.ocr == "auto" else 0.0
+
+
+def _all_metadata(document: Document) -> dict[str, str]:
+    """What the declared fields of a collection take their values from."""
+    metadata = {"title": document.title, **document.metadata}
+    if document.url:
+        metadata["url"] = document.url
+    if document.date:
+        metadata["date"] = document.date.isoformat()
+    return metadata
+
+
+def _all_text(document: Document) -> str:
+    """All that a search may show of a document."""
+    return "\n".join((document.title, *document.metadata.values(), document.text))

@@ -1,0 +1,276 @@
+"""The steps of an ingestion run, and the state that they share. `rag.ingest.run` puts them in order."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+
+from rag.errors import ParseError, ProviderError
+from rag.ingest.claims import Claims
+from rag.ingest.containers import unopened
+from rag.ingest.door import Door, NotAdmittedError
+from rag.ingest.moves import moved_sources
+from rag.ingest.outcomes import Outcomes
+from rag.ingest.paths import path_of, printable
+from rag.ingest.prepare import Preparation, Prepared
+from rag.ingest.progress import Work, sizes
+from rag.ingest.recorded import Recorded
+from rag.ingest.removal import lost, remove_vanished
+from rag.ingest.report import Outcome, Report
+from rag.ingest.retention import expired, has_expired, note_expiring
+from rag.ingest.unchanged import Unchanged
+from rag.ingest.vectors import ask_again, with_vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+    from rag.corpus import AccessRecord
+    from rag.ingest.discover import Discovery, Found
+    from rag.ingest.progress import Progress
+    from rag.ingest.report import OutcomeKind
+    from rag.ingest.run import Instructions
+    from rag.models.embed import Embedder
+    from rag.store.schema import NewSource
+    from rag.store.writer import CollectionWriter, KnownSource
+
+WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
+
+
+class Steps:
+    """The steps of one run. `failure` is that of the embedder, after which the run ends early.
+
+    `_known` are the stored sources by URI. `_moved` are those found at another one, by that, whose text has
+    to be read anew.
+    """
+
+    def __init__(
+        self,
+        writer: CollectionWriter,
+        embedder: Embedder,
+        instructions: Instructions,
+        progress: Progress,
+        records: Mapping[str, AccessRecord],
+    ) -> None:
+        self.failure: ProviderError | None = None
+        self._writer = writer
+        self._embedder = embedder
+        self._instructions = instructions
+        self._settings = instructions.files
+        self._preparation = Preparation(
+            instructions.files,
+            embedder,
+            Door.of(writer.collection, instructions.moderator),
+            (*writer.collection.chunking, *instructions.chunking),
+            instructions.max_tokens,
+            writer.collection.fields,
+        )
+        self._recorded = Recorded(records, writer.ids.purged)
+        self._claims = Claims(instructions.rights, self._recorded, self._id_of)
+        self._outcomes = Outcomes(progress)
+        self._unchanged = Unchanged(writer, self._claims, self._outcomes, self._preparation.parsed)
+        self._work = Work({}, progress)
+        self._known: dict[str, KnownSource] = {}
+        self._moved: dict[str, KnownSource] = {}
+        self._first_with: dict[str, Found] = {}
+        self._kept_out: dict[str, Outcome] = {}
+        self._mended = 0
+
+    @property
+    def recipe(self) -> str:
+        """What the digests of this run depend on besides the documents."""
+        return self._preparation.recipe
+
+    async def look_up(self) -> Mapping[str, KnownSource]:
+        """Look up what is stored."""
+        self._known = await self._writer.known(self._recorded.by_id)
+        return self._known
+
+    async def begin(self, discovery: Discovery) -> None:
+        """Take rights away, ask for vectors that are lacking, and report files that need no reading."""
+        self._claims.learn(discovery)
+        if narrower := self._claims.narrowed_at_once(self._known.values()):
+            await self._writer.claim(narrower)
+        before = sum(one.without_vector for one in self._known.values())
+        left = await ask_again(self._writer, self._embedder, self._known)
+        self._mended = before - sum(left.values())
+        self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in left.items()}
+        await self._start_progress(discovery)
+        for uri, remark in discovery.remarks.items():
+            self._outcomes.remark(uri, remark)
+        self._outcomes.finish(discovery.outcomes)
+        for uri in discovery.unchanged:
+            self._outcomes.finish_source("unchanged", self._known[uri])
+        if folders := self._claims.remember(discovery.folders):
+            await self._writer.remember(folders)
+
+    async def _start_progress(self, discovery: Discovery) -> None:
+        found, progress = discovery.found.values(), self._outcomes.progress
+        self._work = Work(await to_thread.run_sync(sizes, found, self._settings.max_file_bytes), progress)
+        progress.started(len(found) + len(discovery.outcomes), sum(self._work.sizes.values()))
+
+    async def move(self, discovery: Discovery) -> None:
+        """Find stored sources under new URIs, and move those whose text stays the same.
+
+        This comes before anything is stored. A file that moved and changed takes its id along, and what is
+        now at its old path must not inherit that id.
+        """
+        new = [found for uri, found in discovery.found.items() if uri not in self._known]
+        if not new or not self._known:
+            return
+        files = {found.uri: one for found in new if (one := await self._preparation.digests(found))}
+        contents = {uri: one.content for uri, one in files.items()}
+        self._recorded.note_new(contents.values())
+        matched = await to_thread.run_sync(moved_sources, contents, self._known, discovery)
+        if folders := self._claims.follow((source.uri, uri) for uri, source in matched.items()):
+            await self._writer.remember(folders)
+        for uri, source in matched.items():
+            del self._known[source.uri]
+            self._moved[uri] = source
+            self._outcomes.remark(uri, f"it was {path_of(source.uri)}")
+            self._recorded.note_moved(source.record, uri)
+            self._unchanged.follow(source, files[uri])
+        others = [found.uri for found in new if found.uri not in matched]
+        self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, others))
+        for source in await self._unchanged.move():
+            del self._moved[source.uri]
+            self._known[source.uri] = source
+
+    def _earlier(self, uri: str) -> KnownSource | None:
+        """The stored source that is at a URI, or moved there."""
+        return self._known.get(uri) or self._moved.get(uri)
+
+    def _id_of(self, uri: str) -> str:
+        """The id of the source at a URI, stored or not."""
+        source = self._earlier(uri)
+        return source.id if source else self._writer.source_id(uri)
+
+    async def prepare(self, discovery: Discovery, waves: MemoryObjectSendStream[list[Prepared]]) -> None:
+        """Read, parse and chunk the files that are new or changed, in waves worth a commit."""
+        done = self._outcomes.ids("moved")
+        wave: list[Prepared] = []
+        async with waves:
+            for uri, found in discovery.found.items():
+                is_done = uri in self._known and self._known[uri].id in done
+                if one := None if is_done else await self._prepared_or_reported(found):
+                    wave.append(one)
+                else:
+                    self._work.pass_over(uri)
+                if sum(len(one.chunked.passages) for one in wave) >= WAVE_CHUNKS:
+                    with suppress(anyio.BrokenResourceError):  # the embedder failed
+                        await waves.send(wave)
+                    wave = []
+                if self.failure:
+                    return
+            if wave:
+                with suppress(anyio.BrokenResourceError):
+                    await waves.send(wave)
+
+    async def _prepared_or_reported(self, found: Found) -> Prepared | None:
+        """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
+        try:
+            return await self._prepared(found)
+        except NotAdmittedError as error:
+            self._keep_out(found, error)
+        except ParseError as error:
+            self._outcomes.fail(found, error, has_earlier=self._earlier(found.uri) is not None)
+        return None
+
+    async def _prepared(self, found: Found) -> Prepared | None:
+        file = await self._preparation.read(found)
+        if (first := self._first_with.setdefault(file.digest, found)) is not found:
+            self._outcomes.remark(found.uri, f"same content as {path_of(first.uri)}")
+        known = self._known.get(found.uri)
+        if known and known.digest == file.digest:
+            if not has_expired(known):  # else it is removed in the end
+                await self._unchanged.keep(known, file)
+            return None
+        chunked = await self._preparation.chunked(file)
+        earlier, id_ = self._earlier(found.uri), self._id_of(found.uri)
+        claim = self._claims.of_document(found, chunked.stated, file.content, id_, earlier)
+        claim = self._claims.of_part(claim, found)
+        self._outcomes.remark(found.uri, *chunked.remarks)
+        self._outcomes.note_text(found.uri, chunked.flags, chunked.masked)
+        shown = self._claims.rights.shown(chunked.document.metadata)
+        return Prepared(found, id_, chunked, claim, shown, file.state)
+
+    def _keep_out(self, found: Found, why: NotAdmittedError) -> None:
+        """Report a document that isn't to be stored; an earlier version of it is removed at the end."""
+        path = printable(found.path)
+        if earlier := self._earlier(found.uri):
+            self._kept_out[earlier.id] = Outcome(path, "removed", str(why), earlier.id, kind=why.kind)
+        else:
+            self._outcomes.finish([Outcome(path, "ignored", str(why), kind=why.kind)])
+
+    async def embed(
+        self,
+        waves: MemoryObjectReceiveStream[list[Prepared]],
+        embedded: MemoryObjectSendStream[list[NewSource]],
+    ) -> None:
+        """Give every passage its vector."""
+        collection = self._writer.collection.name
+        async with waves, embedded:
+            async for wave in waves:
+                count = self._work.counter(wave)
+                whole, self.failure = await with_vectors(self._embedder, wave, collection, count)
+                if whole:
+                    await embedded.send(whole)
+                if self.failure:
+                    return
+
+    async def write(self, waves: MemoryObjectReceiveStream[list[NewSource]]) -> None:
+        """Commit wave by wave."""
+        async with waves:
+            async for wave in waves:
+                await note_expiring(self._writer, wave)
+                records = await self._writer.replace(wave)
+                for new in wave:
+                    self._finish_new(new, records[new.source.id])
+
+    def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
+        uri = new.source.uri
+        kind: OutcomeKind = "moved" if uri in self._moved else "added"
+        if uri in self._known:
+            kind = "replaced"
+        remarks = self._claims.remarks(uri, new.claim, record)
+        self._outcomes.finish_source(kind, new.source, remarks, record.access)
+
+    async def settle(self) -> None:
+        """Settle the access of sources whose text stays, and remove what is kept out now or has expired."""
+        await self._unchanged.settle()
+        await self._remove_kept_out()
+
+    async def _remove_kept_out(self) -> None:
+        stored = self._outcomes.ids("added", "replaced")
+        for id_, outcome in expired(one for one in self._known.values() if one.id not in stored).items():
+            self._kept_out.setdefault(id_, outcome)
+        self._known = {uri: one for uri, one in self._known.items() if one.id not in self._kept_out}
+        if self._kept_out:
+            await self._writer.remove([*self._kept_out])
+            self._outcomes.finish(self._kept_out.values())
+
+    async def remove(self, discovery: Discovery) -> list[str]:
+        """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
+        removed = await remove_vanished(
+            self._writer, self._known, discovery, self._settings, confirmed=self._instructions.removes
+        )
+        self._outcomes.finish(removed.outcomes)
+        return removed.notes
+
+    async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
+        """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
+        await self._writer.finish()
+        files = discovery.found | discovery.containers
+        all_notes = (
+            *notes,
+            *discovery.notes,
+            *self._outcomes.notes(mended=self._mended),
+            *self._claims.notes([one.path for one in files.values()]),
+            *unopened(self._known, discovery),
+        )
+        return Report(tuple(self._outcomes.finished), all_notes)

@@ -1,0 +1,108 @@
+"""Sources whose text stays: a run can change their URI, who may see them, and the noted state of the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rag.ingest.moves import keeps_title
+from rag.ingest.paths import printable
+from rag.store.writer import Moved
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rag.corpus import AccessRecord, Document
+    from rag.file_state import FileState
+    from rag.ingest.claims import Claims
+    from rag.ingest.content import FileContent
+    from rag.ingest.outcomes import Outcomes
+    from rag.ingest.report import OutcomeKind
+    from rag.store.settle import Claim
+    from rag.store.writer import CollectionWriter, KnownSource
+
+
+@dataclass(slots=True)
+class Unchanged:
+    """The sources of a run whose text stays. What changes is written at its end, by `settle`.
+
+    `parsed` parses a file that was read; it raises `ParseError` for one that can't be.
+    """
+
+    writer: CollectionWriter
+    claims: Claims
+    outcomes: Outcomes
+    parsed: Callable[[FileContent], Awaitable[Document]]
+    _to_move: dict[str, tuple[KnownSource, Moved]] = field(default_factory=dict)
+    _to_claim: dict[str, tuple[KnownSource, Claim]] = field(default_factory=dict)
+    _files: dict[str, FileState] = field(default_factory=dict)
+
+    def follow(self, source: KnownSource, file: FileContent) -> None:
+        """Note a source that moved to this file, for `move`, if its text stays."""
+        if not self._stays(source, file):
+            return
+        self._note_file(source, file)
+        found = file.found
+        metadata = {**source.metadata, "path": printable(found.name)}
+        claim = self.claims.of_part(self.claims.of_moved(source, found), found)
+        self._to_move[source.id] = source, Moved(found.uri, metadata, claim)
+
+    def _stays(self, source: KnownSource, file: FileContent) -> bool:
+        """Whether a moved source needs no parsing, neither for its text nor for the access it requests."""
+        rights = self.claims.rights
+        parsed = rights.set_access or rights.never_asked(source.record.requested)
+        return source.digest == file.digest and keeps_title(source, file.found) and not parsed
+
+    async def move(self) -> list[KnownSource]:
+        """Move the sources that `follow` noted. Returns them with their new URIs."""
+        moved = {id_: one for id_, (_, one) in self._to_move.items()}
+        records = await self.writer.move(moved) if moved else {}
+        sources = []
+        for id_, (source, one) in self._to_move.items():
+            sources.append(replace(source, uri=one.uri))
+            self._finish("moved", sources[-1], one.claim, records[id_])
+        return sources
+
+    def _note_file(self, source: KnownSource, file: FileContent) -> None:
+        """Note the state of a file, if it is new: somebody touched or copied it."""
+        if file.state and not (source.file and file.state.same_as(source.file)):
+            self._files[source.id] = file.state
+
+    async def keep(self, source: KnownSource, file: FileContent) -> None:
+        """Keep a source as its file is. It is finished now, or by `settle` if its access may change.
+
+        Raises:
+            ParseError: the run wants to know which access the document requests, and that can't be told.
+        """
+        self._note_file(source, file)
+        if claim := await self._claim(source, file):
+            self._to_claim[source.id] = source, claim
+        else:
+            self.outcomes.finish_source("unchanged", source)
+
+    async def _claim(self, source: KnownSource, file: FileContent) -> Claim | None:
+        """The claim of a source whose access may change: by the run, its own request or what contains it."""
+        found, rights = file.found, self.claims.rights
+        if by_origin := self.claims.of_origin(source.uri, found.path, file.content):
+            return by_origin
+        if not rights.set_access:
+            self.claims.note_kept(source, found)
+        if rights.set_access or rights.never_asked(source.record.requested):
+            metadata = (await self.parsed(file)).metadata if rights.of_documents else {}
+            return self.claims.of_part(self.claims.of_new(found, metadata, file.content), found)
+        claim = self.claims.of_part(self.claims.of_kept(source), found)
+        return claim if claim.narrowed_by else None
+
+    async def settle(self) -> None:
+        """Settle the access of the sources for which that is open, and record the new states of files."""
+        claims = {id_: (source.uri, claim) for id_, (source, claim) in self._to_claim.items()}
+        records = await self.writer.claim(claims) if claims else {}
+        for id_, (source, claim) in self._to_claim.items():
+            self._finish("unchanged", source, claim, records[id_])
+        if self._files:
+            await self.writer.note_files(self._files)
+
+    def _finish(self, kind: OutcomeKind, source: KnownSource, claim: Claim, record: AccessRecord) -> None:
+        self.outcomes.finish_source(
+            kind, source, self.claims.remarks(source.uri, claim, record), record.access
+        )
