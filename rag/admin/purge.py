@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,9 +19,10 @@ from rag.models.embed import cache
 from rag.report.tables import counted
 from rag.run_history import forget_names
 from rag.store.collections import forget_builds, open_writer
-from rag.store.folder import read_key
+from rag.store.folder import cannot, read_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from rag.admin.acts import State
@@ -97,16 +99,25 @@ async def _forget_embeddings(data: Path, table: CollectionReader) -> None:
         return
     texts = await table.bodies()
     key = read_key(data)
-    await to_thread.run_sync(
-        partial(cache.forget, data, key, made.tenant, texts=texts, collections=[made.name])
-    )
+    forget = partial(cache.forget, data, key, made.tenant, texts=texts, collections=[made.name])
+    with _writing(data):
+        await to_thread.run_sync(forget)
 
 
 async def _forget_dropped(settings: Settings) -> None:
     """Delete the cached embeddings of the tenant's collections that were removed."""
     data, tenant = settings.data, tenant_of(settings)
-    cached = await to_thread.run_sync(cache.owners, data, tenant)
     there = {one.name for one in await open_reader(settings).collections(tenant)}
-    if removed := cached - there:
-        key = read_key(data)
-        await to_thread.run_sync(partial(cache.forget, data, key, tenant, collections=sorted(removed)))
+    with _writing(data):
+        cached = await to_thread.run_sync(cache.owners, data, tenant)
+        if removed := cached - there:
+            key = read_key(data)
+            await to_thread.run_sync(partial(cache.forget, data, key, tenant, collections=sorted(removed)))
+
+
+@contextmanager
+def _writing(data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot(f"The data folder {data} can't be written", error) from error

@@ -45,7 +45,8 @@ def print_results(reply: SearchReply) -> None:
     if reply.context:
         echo(f"{reply.context}\n")
     for number, result in enumerate(reply.results, 1):
-        echo(f"{number}. {result.cite_as}", bold=True)
+        for line in textwrap.wrap(f"{number}. {result.cite_as}", WIDTH, subsequent_indent="   "):
+            echo(line, bold=True)
         echo(f"   {result.citation}  score {result.score:.2f}  {_evidence(result)}")
         if result.flags:
             echo(f"   Contains {', '.join(IN_WORDS[flag] for flag in result.flags)}.")

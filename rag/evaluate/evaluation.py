@@ -194,6 +194,9 @@ async def evaluate(
     """
     runs = []
     async with Desk.open(prepared.settings, environment) as desk:
+        # The engine makes the folder that it connects to. Interrupted while it does, it would leave a
+        # temporary one behind.
+        await desk.collections(Principal(prepared.settings.principal.tenant or DEFAULT_TENANT))
         for contender, candidates in chosen.items():
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
             progress.began(contender, len(prepared.questions))

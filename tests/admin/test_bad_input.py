@@ -47,6 +47,15 @@ SKIPPED = {
 }
 
 
+CAUSES = {
+    "binary.txt": "unsupported",
+    "undecodable.txt": "damaged",
+    "encrypted.pdf": "encrypted",
+    "truncated.pdf": "damaged",
+    "picture.pdf": "no text",
+    "no.pdf": "damaged",
+    "huge.txt": "too large",
+}
 EMPTY = ("empty.md", "blank.md")
 READS_EVERYTHING = os.geteuid() == 0  # modes don't hold root off
 if not READS_EVERYTHING:
@@ -96,6 +105,8 @@ def test_a_file_that_can_t_be_read_is_skipped_with_its_reason(outcome: Outcome, 
         "without_vector": 0,
         "kind": "",
         "flags": [],
+        "cause": CAUSES.get(file, "unreadable"),
+        "masked": {},
     }
     assert f"\nskipped   {outcome.folder}/{file}: {SKIPPED[file]}\n" in outcome.run.stderr
 
@@ -152,9 +163,10 @@ def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
         "skipped": len(SKIPPED),
         "ignored": 1 + len(EMPTY),
     }
-    first, *lines, counted, unread, visible = outcome.run.stderr.splitlines()
+    first, *lines, counted, failed, unread, visible = outcome.run.stderr.splitlines()
     assert first == f"{good + len(SKIPPED) + len(EMPTY) + 1} files"
     assert len(lines) == good + len(SKIPPED)
+    assert failed.startswith("Failed: ")
     assert unread == "Not read: 2 empty files"
     assert counted.startswith(f"{good} added, ")
     assert visible == f"{good} added: {good} open to the tenant"

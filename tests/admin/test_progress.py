@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk, Screen
 
 
-EMPTY = "Not read: 1 .docx; 2 pictures; 1 empty file"
+EMPTY = "Not read: 1 .bin; 2 pictures; 1 empty file"
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / "two.md").write_text("# Two\n\nThe second document.\n")
     (folder / "twin.md").write_text("# One\n\nThe first document.\n")
     (folder / "bad.json").write_text("[")
-    for name in ("empty.md", "a.png", "b.JPG", "c.docx"):
+    for name in ("empty.md", "a.png", "b.JPG", "c.bin"):
         (folder / name).touch()
     return folder
 

@@ -35,7 +35,7 @@ def test_runs_are_listed_with_their_results_and_shown_with_what_failed(inside: D
         inside.run("runs").stdout == "There are no runs yet. Add documents with refdesk-admin ingest PATH.\n"
     )
     ended = inside.run("ingest", notes, code=3)
-    assert "Failed: 2 damaged" in ended.stdout.splitlines()
+    assert "Failed: 1 damaged, 1 unsupported" in ended.stdout.splitlines()
     (notes / "bad.json").unlink()
     (notes / "noise.md").unlink()
     inside.run("ingest", notes, "--collection", "others")
@@ -47,7 +47,7 @@ def test_runs_are_listed_with_their_results_and_shown_with_what_failed(inside: D
     assert re.search(r"2 .* others +ingest +complete +1 added$", second)
     shown = inside.run("runs", "1").stdout
     assert f"Input  {notes}" in shown
-    assert "Failed 2 damaged" in shown
+    assert "Failed 1 damaged, 1 unsupported" in shown
     assert f"    {notes}/noise.md: binary data, not text" in shown
     (run,) = inside.json("runs", "--collection", "others")["runs"]
     assert (run["id"], run["result"], run["counts"]["added"], run["causes"]) == (2, "complete", 1, {})
@@ -61,7 +61,7 @@ def test_a_run_in_which_every_file_fails_has_failed(inside: Desk, notes: Path) -
     (notes / "leave.md").unlink()
     inside.run("ingest", notes, code=1)
     (run,) = inside.json("runs")["runs"]
-    assert (run["result"], run["causes"]) == ("failed", {"damaged": 2})
+    assert (run["result"], run["causes"]) == ("failed", {"damaged": 1, "unsupported": 1})
     assert {one["path"] for one in run["failed"]} == {f"{notes}/bad.json", f"{notes}/noise.md"}
 
 

@@ -23,7 +23,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import parse
 from rag.ingest.parse.zipped import xml_root
 
-SAMPLES = Path("/work/shared/data/office")
+SAMPLES = Path(__file__).parents[3] / "shared/data/office"
 _TEXTS = (".docx", ".odt", ".rtf", ".doc")
 _SHEETS = (".xlsx", ".xls", ".ods")
 _SLIDES = (".pptx", ".odp", ".ppt")

@@ -127,8 +127,11 @@ def _pdf(content: bytes = b"", *, locked_with: str = "") -> bytes:
     writer, file = PdfWriter(), BytesIO()
     page, stream = writer.add_blank_page(9, 9), DecodedStreamObject()
     stream.set_data(content)
-    page[NameObject("/Contents")] = stream.flate_encode()
-    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): DictionaryObject()})
+    page[NameObject("/Contents")] = writer._add_object(stream.flate_encode())  # noqa: SLF001 no public way
+    names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
+    font = DictionaryObject({NameObject(key): NameObject(value) for key, value in names.items()})
+    fonts = DictionaryObject({NameObject("/F"): font})
+    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     if locked_with:
         writer.encrypt(locked_with)
     writer.write(file)
@@ -348,7 +351,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
         "empty.pdf": ("ignored", "the file has no content"),
         "huge.txt": ("skipped", "0.0 MB is over the limit of 0.0 MB (ingest.max_file_bytes)"),
         "truncated.pdf": ("skipped", "the PDF is damaged"),
-        "pictures.pdf": ("skipped", "the PDF has no text, only images; run OCR on it first"),
+        "pictures.pdf": ("skipped", "the PDF has no text"),
         "secret.pdf": ("skipped", "the PDF is encrypted with a password"),
         "undecodable.txt": ("skipped", "neither UTF-8 nor Windows-1252 text"),
         "pipe.txt": ("skipped", "not a regular file"),
@@ -362,7 +365,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
 
 @pytest.mark.slow
 async def test_a_file_that_is_parsed_for_too_long_is_given_up_and_harms_no_other(library: Library) -> None:
-    library.write("endless.pdf", _pdf(b"BT (Hello) Tj ET\n" * 1_000_000))
+    library.write("endless.pdf", _pdf(b"BT /F 1 Tf (Hello) Tj ET\n" * 1_000_000))
     library.write("good.md", "good")
     assert _by_name(await library.ingest(parse_timeout_seconds=1)) == {
         "endless.pdf": ("skipped", "parsing took over 1 s (ingest.parse_timeout_seconds)"),

@@ -208,7 +208,8 @@ class EmbeddingCache:
                 if self._connection:
                     self._connection.close()
                 self._connection = None
-                delete(self.data)
+                with suppress(OSError):
+                    delete(self.data)
                 self._note("The cache of embeddings was damaged, so it was deleted. It fills again.")
         return otherwise
 
@@ -228,10 +229,13 @@ def owner(tenant: str, collection: str) -> str:
 
 
 def delete(data: Path) -> None:
-    """Delete the cache."""
+    """Delete the cache.
+
+    Raises:
+        OSError: it can't be deleted.
+    """
     for suffix in ("", "-wal", "-shm"):
-        with suppress(OSError):
-            (data / f"{FILE}{suffix}").unlink(missing_ok=True)
+        (data / f"{FILE}{suffix}").unlink(missing_ok=True)
 
 
 def forget(
@@ -245,6 +249,9 @@ def forget(
     """Delete the entries of these collections, except those of `texts`, for good. None: of the whole tenant.
 
     Returns their number. A cache that can't be cleaned is deleted as a whole.
+
+    Raises:
+        OSError: it can't be written.
     """
     if not cache_file(data).exists():
         return 0
