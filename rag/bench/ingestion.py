@@ -19,9 +19,10 @@ from rag.bench.timing import watch_memory
 from rag.config.settings import DEFAULT_COLLECTION, ChunkingSettings, IngestSettings
 from rag.errors import RefdeskError
 from rag.ingest.chunk import passages
-from rag.ingest.discover import discover, read
+from rag.ingest.discover import discover
 from rag.ingest.parse import parse
 from rag.ingest.steps import WAVE_CHUNKS
+from rag.ingest.unlinked import read
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import body
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.errors import ParseError
-from rag.ingest.discover import SIDECAR_SUFFIX, Found, left_out, read, unsupported
+from rag.ingest.discover import SIDECAR_SUFFIX, Found, left_out, unsupported
 from rag.ingest.metadata import access_requested
 from rag.ingest.parse import (
     is_container,
@@ -26,6 +26,7 @@ from rag.ingest.parse import (
 from rag.ingest.paths import part_uri, parts_prefix, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import members_safely
+from rag.ingest.unlinked import read
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
@@ -75,15 +76,11 @@ class _Opening:
 
     async def open(self, container: Found, depth: int = 1) -> None:
         """Take out the parts of a container, and open those that are containers."""
-        name, parts, is_source = (
-            container.path.name,
-            _Parts(self, container),
-            is_supported(container.path.name),
-        )
+        name, parts = container.path.name, _Parts(self, container)
+        is_source = is_supported(name)
+        most = max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes)
         try:
-            data = await to_thread.run_sync(
-                read, container, max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes)
-            )
+            data = await to_thread.run_sync(read, container, most)
             is_source = is_document(data, name)
             if is_container(data, name, archives=self.settings.archives):
                 self.most = self.most or min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * len(data)))
@@ -159,14 +156,14 @@ class _Parts:
             self.sidecars[path] = member.data
         elif left_out(path, settings):
             return
-        elif not (
-            is_supported(path)
-            or may_contain(path, archives=settings.archives)
-            or is_recognized(member.data, path)
-        ):
-            self._report(Outcome(self._place(path), "ignored", unsupported(path), kind="unsupported"))
-        else:
+        elif self._is_wanted(path, member):
             self._add(_unused(path, self.found), member)
+        else:
+            self._report(Outcome(self._place(path), "ignored", unsupported(path), kind="unsupported"))
+
+    def _is_wanted(self, path: str, member: Member) -> bool:
+        contains = may_contain(path, archives=self.opening.settings.archives)
+        return is_supported(path) or contains or is_recognized(member.data, path)
 
     def _add(self, path: str, member: Member) -> None:
         outer = self.container
@@ -199,15 +196,10 @@ def inner_path(name: str) -> str | None:
     Backslashes count as slashes. Example: "./x//y.md" -> "x/y.md"; "/etc/passwd" and "a/../../b.md" -> None.
     """
     path = PurePosixPath(name.replace("\\", "/"))
-    if (
-        path.is_absolute()
-        or ".." in path.parts
-        or not path.name
-        or path.parts[0].endswith(":")
-        or "\0" in name
-    ):
+    if not path.name or path.is_absolute() or "\0" in name:
         return None
-    return str(path)
+    leads_out = ".." in path.parts or path.parts[0].endswith(":")
+    return None if leads_out else str(path)
 
 
 def _unused(path: str, used: Mapping[str, Found]) -> str:

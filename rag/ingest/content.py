@@ -17,9 +17,9 @@ from anyio import to_thread
 
 from rag.file_state import local_path, state_of
 from rag.ingest.chunkings import recut
-from rag.ingest.discover import read
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.paths import is_local
+from rag.ingest.unlinked import read
 
 if TYPE_CHECKING:
     from rag.file_state import FileState

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
@@ -16,7 +14,7 @@ from rag.ingest.ignored import MAX_BYTES, Ignoring
 from rag.ingest.parse import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.report import Outcome
-from rag.ingest.unlinked import open_file, scanned
+from rag.ingest.unlinked import read_if_there, scanned
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
@@ -134,50 +132,6 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
         else:
             _add(Found.local(path, path.name), discovery)
     return discovery
-
-
-def read(found: Found, max_bytes: int) -> bytes:
-    """The bytes of a regular file.
-
-    Raises:
-        ParseError: it can't be read, is not a regular file, or is larger than `max_bytes`.
-    """
-    data = read_if_there(found.file, max_bytes)
-    if data is None:
-        raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}", "unreadable")
-    return data
-
-
-def read_if_there(path: Path, max_bytes: int) -> bytes | None:
-    """The bytes of a regular file, None if its folder doesn't contain it. No part of the path may be a link.
-
-    Raises:
-        ParseError: as in `read`, and if the folder itself is gone.
-    """
-    try:
-        descriptor = open_file(path)
-        try:
-            return _content(descriptor, max_bytes)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
-            return None
-        raise ParseError(f"it can't be read: {error.strerror}", "unreadable") from error
-
-
-def _content(descriptor: int, max_bytes: int) -> bytes:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise ParseError("not a regular file", "unreadable")
-    if status.st_size > max_bytes:
-        raise ParseError(
-            f"{status.st_size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB "
-            "(ingest.max_file_bytes)",
-            "too large",
-        )
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        return file.read()
 
 
 def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: str | None) -> None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from rag.errors import ParseError
 from rag.expiry import EXPIRES
 from rag.filters.parse import MAX_CHARS, MAX_INTEGER
-from rag.ingest import discover
+from rag.ingest.discover import SIDECAR_SUFFIX
 from rag.ingest.parse import blocks
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
+from rag.ingest.unlinked import read_if_there
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ def read_sidecar(found: Found) -> bytes:
     Raises:
         ParseError: it has one that can't be read. It may restrict the document, so the document is skipped.
     """
-    path = Path(f"{found.file}{discover.SIDECAR_SUFFIX}")
+    path = Path(f"{found.file}{SIDECAR_SUFFIX}")
     try:
-        return discover.read_if_there(path, MAX_BYTES) or b""
+        return read_if_there(path, MAX_BYTES) or b""
     except ParseError as error:
-        reason = f"its {found.path.name}{discover.SIDECAR_SUFFIX}: {error}"
+        reason = f"its {found.path.name}{SIDECAR_SUFFIX}: {error}"
         raise ParseError(reason, error.cause) from error
 
 
@@ -183,10 +184,10 @@ def _entries(sidecar: bytes) -> Mapping[str, str]:
     try:
         parsed = tomllib.loads(sidecar.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ParseError(f"its {discover.SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
+        raise ParseError(f"its {SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
     entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in parsed.items()}
     if len(entries) < len(parsed):
-        raise ParseError(f"its {discover.SIDECAR_SUFFIX} file: two of its keys look the same")
+        raise ParseError(f"its {SIDECAR_SUFFIX} file: two of its keys look the same")
     return entries
 
 
@@ -203,6 +204,4 @@ def _written(key: str, value: object) -> str:
             return value.isoformat()
         case list() if not any(isinstance(one, list | dict) for one in value):
             return listed(_written(key, one) for one in value)
-    raise ParseError(
-        f"its {discover.SIDECAR_SUFFIX} file: {key} must be a plain value, or a list of plain values"
-    )
+    raise ParseError(f"its {SIDECAR_SUFFIX} file: {key} must be a plain value, or a list of plain values")

@@ -1,4 +1,4 @@
-"""Opens files and folders without following symbolic links in any part of the path.
+"""Opens and reads files and folders without following symbolic links in any part of the path.
 
 Checking a path first and opening it then is not enough: a folder can be replaced by a link in between. So the
 path is opened part by part, each relative to the one before.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from rag.errors import ParseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rag.ingest.discover import Found
 
 _NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 _DIRECTORY: int = getattr(os, "O_DIRECTORY", 0)
@@ -32,6 +37,50 @@ def open_file(path: Path) -> int:
         OSError: it can't be opened, or a part of the path is gone or a link.
     """
     return _opened(path, os.O_RDONLY | _FILE)
+
+
+def read(found: Found, max_bytes: int) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        ParseError: it can't be read, is not a regular file, or is larger than `max_bytes`.
+    """
+    data = read_if_there(found.file, max_bytes)
+    if data is None:
+        raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}", "unreadable")
+    return data
+
+
+def read_if_there(path: Path, max_bytes: int) -> bytes | None:
+    """The bytes of a regular file, None if its folder doesn't contain it. No part of the path may be a link.
+
+    Raises:
+        ParseError: as in `read`, and if the folder itself is gone.
+    """
+    try:
+        descriptor = open_file(path)
+        try:
+            return _content(descriptor, max_bytes)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
+            return None
+        raise ParseError(f"it can't be read: {error.strerror}", "unreadable") from error
+
+
+def _content(descriptor: int, max_bytes: int) -> bytes:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise ParseError("not a regular file", "unreadable")
+    if status.st_size > max_bytes:
+        raise ParseError(
+            f"{status.st_size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB "
+            "(ingest.max_file_bytes)",
+            "too large",
+        )
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        return file.read()
 
 
 @contextmanager

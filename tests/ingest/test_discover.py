@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest import unlinked
-from rag.ingest.discover import Discovery, Found, discover, read
+from rag.ingest.discover import Discovery, Found, discover
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.paths import printable
+from rag.ingest.unlinked import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

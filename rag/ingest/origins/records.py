@@ -15,11 +15,12 @@ from typing import IO, TYPE_CHECKING
 
 from rag.access.rule import narrower
 from rag.errors import ConfigurationError, ParseError
-from rag.ingest.discover import SIDECAR_SUFFIX, read_if_there
+from rag.ingest.discover import SIDECAR_SUFFIX
 from rag.ingest.metadata import MAX_BYTES as SIDECAR_BYTES
 from rag.ingest.origins.contract import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
 from rag.ingest.origins.errors import FetchError
 from rag.ingest.origins.look import Desk, Look, is_readable, suffix_of
+from rag.ingest.unlinked import read_if_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
