@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import re
 import time
 from typing import TYPE_CHECKING
@@ -69,15 +68,8 @@ def sections(code: str, name: str, limit: int = 200) -> list[tuple[tuple[str, ..
     return [(one.section, document.text[one.start : one.end]) for one in cut]
 
 
-def needs_grammar(name: str) -> None:
-    module, _ = GRAMMARS["." + name.partition(".")[2]]
-    if not importlib.util.find_spec(module):
-        pytest.skip(f"{module} is not installed: pip install refdesk[code]")
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_functions_and_classes_of_a_language_are_found(name: str) -> None:
-    needs_grammar(name)
     code, title = SAMPLES[name]
     found = definitions(code, "." + name.partition(".")[2])
     titles = [one.title for one in found]
