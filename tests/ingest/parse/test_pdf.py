@@ -32,9 +32,10 @@ def pdf(*pages: str, password: str = "", outline: Entries | None = None, **about
     fonts = DictionaryObject({NameObject("/F"): font})
     for page in pages:
         shown = " ".join(_shown(line) for line in page.split("\n"))
+        height = max(800, 14 * page.count("\n") + 200)
         content = DecodedStreamObject()
-        content.set_data(f"BT /F 12 Tf 14 TL 50 700 Td {shown} ET".encode() if page else b"")
-        blank = writer.add_blank_page(600, 800)
+        content.set_data(f"BT /F 12 Tf 14 TL 50 {height - 100} Td {shown} ET".encode() if page else b"")
+        blank = writer.add_blank_page(600, height)
         blank[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 it has no public way
         blank[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     writer.add_metadata({f"/{key}": value for key, value in about.items()})

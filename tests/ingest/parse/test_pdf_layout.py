@@ -114,6 +114,29 @@ def test_columns_are_read_one_after_the_other_below_what_spans_both() -> None:
     assert positions == sorted(positions)
 
 
+def test_a_column_whose_first_line_stands_further_left_than_the_others_is_one() -> None:
+    left = [
+        At(50, 700, "The left one"),
+        *[At(60, 680 - 20 * number, f"left {number}") for number in range(5)],
+    ]
+    right = [
+        At(300, 700, "The right one"),
+        *[At(310 + number, 680 - 17 * number, f"right {number}") for number in range(5)],
+    ]
+    text = parsed([At(50, 750, "Both of them"), *left, *right]).text
+    found = [text.index(f"{side} {name}") for side in ("left", "right") for name in ("one", *range(5))[1:]]
+    assert found == sorted(found)
+    assert text.index("left 4") < text.index("The right one") < text.index("right 0")
+
+
+def test_words_beyond_the_edges_of_a_page_are_not_on_it() -> None:
+    inside = At(50, 700, "inside")
+    outside = [At(-900, 700, "left"), At(700, 700, "right"), At(50, 900, "above"), At(50, -30, "below")]
+    assert parsed([inside, *outside]).text == "inside"
+    assert parsed([At(540, 700, "one two three " * 10)]).text == "one two three"  # which begins on it
+    assert "above" in parsed(outside).text  # the box of the page is wrong
+
+
 def test_text_on_both_sides_of_a_picture_is_read_line_by_line() -> None:
     pairs = zip(column(50, "left"), column(320, "right"), strict=True)
     text = parsed([line for pair in pairs for line in pair]).text
@@ -154,6 +177,11 @@ def test_cells_below_each_other_are_a_table_with_its_header() -> None:
 def test_a_cell_goes_on_in_the_next_line() -> None:
     rows = [*ROWS[:3], ("", "", "at sea"), ROWS[3]]
     assert "| H4 | 1759 | 0.2 s at sea |\n| K1 " in parsed(table(rows)).text
+
+
+def test_a_word_that_is_cut_in_a_cell_is_whole_again() -> None:
+    rows = [*ROWS[:3], ("", "", "chronome-"), ("", "", "ter"), ROWS[3]]
+    assert "| H4 | 1759 | 0.2 s chronometer |\n| K1 " in parsed(table(rows)).text
 
 
 def test_a_small_table_needs_rules_to_be_one() -> None:
@@ -200,6 +228,15 @@ def test_a_running_header_is_kept_once_and_page_numbers_not_at_all() -> None:
 def test_whatever_counts_the_pages_is_left_out(footer: str) -> None:
     read = parsed(*pages_with("", footer)).text
     assert footer.replace("#", "3") not in read.split("\n")
+
+
+def test_a_footer_below_a_line_of_underscores_is_left_out_with_it() -> None:
+    pages = pages_with("Notes", "Page #")
+    bottom = 650 - 12 * len(PROSE)
+    text = parsed(
+        *[[*page[:-1], At(50, bottom, "_" * 40), page[-1]._replace(y=bottom - 10)] for page in pages]
+    ).text
+    assert (text.count("Page "), text.count("_" * 40), text.count("body 11 ")) == (0, 1, 5)
 
 
 def test_roman_page_numbers_are_left_out() -> None:
@@ -326,6 +363,7 @@ def test_a_page_of_crosses_is_no_noise() -> None:
     assert not is_garbled("x x x x\n" * 200)
 
 
+LINE = "a pendulum swings the same in a long night and in a day\n"
 HYPHENS = [
     (f"takes much informa{HYPHEN}\ntion from it", "takes much information from it"),
     (f"the real{HYPHEN}\nworld is real in this world", "the real-world is real in this world"),
@@ -336,6 +374,10 @@ HYPHENS = [
     ),
     (f"some{HYPHEN}\nthing or something, some thing", "something or something, some thing"),
     ("Anglo-\nSaxons", "Anglo-Saxons"),
+    (f"d2ae-\n407f-\na055{HYPHEN}\nb7", "d2ae-407f-a055-b7"),
+    (f"in{HYPHEN}\nfor{HYPHEN}\nmation", "information"),
+    (f"{LINE * 45}the real{HYPHEN}\nworld", f"{LINE * 45}the real-world"),
+    (f"{LINE * 35}the real{HYPHEN}\nworld", f"{LINE * 35}the realworld"),
     ("1990-\n2000", "1990-2000"),
     ("- one\n- two", "- one\n- two"),
 ]

@@ -63,8 +63,10 @@ def _edges(page: int, sheet: Sheet, largest: float) -> Iterator[_Edge]:
             text = " ".join(line.text for line in row)
             if row[0].size > largest or len(text) > _LENGTH or (inner and _is_of_table(row, inner[0])):
                 break
-            if inner and _distance(row, inner[0]) > _APART * row[0].box.height:
-                yield from (_Edge(page, one, " ".join(line.text for line in one)) for one in edge[: at + 1])
+            is_ruled = bool(inner) and not any(map(str.isalnum, "".join(line.text for line in inner[0])))
+            if is_ruled or (inner and _distance(row, inner[0]) > _APART * row[0].box.height):
+                found = edge[: at + 1] + inner if is_ruled else edge[: at + 1]
+                yield from (_Edge(page, one, " ".join(line.text for line in one)) for one in found)
                 break
 
 

@@ -53,11 +53,9 @@ def _split(lines: Sequence[Line], rules: Sequence[Box]) -> _Split | None:
     """The two columns that most lines stand in, if there are any."""
     if len(lines) < 2 * _FEW:
         return None
-    edges = Counter(round(line.box.left / _SAME_EDGE) for line in lines)
+    edges = {round(line.box.left / _SAME_EDGE) for line in lines}
     found = [
-        split
-        for edge, count in edges.items()
-        if count >= _FEW and _are_columns(split := _at(lines, (edge - 1) * _SAME_EDGE), rules)
+        split for edge in sorted(edges) if _are_columns(split := _at(lines, (edge - 1) * _SAME_EDGE), rules)
     ]
     return max(found, key=lambda split: min(len(split.left), len(split.right)), default=None)
 

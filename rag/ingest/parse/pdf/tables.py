@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.ingest.parse.pdf.hyphens import with_next_line
 from rag.ingest.parse.pdf.words import Box
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
             filled[number] = f"{filled[number]} {cell.text}".strip()
             box = box.around(cell.box)
         if cells and _goes_on(row, filled, last, rules):
-            cells[-1] = [f"{one} {more}".strip() for one, more in zip(cells[-1], filled, strict=True)]
+            cells[-1] = [with_next_line(one, more) for one, more in zip(cells[-1], filled, strict=True)]
         else:
             cells.append(filled)
         last = row[0].box

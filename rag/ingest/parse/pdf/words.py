@@ -60,6 +60,11 @@ class Box(NamedTuple):
             max(self.bottom, other.bottom),
         )
 
+    def touches(self, other: Box) -> bool:
+        """Whether some of it is inside of the other."""
+        beside = self.right < other.left or self.left > other.right
+        return not beside and self.bottom >= other.top and self.top <= other.bottom
+
     def is_level_with(self, other: Box) -> bool:
         """Whether both stand on one line."""
         shared = min(self.bottom, other.bottom) - max(self.top, other.top)
@@ -99,7 +104,7 @@ class Sheet(NamedTuple):
 
 
 def sheet_of(page: Any) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has no types
-    """The lines and rules of a page.
+    """The lines and rules of a page, without words beyond its edges, unless all of them stand there.
 
     Raises:
         ValueError: the page has too many characters.
@@ -108,7 +113,7 @@ def sheet_of(page: Any) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has
     text_page = page.get_textpage()
     try:
         reader = _Reader(text_page.raw, [rule for rule in rules if rule.right - rule.left < _THIN])
-        found = list(reader.lines())
+        found = list(reader.lines(Box(*page.get_bbox()))) or list(reader.lines())
     finally:
         text_page.close()
     quarter = _most_usual(found)
@@ -217,11 +222,13 @@ class _Reader:
         self._is_mapped = written - 1 != self._count
         return "".join(map(chr, units[: max(written - 1, 0)]))
 
-    def lines(self) -> Iterator[_Turned]:
-        """Its lines, in the coordinates of the file."""
+    def lines(self, within: Box | None = None) -> Iterator[_Turned]:
+        """Its lines, in the coordinates of the file, of words that some of this box shows."""
         for match in _PDFIUM_LINE.finditer(self._text):
             quarter = self._quarter(match.start())
-            words = list(self._words(*match.span(), quarter))
+            words = [
+                word for word in self._words(*match.span(), quarter) if not within or word.box.touches(within)
+            ]
             if not words:
                 continue
             for part in _parts(words, quarter, self._uprights):
