@@ -81,7 +81,7 @@ def _numbered(objects: Sequence[bytes]) -> bytes:
 
 
 def _with_outline() -> bytes:
-    large = b"BT /F 9 Tf 9 TL (Clocks) Tj T* /F 1 Tf (They swing, and they strike.) Tj ET\n"
+    large = b"BT 0 5 Td /F 9 Tf 5 TL (Clocks) Tj T* /F 1 Tf (They swing, and they strike.) Tj ET\n"
     writer = PdfWriter(clone_from=io.BytesIO(_pdf([large, HELLO])))
     writer.add_outline_item(title="Hello", page_number=1)
     out = io.BytesIO()
