@@ -127,6 +127,7 @@ SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 """Suffixes of supported files, in lower case; those without a dot are whole file names."""
 
 
+_OLDER_OFFICE = frozenset({".doc", ".dot", ".ppt", ".pps"})
 _SHEETS = (*xls.SUFFIXES, *xlsx.SUFFIXES)
 _PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
 
@@ -155,8 +156,13 @@ def format_of(data: bytes, name: str) -> str:
 
 
 def is_unnamed(name: str) -> bool:
-    """Whether a name tells nothing of the format: it has no suffix, and isn't one like README."""
-    return not PurePath(name).suffix and _suffix(name) not in SUFFIXES
+    """Whether a name tells too little of the format, so that only the content can.
+
+    It has no suffix, and isn't one like README. Or it has that of an older office format, which programs also
+    give to RTF, web pages and newer formats.
+    """
+    suffix = _suffix(name)
+    return suffix not in SUFFIXES and (not PurePath(name).suffix or suffix in _OLDER_OFFICE)
 
 
 def is_supported(name: str, *, with_ocr: bool = False) -> bool:
