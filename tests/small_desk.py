@@ -24,6 +24,7 @@ import numpy as np
 import rag.ingest.steps
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
+from rag.ingest.progress import Silent
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
 from rag.ingest.sandbox.pool import parse_safely
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Vectors
     from rag.ingest.progress import Progress
-    from rag.ingest.report import Outcome, Report
+    from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
     from rag.store.writer import CollectionWriter
 
@@ -108,22 +109,6 @@ class Counting:
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         self.texts += texts
         return await self.embedder.embed(texts, kind)
-
-
-class Silent:
-    """Watches a run and says nothing."""
-
-    def started(self, files: int, work: int) -> None:
-        pass
-
-    def worked(self, work: int) -> None:
-        pass
-
-    def embedded(self, chunks: int) -> None:
-        pass
-
-    def finished(self, outcome: Outcome) -> None:
-        pass
 
 
 async def ingested(

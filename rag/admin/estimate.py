@@ -16,6 +16,7 @@ from rag.admin.sources import open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Collection
 from rag.ingest.estimate import CountingEmbedder, Estimate, estimate
 from rag.ingest.moderation import unasked
+from rag.ingest.progress import Silent
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
 from rag.models.embed.cache import cache_file
@@ -28,24 +29,8 @@ if TYPE_CHECKING:
 
     from rag.config.settings import Settings
     from rag.corpus import EmbedderIdentity
-    from rag.ingest.report import Outcome, Report
+    from rag.ingest.report import Report
     from rag.ingest.rights import Rights
-
-
-class _Silent:
-    """Shows no progress."""
-
-    def started(self, files: int, work: int) -> None:
-        """Nothing is shown."""
-
-    def worked(self, work: int) -> None:
-        """Nothing is shown."""
-
-    def embedded(self, chunks: int) -> None:
-        """Nothing is shown."""
-
-    def finished(self, outcome: Outcome) -> None:
-        """Nothing is shown."""
 
 
 async def run_estimate(
@@ -61,17 +46,11 @@ async def run_estimate(
         there = settings.ingest.embedding_cache_bytes and cache_file(settings.data).exists()
         cache = cache_of(settings, made) if there else None
         counting = CountingEmbedder(embedder, cache)
-        instructions = Instructions(
-            settings.ingest,
-            settings.chunking.max_tokens,
-            rights,
-            removes=True,
-            chunking=settings.chunking.chunkings(),
-            moderator=unasked(settings.moderation),
-        )
+        moderator = unasked(settings.moderation)
+        instructions = Instructions.of(settings, rights, removes=True, moderator=moderator)
         began = time.monotonic()
         async with open_rehearsal(settings.data, made) as writer:
-            report = await ingest(writer, counting, paths, instructions, _Silent())
+            report = await ingest(writer, counting, paths, instructions, Silent())
         reading = time.monotonic() - began
         rate = await counting.measured_rate() if not remote else cache.rate() if cache else None
         if cache:

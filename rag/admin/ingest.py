@@ -280,14 +280,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             open_moderation(settings.moderation, os.environ) as moderator,
             open_writer(settings.data, made, around=around) as writer,
         ):
-            instructions = Instructions(
-                settings.ingest,
-                settings.chunking.max_tokens,
-                rights,
-                removes,
-                settings.chunking.chunkings(),
-                moderator,
-            )
+            instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
             model = settings.embedder_named(embedder_name)
             async with with_cache(settings, made, embedder) as cached:
                 run = None if paths else origin_run(settings, origin, made)

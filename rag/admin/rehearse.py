@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rag.access.gained import access_changes
 from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
@@ -16,7 +14,10 @@ from rag.admin.console import echo
 from rag.admin.ingest_output import outcome_line
 from rag.admin.sources import open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Collection
+from rag.ingest.estimate import CountingEmbedder
+from rag.ingest.moderation import unasked
 from rag.ingest.paths import path_of
+from rag.ingest.progress import Silent
 from rag.ingest.run import Instructions, ingest
 from rag.models.embed import open_embedder
 from rag.report.tables import counted, listed
@@ -25,19 +26,19 @@ from rag.store.collections import DEFAULT_LANGUAGE
 from rag.store.rehearsal import open_rehearsal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from rag.access.gained import Change
     from rag.config.settings import Settings
-    from rag.corpus import EmbedderIdentity, Vectors, Visibility
+    from rag.corpus import Visibility
     from rag.ingest.origins.run import OriginRun
-    from rag.ingest.report import Outcome, Report
+    from rag.ingest.report import Report
     from rag.ingest.rights import Rights
-    from rag.models.embed import Embedder, TextKind
     from rag.store.rehearsal import Rehearsal
 
 NAMED = 5  # documents of a line
+UNMODERATED = "The moderation was not asked. What it would keep out is counted as stored."
 SHOWN = ("added", "moved", "replaced", "removed", "missing", "skipped")
 
 
@@ -47,52 +48,6 @@ class Rehearsed:
 
     report: Report
     access: dict[str, Change]
-
-
-@dataclass(frozen=True, slots=True)
-class _Unembedded:
-    """An embedder that only knows how long texts are; its vectors are all alike."""
-
-    embedder: Embedder
-
-    @property
-    def identity(self) -> EmbedderIdentity:
-        """That of the embedder."""
-        return self.embedder.identity
-
-    @property
-    def window(self) -> int:
-        """That of the embedder."""
-        return self.embedder.window
-
-    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        """Those of the embedder."""
-        return self.embedder.token_spans(text)
-
-    def known(self, text: str) -> float:
-        """As the embedder says."""
-        return self.embedder.known(text)
-
-    async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
-        """Vectors of the right size."""
-        size = self.identity.dimension or 1  # a new remote one isn't asked
-        return np.full((len(texts), size), size**-0.5, np.float32)
-
-
-class _Silent:
-    """Says nothing while a run is rehearsed."""
-
-    def started(self, files: int, work: int) -> None:
-        """Nothing."""
-
-    def worked(self, work: int) -> None:
-        """Nothing."""
-
-    def embedded(self, chunks: int) -> None:
-        """Nothing."""
-
-    def finished(self, outcome: Outcome) -> None:
-        """Nothing."""
 
 
 async def rehearse(  # noqa: PLR0913 the options of a run
@@ -119,17 +74,14 @@ async def rehearse(  # noqa: PLR0913 the options of a run
             tenant, name, embedder.identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC), {}, visibility
         )
         check_writable(made)
-        instructions = Instructions(
-            settings.ingest,
-            settings.chunking.max_tokens,
-            replace(rights, usual=made.visibility),
-            removes,
-            settings.chunking.chunkings(),
-        )
+        rights = replace(rights, usual=made.visibility)
+        moderator = unasked(settings.moderation)
+        instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
         async with open_rehearsal(settings.data, made) as writer:
             run = origin(made, writer.spools_in) if origin else paths
-            report = await ingest(writer, _Unembedded(embedder), run, instructions, _Silent())
-    return Rehearsed(report, _changes(writer))
+            report = await ingest(writer, CountingEmbedder(embedder), run, instructions, Silent())
+    notes = report.notes + ((UNMODERATED,) if moderator else ())
+    return Rehearsed(replace(report, notes=notes), _changes(writer))
 
 
 def _changes(writer: Rehearsal) -> dict[str, Change]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rag.models.embed import WrappedEmbedder
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -38,7 +40,7 @@ class Estimate:
 
 
 @dataclass(slots=True)
-class CountingEmbedder:
+class CountingEmbedder(WrappedEmbedder):
     """An embedder that counts texts and their tokens, and gives all the same vector.
 
     Texts that come twice or are in the `cache` are counted as `cached`.
@@ -57,19 +59,6 @@ class CountingEmbedder:
         """That of the embedder, with some dimension if its own isn't known."""
         identity = self.inner.identity
         return replace(identity, dimension=identity.dimension or 1)
-
-    @property
-    def window(self) -> int:
-        """That of the embedder."""
-        return self.inner.window
-
-    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        """Those of the embedder."""
-        return self.inner.token_spans(text)
-
-    def known(self, text: str) -> float:
-        """That of the embedder."""
-        return self.inner.known(text)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:  # noqa: ARG002 the protocol's
         """Count texts; the vectors are no use."""

@@ -35,6 +35,22 @@ class Progress(Protocol):
         """A file is finished."""
 
 
+class Silent:
+    """Shows nothing of a run."""
+
+    def started(self, files: int, work: int) -> None:
+        """Nothing."""
+
+    def worked(self, work: int) -> None:
+        """Nothing."""
+
+    def embedded(self, chunks: int) -> None:
+        """Nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """The bytes of a run's files, by URI, and who is told how many of them are done."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
-    from rag.config.settings import IngestSettings
+    from rag.config.settings import IngestSettings, Settings
     from rag.corpus import Chunking
     from rag.ingest.discover import Discovery
     from rag.ingest.moderation import Moderator
@@ -53,6 +53,14 @@ class Instructions:
     removes: bool = False
     chunking: tuple[Chunking, ...] = ()
     moderator: Moderator | None = None
+
+    @classmethod
+    def of(
+        cls, settings: Settings, rights: Rights, *, removes: bool = False, moderator: Moderator | None
+    ) -> Instructions:
+        """Those of the settings. A rehearsal needs a moderator, too: the digests depend on it."""
+        chunking = settings.chunking
+        return cls(settings.ingest, chunking.max_tokens, rights, removes, chunking.chunkings(), moderator)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,11 @@ def test_a_new_moderator_is_asked_about_unchanged_documents_and_an_old_one_is_no
     assert found["rude.md"][0] == "removed"
     again = gate.ingest(gate.config('call = "my_moderation:check"'))
     assert {outcome for outcome, _ in again.values()} == {"unchanged", "ignored"}
+    rehearsed = gate.desk.json(
+        "ingest", gate.folder, "--config", gate.config('call = "my_moderation:check"'), "--dry-run"
+    )
+    assert (rehearsed["counts"]["unchanged"], rehearsed["counts"]["replaced"]) == (2, 0)
+    assert any("The moderation was not asked" in note for note in rehearsed["notes"])
 
 
 @pytest.mark.slow

@@ -18,9 +18,9 @@ from rag.config.settings import Settings
 from rag.corpus import Language, Principal
 from rag.evaluate.evaluation import on_fresh
 from rag.evaluate.sets import read_set
+from rag.ingest.progress import Silent
 from rag.search.desk import Desk
 from rag.search.stages.thresholds import UNGROUNDED
-from tests.small_desk import Silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -62,6 +62,31 @@ class Embedder(Protocol):
         """
 
 
+class WrappedEmbedder:
+    """What an embedder around another one, `inner`, has from it: all but `embed`."""
+
+    __slots__ = ()
+    inner: Embedder
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """As `Embedder.identity`."""
+        return self.inner.identity
+
+    @property
+    def window(self) -> int:
+        """As `Embedder.window`."""
+        return self.inner.window
+
+    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
+        """As `Embedder.token_spans`."""
+        return self.inner.token_spans(text)
+
+    def known(self, text: str) -> float:
+        """As `Embedder.known`."""
+        return self.inner.known(text)
+
+
 @dataclass(slots=True)
 class Embedders:
     """The embedders of the settings by their names. The default is open; others open when first needed.

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from anyio import to_thread
 
+from rag.models.embed import WrappedEmbedder
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from rag.corpus import EmbedderIdentity, Vectors
+    from rag.corpus import Vectors
     from rag.models.embed import Embedder, TextKind
     from rag.models.embed.cache import EmbeddingCache
 
 
 @dataclass(slots=True)
-class CachedEmbedder:
+class CachedEmbedder(WrappedEmbedder):
     """An embedder with a cache of the vectors of documents.
 
     If it has `parts`, which has vectors as soon as an endpoint has answered, these are in the cache at once.
@@ -33,24 +35,6 @@ class CachedEmbedder:
     cached: int = 0
     seconds: float = 0.0
     tokens: int = field(default=0)
-
-    @property
-    def identity(self) -> EmbedderIdentity:
-        """That of the embedder."""
-        return self.inner.identity
-
-    @property
-    def window(self) -> int:
-        """That of the embedder."""
-        return self.inner.window
-
-    def token_spans(self, text: str) -> Sequence[tuple[int, int]]:
-        """Those of the embedder."""
-        return self.inner.token_spans(text)
-
-    def known(self, text: str) -> float:
-        """That of the embedder."""
-        return self.inner.known(text)
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """As the embedder itself; equal texts are embedded once.
