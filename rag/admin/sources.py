@@ -16,12 +16,13 @@ from rag.config.data_folder import check_data_folder
 from rag.errors import NotFoundError
 from rag.flags import flags_in
 from rag.hidden import in_one_line
-from rag.ingest.paths import place_of
+from rag.ingest.paths import place_of, prefixes
 from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, parse_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from rag.config.settings import Settings
     from rag.corpus import Source
@@ -113,7 +114,20 @@ def meant(name: str, uris: Mapping[str, str]) -> list[str]:
 
     A name is an id, a URI, a file or a folder; if it is none of these, a pattern that matches the end of a
     path from any folder on (* also matches /). So a[1].md refers to the file of that name if there is one.
+    What a source contains goes along: the attachments of a mail, however the mail is named.
     """
+    found = _named(name, uris)
+    taken, containers = {*found}, {uris[id_] for id_ in found}
+    parts = ((id_, uri) for id_, uri in uris.items() if "#" in uri and id_ not in taken)
+    return [*found, *(id_ for id_, uri in parts if _is_inside(uri, containers))]
+
+
+def _is_inside(part: str, containers: AbstractSet[str]) -> bool:
+    file = part.partition("#")[0]
+    return any(one[:-1] in containers for one in prefixes(part, file))
+
+
+def _named(name: str, uris: Mapping[str, str]) -> list[str]:
     file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
     exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, str(place_of(uri)), file)]
     if exact or not set(name) & set("*?["):
