@@ -100,5 +100,12 @@ class ParseError(RefdeskError):
         self.cause: Cause = cause
 
 
+class WithheldError(ParseError):
+    """This document isn't stored, because nobody can tell who may see it or how long it may be kept.
+
+    Nor is anything that it contains.
+    """
+
+
 class EmptyFileError(ParseError):
     """There is nothing in this file to parse; that is no failure."""

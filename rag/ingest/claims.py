@@ -37,11 +37,11 @@ class Claims:
         self._kept: list[tuple[Access | None, Access]] = []
         self._narrowed_folders: dict[str, Access] = {}
         self._by_origin: Mapping[str, Access] = {}
-        self._containers: Mapping[str, Found] = {}
+        self._around: Callable[[Found], Iterable[str]] = lambda _found: ()
 
     def learn(self, discovery: Discovery) -> None:
         """Note who may see documents whose origin decides that, and what contains others."""
-        self._by_origin, self._containers = discovery.rights, discovery.containers
+        self._by_origin, self._around = discovery.rights, discovery.around
 
     def of_origin(self, uri: str, path: Path, content: str) -> Claim | None:
         """The claim of a document whose origin decides who may see it, or of a part of it; None for others.
@@ -97,7 +97,7 @@ class Claims:
         """The claim of a parsed document. `source` is the stored source that it updates or moved from.
 
         Raises:
-            ParseError: the access that it requests is invalid.
+            WithheldError: the access that it requests is invalid.
         """
         uri = found.uri
         if by_origin := self.of_origin(uri, found.path, content):
@@ -131,7 +131,7 @@ class Claims:
         """The claim of a document that nothing is known of, by the rights of the run and its own request.
 
         Raises:
-            ParseError: the access that it requests is invalid.
+            WithheldError: the access that it requests is invalid.
         """
         inside = around(found.uri)
         return self.rights.claim(found.path, metadata, content, around=inside, requests=found.requests)
@@ -143,10 +143,7 @@ class Claims:
 
     def of_part(self, claim: Claim, found: Found) -> Claim:
         """The claim of a document, which is no more widely visible than what contains it, if it is a part."""
-        ids, outer = set[str](), found.container
-        while outer:
-            ids.add(self._id_of(outer))
-            outer = self._containers[outer].container
+        ids = {self._id_of(outer) for outer in self._around(found)}
         if not ids:
             return claim
         self._reasons[found.uri] = self._reasons.get(found.uri) or "as what contains it"

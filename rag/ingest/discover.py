@@ -83,6 +83,13 @@ class Discovery:
     remarks: dict[str, str] = field(default_factory=dict)
     ignoring: Ignoring = field(default_factory=Ignoring)
 
+    def around(self, found: Found) -> Iterator[str]:
+        """The URIs of what contains a part, the innermost first; none for a document of its own."""
+        outer = found.container
+        while outer:
+            yield outer
+            outer = self.containers[outer].container
+
     def is_gone(self, uri: str) -> bool:
         """Whether what was at a URI certainly doesn't exist any more.
 

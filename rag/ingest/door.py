@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from anyio import to_thread
 
-from rag.errors import ParseError
+from rag.errors import WithheldError
 from rag.expiry import expiry
 from rag.flags import spans_in
 from rag.ingest.masks import NAME_STAYS, counted_values, in_numbers, masked
@@ -77,7 +77,7 @@ class Door:
 
         Raises:
             NotAdmittedError: a policy keeps it out, or it has expired.
-            ParseError: it states by a word that is no date when it expires.
+            WithheldError: it states by a word that is no date when it expires, or its moderation failed.
         """
         document, name = with_expiry(document, found.requests), found.name
         now = datetime.now(UTC)
@@ -95,7 +95,7 @@ class Door:
             verdict = await moderator.verdict(document, name)
         except ModerationError as error:
             if moderator.settings.on_failure == "skip":
-                raise ParseError(f"its moderation failed: {error}", "moderation") from error
+                raise WithheldError(f"its moderation failed: {error}", "moderation") from error
             remarks = (*document.remarks, f"stored without moderation, which failed: {error}")
             return replace(admitted, document=replace(document, remarks=remarks), unmoderated=True)
         if verdict == "skip":

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rag.errors import ParseError
+from rag.errors import WithheldError
 from rag.expiry import EXPIRES
 from rag.ingest.parse.blocks import date
 from rag.ingest.paths import path_of
@@ -27,7 +27,7 @@ def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) ->
     `around` is what the files state that it is a part of: it expires with the first of them.
 
     Raises:
-        ParseError: it is no date. Nobody knows then how long the document may be kept.
+        WithheldError: it is no date. Nobody knows then how long the document may be kept.
     """
     stated = [
         value
@@ -39,7 +39,7 @@ def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) ->
         return document
     known = [moment for moment in map(date, stated) if moment]
     if len(known) < len(stated):
-        raise ParseError(
+        raise WithheldError(
             "its expires is not a date like 2027-03-31 or 2027-03-31T18:00:00+02:00, so nobody knows how "
             "long it may be kept",
             "unreadable",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rag.access.names import check_access, valid_entries
 from rag.access.rule import narrower
 from rag.corpus import Access
-from rag.errors import ConfigurationError, ParseError
+from rag.errors import ConfigurationError, WithheldError
 from rag.ingest.parse.front_matter import ACCESS_KEYS
 from rag.store.settle import Claim
 
@@ -80,7 +80,7 @@ class Rights:
 
         Raises:
             ConfigurationError: the command's request is invalid.
-            ParseError: the document's own request is invalid.
+            WithheldError: the document's own request is invalid.
         """
         access = self.of_path(path, around=around)
         if self.set_access and self.command:
@@ -175,12 +175,12 @@ def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
     """The access that a document requests. An unreadable request rejects it: it may have meant to hide it."""
     for key, value in entries.items():
         if not value:
-            raise ParseError(f"its {key} can't be read; write a list of plain values", "access")
+            raise WithheldError(f"its {key} can't be read; write a list of plain values", "access")
     match entries.get("visibility"):
         case None | "tenant" | "restricted" as visibility:
             pass
         case _:
-            raise ParseError("its visibility must be tenant or restricted", "access")
+            raise WithheldError("its visibility must be tenant or restricted", "access")
     lists = (entries.get(name, "").split(",") for name in ("allow", "deny"))
     requested = RequestedAccess(
         visibility, *(tuple(one.strip() for one in names if one.strip()) for names in lists)
@@ -188,5 +188,5 @@ def _parsed(entries: Mapping[str, str]) -> RequestedAccess:
     try:
         check_access(requested.visibility, requested.allow, requested.deny)
     except ConfigurationError as error:
-        raise ParseError(str(error), "access") from error
+        raise WithheldError(str(error), "access") from error
     return requested

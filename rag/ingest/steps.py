@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from rag.errors import ParseError, ProviderError
+from rag.errors import ParseError, ProviderError, WithheldError
 from rag.ingest.claims import Claims
 from rag.ingest.containers import unopened
 from rag.ingest.door import Door, NotAdmittedError
+from rag.ingest.kept_out import KeptOut, check_expiry
 from rag.ingest.moves import moved_sources
 from rag.ingest.outcomes import Outcomes
-from rag.ingest.paths import path_of, printable
+from rag.ingest.paths import path_of
 from rag.ingest.prepare import Preparation, Prepared
 from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
-from rag.ingest.report import Outcome, Report
-from rag.ingest.retention import expired, has_expired, note_expiring
+from rag.ingest.report import Report
+from rag.ingest.retention import note_expiring
 from rag.ingest.unchanged import Unchanged
 from rag.ingest.vectors import ask_again, with_vectors
 
@@ -78,7 +79,7 @@ class Steps:
         self._known: dict[str, KnownSource] = {}
         self._moved: dict[str, KnownSource] = {}
         self._first_with: dict[str, Found] = {}
-        self._kept_out: dict[str, Outcome] = {}
+        self._kept_out = KeptOut()
         self._mended = 0
 
     @property
@@ -134,6 +135,7 @@ class Steps:
             self._moved[uri] = source
             self._outcomes.remark(uri, f"it was {path_of(source.uri)}")
             self._recorded.note_moved(source.record, uri)
+        for uri, source in matched.items():  # when it is known for all of them which ids contain which
             self._unchanged.follow(source, files[uri])
         others = [found.uri for found in new if found.uri not in matched]
         self._recorded.note_missing(await to_thread.run_sync(lost, self._known, discovery, others))
@@ -152,12 +154,10 @@ class Steps:
 
     async def prepare(self, discovery: Discovery, waves: MemoryObjectSendStream[list[Prepared]]) -> None:
         """Read, parse and chunk the files that are new or changed, in waves worth a commit."""
-        done = self._outcomes.ids("moved")
         wave: list[Prepared] = []
         async with waves:
             for uri, found in discovery.found.items():
-                is_done = uri in self._known and self._known[uri].id in done
-                if one := None if is_done else await self._prepared_or_reported(found):
+                if one := await self._prepared_or_reported(found, discovery):
                     wave.append(one)
                 else:
                     self._work.pass_over(uri)
@@ -171,13 +171,16 @@ class Steps:
                 with suppress(anyio.BrokenResourceError):
                     await waves.send(wave)
 
-    async def _prepared_or_reported(self, found: Found) -> Prepared | None:
+    async def _prepared_or_reported(self, found: Found, discovery: Discovery) -> Prepared | None:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
         try:
-            return await self._prepared(found)
+            self._kept_out.check(found, discovery)
+            return None if self._unchanged.has_moved(found.uri) else await self._prepared(found)
         except NotAdmittedError as error:
-            self._keep_out(found, error)
+            self._outcomes.finish(self._kept_out.outcome(found, error, self._earlier(found.uri)))
         except ParseError as error:
+            if isinstance(error, WithheldError):
+                self._kept_out.note(found, error)
             self._outcomes.fail(found, error, has_earlier=self._earlier(found.uri) is not None)
         return None
 
@@ -187,8 +190,8 @@ class Steps:
             self._outcomes.remark(found.uri, f"same content as {path_of(first.uri)}")
         known = self._known.get(found.uri)
         if known and known.digest == file.digest:
-            if not has_expired(known):  # else it is removed in the end
-                await self._unchanged.keep(known, file)
+            check_expiry(known)
+            await self._unchanged.keep(known, file)
             return None
         chunked = await self._preparation.chunked(file)
         earlier, id_ = self._earlier(found.uri), self._id_of(found.uri)
@@ -198,14 +201,6 @@ class Steps:
         self._outcomes.note_text(found.uri, chunked.flags, chunked.masked)
         shown = self._claims.rights.shown(chunked.document.metadata)
         return Prepared(found, id_, chunked, claim, shown, file.state)
-
-    def _keep_out(self, found: Found, why: NotAdmittedError) -> None:
-        """Report a document that isn't to be stored; an earlier version of it is removed at the end."""
-        path = printable(found.path)
-        if earlier := self._earlier(found.uri):
-            self._kept_out[earlier.id] = Outcome(path, "removed", str(why), earlier.id, kind=why.kind)
-        else:
-            self._outcomes.finish([Outcome(path, "ignored", str(why), kind=why.kind)])
 
     async def embed(
         self,
@@ -246,13 +241,12 @@ class Steps:
         await self._remove_kept_out()
 
     async def _remove_kept_out(self) -> None:
-        stored = self._outcomes.ids("added", "replaced")
-        for id_, outcome in expired(one for one in self._known.values() if one.id not in stored).items():
-            self._kept_out.setdefault(id_, outcome)
-        self._known = {uri: one for uri, one in self._known.items() if one.id not in self._kept_out}
-        if self._kept_out:
-            await self._writer.remove([*self._kept_out])
-            self._outcomes.finish(self._kept_out.values())
+        self._kept_out.with_others(self._known, self._outcomes.ids("added", "replaced"))
+        gone = self._kept_out.removed
+        self._known = {uri: one for uri, one in self._known.items() if one.id not in gone}
+        if gone:
+            await self._writer.remove([*gone])
+            self._outcomes.finish(gone.values())
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""

@@ -34,7 +34,8 @@ class Unchanged:
     outcomes: Outcomes
     parsed: Callable[[FileContent], Awaitable[Document]]
     _to_move: dict[str, tuple[KnownSource, Moved]] = field(default_factory=dict)
-    _to_claim: dict[str, tuple[KnownSource, Claim]] = field(default_factory=dict)
+    _to_claim: dict[str, tuple[OutcomeKind, KnownSource, Claim]] = field(default_factory=dict)
+    _moved: set[str] = field(default_factory=set)
     _files: dict[str, FileState] = field(default_factory=dict)
 
     def follow(self, source: KnownSource, file: FileContent) -> None:
@@ -54,14 +55,26 @@ class Unchanged:
         return source.digest == file.digest and keeps_title(source, file.found) and not parsed
 
     async def move(self) -> list[KnownSource]:
-        """Move the sources that `follow` noted. Returns them with their new URIs."""
+        """Move the sources that `follow` noted. Returns them with their new URIs.
+
+        A part is finished by `settle`: what contains it now may be stored, or narrowed, later in this run.
+        """
         moved = {id_: one for id_, (_, one) in self._to_move.items()}
         records = await self.writer.move(moved) if moved else {}
         sources = []
         for id_, (source, one) in self._to_move.items():
-            sources.append(replace(source, uri=one.uri))
-            self._finish("moved", sources[-1], one.claim, records[id_])
+            here = replace(source, uri=one.uri)
+            sources.append(here)
+            if "#" in one.uri:
+                self._to_claim[id_] = "moved", here, one.claim
+            else:
+                self._finish("moved", here, one.claim, records[id_])
+        self._moved = {one.uri for one in sources}
         return sources
+
+    def has_moved(self, uri: str) -> bool:
+        """Whether `move` moved a source to this URI."""
+        return uri in self._moved
 
     def _note_file(self, source: KnownSource, file: FileContent) -> None:
         """Note the state of a file, if it is new: somebody touched or copied it."""
@@ -76,7 +89,7 @@ class Unchanged:
         """
         self._note_file(source, file)
         if claim := await self._claim(source, file):
-            self._to_claim[source.id] = source, claim
+            self._to_claim[source.id] = "unchanged", source, claim
         else:
             self.outcomes.finish_source("unchanged", source)
 
@@ -95,10 +108,10 @@ class Unchanged:
 
     async def settle(self) -> None:
         """Settle the access of the sources for which that is open, and record the new states of files."""
-        claims = {id_: (source.uri, claim) for id_, (source, claim) in self._to_claim.items()}
+        claims = {id_: (source.uri, claim) for id_, (_, source, claim) in self._to_claim.items()}
         records = await self.writer.claim(claims) if claims else {}
-        for id_, (source, claim) in self._to_claim.items():
-            self._finish("unchanged", source, claim, records[id_])
+        for id_, (kind, source, claim) in self._to_claim.items():
+            self._finish(kind, source, claim, records[id_])
         if self._files:
             await self.writer.note_files(self._files)
 

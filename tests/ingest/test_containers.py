@@ -4,82 +4,26 @@ from __future__ import annotations
 
 import io
 import tarfile
-import zipfile
-from dataclasses import dataclass, field
-from email.message import EmailMessage
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.access.rule import in_words
-from rag.config.settings import AccessRule, IngestSettings
+from rag.config.settings import AccessRule
 from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest import containers
 from rag.ingest.containers import inner_path
 from rag.ingest.parse.archive import members
 from rag.ingest.rights import RequestedAccess, Rights
-from rag.ingest.run import Instructions, ingest
-from rag.store.collections import ensure_collection, open_writer
+from tests.ingest.shelf import Shelf, mail, zipped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
     from rag.ingest.report import Report
 
 pytestmark = pytest.mark.anyio
-
-
-def mail(text: str = "See the plan.", **attached: bytes) -> bytes:
-    message = EmailMessage()
-    message["From"], message["Subject"], message["Message-ID"] = "ann@example.org", "Plans", "<1@example.org>"
-    message.set_content(text)
-    for name, data in attached.items():
-        filename = name.replace("_", ".")
-        message.add_attachment(data, maintype="application", subtype="octet-stream", filename=filename)
-    return bytes(message)
-
-
-def zipped(files: Mapping[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return out.getvalue()
-
-
-@dataclass(slots=True)
-class Shelf:
-    """A folder that is ingested over and over, and what is stored of it."""
-
-    desk: ModuleType
-    folder: Path
-    data: Path
-    records: dict[str, str] = field(default_factory=dict)
-    ids: dict[str, str] = field(default_factory=dict)
-
-    def write(self, name: str, data: bytes) -> None:
-        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.folder / name).write_bytes(data)
-
-    async def ingest(self, rights: Rights | None = None, **settings: object) -> Report:
-        """A run; `records` says afterwards who may see each source, by its path below the folder."""
-        embedder = self.desk.BagOfWords()
-        made = await ensure_collection(self.data, "default", "documents", embedder.identity)
-        files = IngestSettings.model_validate({"archives": True} | settings)
-        instructions = Instructions(files, 254, rights or Rights("tenant"))
-        async with open_writer(self.data, made) as writer:
-            report = await ingest(writer, embedder, [self.folder], instructions, self.desk.Silent())
-            known = await writer.known()
-        self.records = {one.metadata["path"]: in_words(one.record.access) for one in known.values()}
-        self.ids = {one.metadata["path"]: one.id for one in known.values()}
-        return report
-
-    async def set_access(self, name: str, access: Access) -> None:
-        async with await self.desk.writing(self.data) as writer:
-            await writer.set_access({self.ids[name]: access})
 
 
 @pytest.fixture
