@@ -18,7 +18,7 @@ from rag.store.catalog import collection_row
 from rag.store.connection import connect, database_folder
 from rag.store.folder import note_tenant
 from rag.store.reader import CHUNK_COLUMNS, PROBES, REFINED, Reader
-from rag.store.terms import query_terms
+from rag.store.terms import query_terms, terms_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,8 +75,8 @@ class Engine:
         return query.select([*CHUNK_COLUMNS, "vector", "_distance"]).limit(limit)
 
     def _sparse(self, query: str) -> Any:  # noqa: ANN401 the same
-        terms = " ".join(query_terms(query, LANGUAGE))
-        match = MatchQuery(terms, "body", operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
+        terms = terms_of(" ".join(query_terms(query, LANGUAGE)), LANGUAGE)
+        match = MatchQuery(terms, schema.TERMS, operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
         found = self.chunks.query().nearest_to_text(match)
         return found.select([*CHUNK_COLUMNS, "vector", "_score"]).limit(CANDIDATES)
 

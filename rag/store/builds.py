@@ -131,7 +131,8 @@ class Target:
         with engine_errors("writing"):
             await self._chunks.delete(schema.one_of("source_id", [row["id"] for row in rows]))
             if chunks:
-                await self._chunks.add(pa.concat_tables(chunks))
+                columns = chunks[0].schema.names  # in tables of earlier versions, in another order
+                await self._chunks.add(pa.concat_tables(one.select(columns) for one in chunks))
             upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             await upsert.execute(pa.Table.from_pylist(list(rows), schema=schema.SOURCES_SCHEMA))
 
@@ -202,13 +203,19 @@ async def open_target(data: Path, collection: Collection, coming: Build) -> Targ
         database = await connect(data)
         tables = [await open_if_there(database, name) for name in names]
         columns = schema.chunks_schema(made.embedder.dimension, made.fields)
-        if None in tables or set(await _existing(tables[0]).schema()) != set(columns):
+        if None in tables or not await _has(_existing(tables[0]), columns):
             for name in names:
                 await database.drop_table(name, ignore_missing=True)
             await create_tables(database, made)
         chunks, sources = [await database.open_table(name) for name in names]
         await maintenance.create_chunk_indexes(chunks, made.language)
     return Target(data, made, chunks, sources)
+
+
+async def _has(chunks: lancedb.AsyncTable, columns: pa.Schema) -> bool:
+    """Whether a table has these columns; words that it lacks will be filled in."""
+    there = set(await chunks.schema())
+    return there | {columns.field(schema.TERMS)} == set(columns)
 
 
 def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 from lancedb.index import FTS, BTree, IvfSq, LabelList
 
 from rag.errors import StoreError
-from rag.store.schema import field_column
-from rag.store.terms import TOKENIZER
+from rag.store.schema import TERMS, field_column
+from rag.store.words import complete_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,35 +42,47 @@ such rows, 36 µs each.
 MAX_FRAGMENTS = 16  # files of rows; merging them rewrites most of a table, reading one more costs 0.1 ms
 MAX_OLD_VERSIONS = 64  # files of some KiB
 _RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
+FORMER = "body"
+"""The column whose words an earlier version indexed, by rules of the engine's."""
+_NEEDED: dict[str, FTS | BTree] = {
+    TERMS: FTS(  # `rag.store.terms` has prepared the words
+        base_tokenizer="whitespace",
+        with_position=True,
+        max_token_length=None,
+        lower_case=False,
+        stem=False,
+        remove_stop_words=False,
+        ascii_folding=False,
+    ),
+    "id": BTree(),
+    "source_id": BTree(),
+}
+"""The indexes of a chunk table that every search needs, by column."""
 CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 
 async def create_chunk_indexes(chunks: lancedb.AsyncTable, language: Language) -> None:
-    """Create the indexes of a chunk table that every search needs, if they are missing."""
-    needed = _indexes(language)
-    for column in needed.keys() - await _indexed(chunks):
-        await chunks.create_index(column, config=needed[column])
+    """Create the indexes of a chunk table that every search needs, if they are missing.
+
+    Where an earlier version indexed the words of `body`, that index goes only when a later writer opens the
+    table: a search that has begun may need it.
+    """
+    await complete_words(chunks, language)
+    there = await _indexed(chunks)
+    if there.issuperset({TERMS, FORMER}):
+        await _drop_former(chunks)
+    for column in _NEEDED.keys() - there:
+        await chunks.create_index(column, config=_NEEDED[column])
+
+
+async def _drop_former(chunks: lancedb.AsyncTable) -> None:
+    for index in await chunks.list_indices():
+        if index.columns == [FORMER]:
+            await chunks.drop_index(index.name)
 
 
 async def _indexed(chunks: lancedb.AsyncTable) -> set[str]:
     return {column for index in await chunks.list_indices() for column in index.columns}
-
-
-def _indexes(language: Language) -> dict[str, FTS | BTree]:
-    """The indexes of a chunk table that every search needs, by column."""
-    return {"body": _full_text(language), "id": BTree(), "source_id": BTree()}
-
-
-def _full_text(language: Language) -> FTS:
-    stem = language != "none"
-    return FTS(
-        base_tokenizer=TOKENIZER,
-        with_position=True,
-        language=language if stem else "English",  # the engine requires a language that it knows
-        stem=stem,
-        remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
-        ascii_folding=True,
-    )
 
 
 def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelList]:
@@ -122,7 +134,7 @@ async def needed_indexes(
     chunks: lancedb.AsyncTable, collection: Collection
 ) -> dict[str, FTS | BTree | LabelList | IvfSq]:
     """The indexes that a chunk table of this size needs, by column."""
-    needed: dict[str, FTS | BTree | LabelList | IvfSq] = {**_indexes(collection.language)}
+    needed: dict[str, FTS | BTree | LabelList | IvfSq] = {**_NEEDED}
     if await chunks.count_rows() >= LARGE_ROWS:
         needed |= {**_large_indexes(collection.fields), "vector": IvfSq(distance_type="cosine")}
     return needed
@@ -139,7 +151,8 @@ async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folde
     """
     before = _files(folder)
     await chunks.update(updates_sql={"seq": "seq"})
-    indexes = {**_indexes(collection.language), **_large_indexes(collection.fields)}
+    await _drop_former(chunks)
+    indexes = {**_NEEDED, **_large_indexes(collection.fields)}
     for column in await _indexed(chunks) - {"vector"}:
         await chunks.create_index(column, config=indexes[column])
     if "vector" in await _indexed(chunks):

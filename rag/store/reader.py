@@ -25,7 +25,7 @@ from rag.store import schema
 from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there
-from rag.store.terms import MAX_TERMS, query_terms
+from rag.store.terms import MAX_TERMS, query_terms, terms_of
 from rag.web_addresses import page_address
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class CollectionReader:
         self._chunk_count: int | None = None
         self._expiries: Mapping[str, datetime] | None = None
         self._version = -1, -1
-        self._full_text = False
+        self._words: tuple[int, str] = (-1, "")
 
     async def dense(
         self,
@@ -256,10 +256,12 @@ class CollectionReader:
         Raises:
             NotReadyError: the collection has no full-text index.
         """
-        await self.check_full_text()
-        terms = query_terms(text, self.collection.language)[:MAX_TERMS]
+        column = await self.words_column()
+        words = " ".join(query_terms(text, self.collection.language)[:MAX_TERMS])
+        if column == schema.TERMS:
+            words = terms_of(words, self.collection.language)
         operator = FullTextOperator.AND if every else FullTextOperator.OR
-        match = MatchQuery(" ".join(terms), "body", operator=operator)  # type: ignore[call-arg]  # they default
+        match = MatchQuery(words, column, operator=operator)  # type: ignore[call-arg]  # they default
         query = self._chunks.query().nearest_to_text(match)
         with engine_errors("searching by words"):
             columns = [*CHUNK_COLUMNS, "vector", "_score"]
@@ -569,26 +571,28 @@ class CollectionReader:
                 await table.checkout_latest()  # type: ignore[no-untyped-call]
             return cast("pa.Table", await query.to_arrow(timeout=self._timeout))
 
-    async def check_full_text(self) -> None:
-        """Check that there is a full-text index.
+    async def words_column(self) -> str:
+        """The column that the full-text index is on: `TERMS`, or "body" in a table of an earlier version.
 
-        Without one, the engine would silently scan the texts, with other rules for words.
+        Without an index, the engine would silently scan the texts, with other rules for words.
 
         Raises:
             NotReadyError: there is none.
         """
-        if self._full_text:
-            return
         with engine_errors("listing indexes"):
-            indexes = await self._chunks.list_indices()
-        self._full_text = any("body" in index.columns for index in indexes)
-        if not self._full_text:
+            version = await self._chunks.version()
+            if self._words[0] != version:
+                indexed = {name for index in await self._chunks.list_indices() for name in index.columns}
+                found = next((name for name in (schema.TERMS, "body") if name in indexed), "")
+                self._words = version, found
+        if not self._words[1]:
             raise NotReadyError(
                 f"The collection {self.collection.name!r} has no full-text index, so it can't be searched in "
                 "mode sparse or hybrid. Run refdesk-admin ingest again to build it, or use mode dense.",
                 for_caller=f"The collection {self.collection.name!r} can't be searched by words yet. "
                 "Use mode dense.",
             )
+        return self._words[1]
 
 
 def places_of(

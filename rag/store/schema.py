@@ -16,11 +16,12 @@ from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
 from rag.expiry import expiry
 from rag.file_state import FileState
 from rag.filters.predicate import EPOCH, literal, microseconds
+from rag.store.terms import terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rag.corpus import Passage, Value, Vectors
+    from rag.corpus import Collection, Passage, Value, Vectors
     from rag.needles.needle import Needle
     from rag.store.settle import Claim
 
@@ -134,12 +135,19 @@ PRESENT = "(present AND (collection <> ''))"
 """Selects the records of sources that exist; not those of folders."""
 
 
+TERMS = "terms"
+"""The column of a chunk's words, which the full-text index is on; see `rag.store.terms`.
+
+Tables that an earlier version wrote have none until the next writer fills it (`rag.store.words`).
+"""
+
+
 def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
     """The columns of a chunk table, with one for each declared field.
 
-    `body` is what is embedded and indexed: the context line and the text, which is its last `end - start`
-    characters. A chunk is visible only if its `generation` is that of its source. A `vector` of zeros means
-    that the embedder had none; the engine's cosine never finds it, neither with an index nor without.
+    `body` is what is embedded: the context line and the text, which is its last `end - start` characters.
+    `TERMS` has its words. A chunk is visible only if its `generation` is that of its source. A `vector` of
+    zeros means that the embedder had none; the engine's cosine never finds it, with or without an index.
     """
     required: dict[str, pa.DataType] = {
         "id": pa.string(),
@@ -155,7 +163,7 @@ def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:
         "vector": pa.list_(pa.float32(), dimension),
     }
     declared = {field_column(name): _FIELD_TYPES[kind] for name, kind in fields.items()}
-    return _schema(required, {"page": pa.int32(), **declared})
+    return _schema(required, {"page": pa.int32(), TERMS: pa.string(), **declared})
 
 
 def field_column(name: str) -> str:
@@ -217,7 +225,7 @@ def contains(needle: Needle) -> str:
 
 
 def body(context: str, text: str) -> str:
-    """The text of a chunk that is embedded and indexed."""
+    """The text of a chunk that is embedded, and whose words are indexed."""
     return f"{context}\n\n{text}" if context else text
 
 
@@ -400,10 +408,8 @@ def vectors_of(rows: pa.Table) -> Vectors:
     return vectors
 
 
-def chunk_rows(
-    new: NewSource, *, generation: str, access: Access | None, fields: Mapping[str, FieldType]
-) -> pa.Table:
-    """The passages of a source with their vectors, as rows of the chunk table."""
+def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collection: Collection) -> pa.Table:
+    """The passages of a source with their vectors and words, as rows of the chunk table of a collection."""
     passages, count = new.passages, len(new.passages)
     same = {
         "source_id": new.source.id,
@@ -422,6 +428,7 @@ def chunk_rows(
         "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
         "vector": vector_column(new.vectors),
     }
-    schema = chunks_schema(new.vectors.shape[1], fields)
+    columns[TERMS] = [terms_of(one, collection.language) for one in columns["body"]]
+    schema = chunks_schema(new.vectors.shape[1], collection.fields)
     columns |= {name: [same.get(name)] * count for name in schema.names if name not in columns}
     return pa.table(columns, schema=schema)

@@ -18,7 +18,7 @@ from lancedb.query import FullTextOperator, MatchQuery
 
 from rag.store.matches import Matches, Rows
 from rag.store.reader import CHUNK_COLUMNS, Scored, stored_chunks
-from rag.store.schema import one_of
+from rag.store.schema import TERMS, one_of
 from rag.store.terms import MAX_TERMS, index_terms, stems
 
 if TYPE_CHECKING:
@@ -89,16 +89,16 @@ class StrictReader:
         Raises:
             NotReadyError: the collection has no full-text index.
         """
-        await self.reader.check_full_text()
+        column = await self.reader.words_column()
         language = self.reader.collection.language
         terms = index_terms(text, language)[:MAX_TERMS]
-        holds = [await self._holding(term.word, self.readable) for term in terms]
+        words = [term.stem if column == TERMS else term.word for term in terms]
+        holds = [await self._holding(word, column, self.readable) for word in words]
         known = Matches(self.rows, [term.stem for term in terms], holds)
         among = None
         if terms and (every or where != self.readable):
-            words = " ".join(term.word for term in terms)
             operator = FullTextOperator.AND if every else FullTextOperator.OR
-            among = await self._holding(words, where, operator)
+            among = await self._holding(" ".join(words), column, where, operator)
         indexes = known.first(COUNTED * limit, among)
         rows = await self.reader.chunks(list(indexes), where + self.hidden)
         scores = known.scores([(indexes[row.id], stems(row.body, language)) for row in rows])
@@ -107,10 +107,10 @@ class StrictReader:
         return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
 
     async def _holding(
-        self, words: str, where: str, operator: FullTextOperator = FullTextOperator.AND
+        self, words: str, column: str, where: str, operator: FullTextOperator = FullTextOperator.AND
     ) -> npt.NDArray[np.bool_]:
         """Which of the rows contain the words."""
-        match = MatchQuery(words, "body", operator=operator)  # type: ignore[call-arg]  # they default
+        match = MatchQuery(words, column, operator=operator)  # type: ignore[call-arg]  # they default
         found = await self.reader.chunk_rows(
             lambda query: (
                 query.nearest_to_text(match).where(where + self.hidden).select(["id", "_score"]).limit(ALL)

@@ -1,4 +1,4 @@
-"""The words of a query that the full-text index is searched for."""
+"""The one analysis of words: those of chunks for the full-text index, and those of queries to search it."""
 
 from __future__ import annotations
 
@@ -82,6 +82,15 @@ def index_terms(query: str, language: Language) -> list[Term]:
     for token in _tokens(text, language):
         words.setdefault(token.text, written.get(token.position, token.text))
     return [Term(word, stem) for stem, word in words.items()]
+
+
+def terms_of(body: str, language: Language) -> str:
+    """The words of a text in this language as the full-text index has them: the column `terms` of a chunk.
+
+    They are segmented, in lower case, without accents, and stemmed. One space separates them, by which alone
+    the engine cuts them. Example: "The clocks' hands", English -> "the clock hand".
+    """
+    return " ".join(stems(body, language))
 
 
 def stems(text: str, language: Language) -> list[str]:

@@ -61,7 +61,7 @@ class WholeSource:
         source = self.source(collection.name)
         new = NewSource(source, self.row["text"], (), passages, blank, Claim(None), fields)
         table = schema.chunk_rows(
-            new, generation=self.row["generation"], access=access, fields=collection.fields
+            new, generation=self.row["generation"], access=access, collection=collection
         )
         return WholeSource({**self.row, "chunk_count": len(passages), "digest": digest}, table)
 

@@ -353,10 +353,12 @@ class CollectionWriter:
     def _chunk_rows(
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
     ) -> pa.Table:
-        fields = self.collection.fields
         parts = [
             schema.chunk_rows(
-                item, generation=generation, access=records[item.source.id].access, fields=fields
+                item,
+                generation=generation,
+                access=records[item.source.id].access,
+                collection=self.collection,
             )
             for item in items
         ]

@@ -263,7 +263,7 @@ async def test_it_needs_neither_a_model_nor_an_index(shelf: Shelf, monkeypatch: 
 
     await shelf.put("a", "a needle")
     monkeypatch.setattr("rag.search.search.embed", fail)
-    monkeypatch.setattr("rag.store.reader.CollectionReader.check_full_text", fail)
+    monkeypatch.setattr("rag.store.reader.CollectionReader.words_column", fail)
     stages = [{"stage": "rerank", "by": "chat"}, {"stage": "compress"}, {"stage": "multi_query"}]
     desk = shelf.desk(stages=[*stages, {"stage": "recency"}, {"stage": "neighbors"}])
     answer = await desk.search(ME, SearchRequest("needle", mode="exact", context=True), trace=True)

@@ -362,7 +362,7 @@ async def test_an_empty_answer_tells_why(shelf: Shelf) -> None:
 async def test_a_collection_without_its_full_text_index_serves_dense_only_and_says_so(shelf: Shelf) -> None:
     await shelf.put("a", "pendulum")
     chunks = await (await connect(shelf.data)).open_table(schema.chunks_table("default", "documents"))
-    await chunks.drop_index("body_idx")
+    await chunks.drop_index("terms_idx")
     assert len((await shelf.search("pendulum", mode="dense")).hits) == 1
     for mode in ("sparse", "hybrid"):
         with pytest.raises(NotReadyError, match="refdesk-admin ingest"):

@@ -299,7 +299,7 @@ async def test_a_lost_index_is_an_error_of_the_mode_that_needs_it_until_the_next
 ) -> None:
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
-    await (await _chunks(tmp_path)).drop_index("body_idx")
+    await (await _chunks(tmp_path)).drop_index("terms_idx")
     table = await _opened(tmp_path)
     with pytest.raises(NotReadyError, match="full-text index"):
         await table.sparse("pendulum", 9, "(true)")
@@ -317,7 +317,7 @@ async def test_the_indexes_are_there_after_the_first_run_and_hold_every_chunk(
         await writer.replace([small_desk.new_source(writer, "a", "one", "two")])
         await writer.finish()
     numbers = await (await _opened(tmp_path)).statistics()
-    assert numbers.indexes == ("body (FTS)", "id (BTree)", "source_id (BTree)")
+    assert numbers.indexes == ("id (BTree)", "source_id (BTree)", "terms (FTS)")
     assert (numbers.sources, numbers.chunks, numbers.unindexed) == (1, 2, 0)
 
 

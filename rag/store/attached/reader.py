@@ -291,8 +291,9 @@ class AttachedReader(CollectionReader):
     async def _counted(self, condition: str) -> int:
         return await self._attached.table.count_rows(f"{self._attached.columns.usable} AND {condition}")
 
-    async def check_full_text(self) -> None:
-        """Nothing to check: without a full-text index, `by_words` is false."""
+    async def words_column(self) -> str:
+        """The text itself. Nothing to check: without a full-text index, `by_words` is false."""
+        return "body"
 
 
 def lowest_last(chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
