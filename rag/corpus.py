@@ -62,6 +62,13 @@ Strategy = Literal["structure", "sentence", "tokens", "page", "row", "code", "do
 """Where documents are cut; `rag.ingest.chunk` and `rag.ingest.loose` say how."""
 
 
+Pooling = Literal["graph", "cls", "mean", "max", "last", "weighted"]
+"""How the vectors of the tokens become one: in the graph, or by the first, mean, largest or last values.
+
+`weighted` is a mean in which a token weighs as much as its position, from 1.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """What a request reaches at most, set by the operator for a tool, an API key or an OAuth scope.
@@ -214,7 +221,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """What a collection stores about its embedder; vectors of different identities are not comparable.
+    """What a collection stores about its embedder; `may_compare` tells whether its vectors are comparable.
 
     The `dimension` of a model behind an endpoint is 0 before its first vector. `document_body` is what the
     settings add to the requests that embed documents, as JSON with sorted keys; empty if they add nothing.
@@ -229,9 +236,13 @@ class EmbedderIdentity:
     document_body: str = ""
 
     def may_compare(self, other: EmbedderIdentity) -> bool:
-        """Whether vectors of both are comparable, as far as it is known: an unknown dimension may be any."""
+        """Whether vectors of both are comparable, as far as it is known: an unknown dimension may be any.
+
+        Prefixes of queries may differ, because no stored vector depends on them.
+        """
         dimensions = {self.dimension, other.dimension} - {0}
-        return replace(self, dimension=0) == replace(other, dimension=0) and len(dimensions) <= 1
+        ours, theirs = (replace(one, dimension=0, query_prefix="") for one in (self, other))
+        return ours == theirs and len(dimensions) <= 1
 
 
 NO_VECTORS = EmbedderIdentity("none", "", 1)

@@ -102,7 +102,9 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
             identity, usual = opened.identity, await _cosine_of_unrelated(opened)
             await _check_collections(settings, name, identity)
             found = f"{identity.provider} {identity.model}, {identity.dimension} dimensions"
-            baseline = max(settings.embedder_named(name).baseline, fused if name == DEFAULT_EMBEDDER else 0)
+            baseline = max(
+                settings.embedder_named(name).baseline or 0, fused if name == DEFAULT_EMBEDDER else 0
+            )
             if abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:
                 return found
             advice = f"so set baseline = {max(usual, 0):.2f}"

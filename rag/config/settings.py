@@ -37,7 +37,7 @@ from rag.config.profiles import (
     matching,
 )
 from rag.config.published import ServerSettings
-from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Strategy, Visibility
+from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Pooling, Strategy, Visibility
 from rag.errors import ConfigurationError
 from rag.web_addresses import is_template
 
@@ -138,18 +138,22 @@ class AccessSettings(Section):
 
 
 class EmbedderSettings(Section):
-    """An embedding model. `baseline` is the cosine that it gives to unrelated texts."""
+    """An embedding model. `baseline` is the cosine that it gives to unrelated texts; None: as measured.
+
+    Prefixes that are None are those of the model's own files, if it has any.
+    """
 
     provider: Literal["builtin", "onnx", "openai"] = "builtin"
     path: AbsolutePath | None = None
+    pooling: Pooling | None = None
     model: str = ""
     base_url: str = "https://api.openai.com/v1"
     api_key_env: VariableName = "OPENAI_API_KEY"
     dimensions: Annotated[int, Field(ge=1, le=8192)] | None = None
     max_tokens: Annotated[int, Field(ge=64, le=8192)] = 512
-    query_prefix: str = ""
-    document_prefix: str = ""
-    baseline: Annotated[float, Field(ge=0, le=0.95)] = 0.0
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    baseline: Annotated[float, Field(ge=0, le=0.95)] | None = None
     batch_size: Annotated[int, Field(ge=1, le=2048)] = 256
     batch_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
     price: Annotated[float, Field(ge=0)] = 0.0
@@ -164,6 +168,8 @@ class EmbedderSettings(Section):
             )
         if self.provider == "openai" and not self.model:
             raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
+        if self.provider != "onnx" and self.pooling is not None:
+            raise ValueError('pooling is for provider = "onnx"; remove it')
         if self.provider != "openai" and self.options.given:
             raise ValueError('options are for provider = "openai"; remove them')
         return self

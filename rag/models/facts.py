@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from rag.corpus import Pooling  # noqa: TC001 pydantic reads the annotations
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 FACTS_FILE = "refdesk-model.json"
 
 ModelKind = Literal["embedder", "reranker"]
-Pooling = Literal["graph", "cls", "mean", "max", "last"]
-"""How the vectors of the tokens become one: in the graph, or by the first, mean, largest or last values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Runs models of the BERT family in ONNX Runtime: one text or pair per run, one thread per run.
+"""Runs text encoders in ONNX Runtime: one text or pair per run, one thread per run.
 
 Runs without batches need no padding. So an output never depends on the other texts of a batch, and the
 throughput per core is the highest.
@@ -7,7 +7,7 @@ throughput per core is the highest.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,15 +23,22 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-INTEGERS = {"tensor(int32)": np.int32, "tensor(int64)": np.int64}
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+TYPES = {
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+    "tensor(float)": np.float32,
+}
+"""The types of an input that refdesk can give; masks are the ones that are not always integers."""
 
 
 def opened_model(path: Path) -> onnxruntime.InferenceSession:
     """The graph in `path`, ready to run from any number of threads.
 
     Raises:
-        ConfigurationError: the file is missing or invalid, or the model needs other inputs than `INPUTS`.
+        ConfigurationError: the file is missing or invalid, or the model needs other inputs than `INPUTS` or
+            inputs of other types than `TYPES`.
     """
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
@@ -44,11 +51,13 @@ def opened_model(path: Path) -> onnxruntime.InferenceSession:
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         problem = "is not a valid ONNX model" if path.is_file() else "does not exist"
         raise ConfigurationError(f"The model {path} {problem}. Download or export it again.") from error
-    unknown = {node.name for node in session.get_inputs()} - set(INPUTS)
+    unknown = {node.name for node in session.get_inputs() if node.type not in TYPES} | {
+        node.name for node in session.get_inputs()
+    } - set(INPUTS)
     if unknown:
         raise ConfigurationError(
             f"The model {path} needs the inputs {', '.join(sorted(unknown))}, which refdesk lacks. "
-            f"Use a text encoder of the BERT family, with the inputs {', '.join(INPUTS)}."
+            f"Use a text encoder whose inputs are some of {', '.join(INPUTS)}."
         )
     return session
 
@@ -57,7 +66,9 @@ def run(
     session: onnxruntime.InferenceSession, output: str, ids: Sequence[int], type_ids: Sequence[int]
 ) -> npt.NDArray[np.float32]:
     """The named output of the graph for one text or pair, given as token ids; the first axis has length 1."""
-    values = dict(zip(INPUTS, (ids, [1] * len(ids), type_ids), strict=True))
-    feed = {node.name: np.array([values[node.name]], INTEGERS[node.type]) for node in session.get_inputs()}
-    result: npt.NDArray[np.float32] = session.run([output], feed)[0]
+    values = dict(zip(INPUTS, (ids, [1] * len(ids), type_ids, range(len(ids))), strict=True))
+    feed: dict[str, npt.NDArray[Any]] = {
+        node.name: np.array([values[node.name]], TYPES[node.type]) for node in session.get_inputs()
+    }
+    result: npt.NDArray[np.float32] = np.asarray(session.run([output], feed)[0], np.float32)
     return result

@@ -16,6 +16,8 @@ from rag.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tokenizers import Encoding
+
     Spans = list[tuple[int, int]]
 
 
@@ -38,6 +40,27 @@ def opened_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """The ids that no text may contain: all special tokens but the unknown one."""
+    added = tokenizer.get_added_tokens_decoder().items()
+    return frozenset(id_ for id_, token in added if token.special and "unk" not in token.content.lower())
+
+
+def plain_encoding(tokenizer: Tokenizer, text: str, special: frozenset[int]) -> Encoding:
+    """The tokens of `text` alone; special tokens that it spells out are plain text.
+
+    The pieces of some vocabularies (Unigram: XLM-R and its kin) include the special tokens, so they would be
+    found even where the tokenizer doesn't look for them. They are spelled with spaces then.
+    """
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    if special.isdisjoint(encoding.ids):
+        return encoding
+    for id_, (start, end) in reversed([*zip(encoding.ids, encoding.offsets, strict=True)]):
+        if id_ in special:
+            text = f"{text[:start]} {' '.join(text[start:end])} {text[end:]}"
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
 BUILTIN_MODEL = Path(__file__).parent / "embed" / "model"
 
 _ASCII_PUNCTUATION = r"!-/:-@\[-`{-~"
@@ -52,15 +75,17 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self._tokenizer = opened_tokenizer(path)
+        self._special_ids = special_ids(self._tokenizer)
         self._special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
         self._word = lru_cache(_KEPT_WORDS)(self._encoded)
         bert = isinstance(self._tokenizer.pre_tokenizer, BertPreTokenizer)
-        self.spans: Callable[[str], Spans] = self._by_word if bert else self._encoded
+        self.spans: Callable[[str], Spans] = self._by_word if bert else self._without_space
 
     def ids(self, text: str, limit: int) -> list[int]:
         """The ids of `text` between the model's special tokens, truncated to `limit` ids in all."""
-        ids: list[int] = self._tokenizer.encode(text).ids
-        return ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:]
+        encoding = plain_encoding(self._tokenizer, text, self._special_ids)
+        encoding.truncate(limit - self._special)
+        return list(self._tokenizer.post_process(encoding).ids)
 
     def window(self, limit: int, prefix: str) -> int:
         """How many tokens of text fit into `limit` tokens beside the special tokens and `prefix`."""
@@ -78,6 +103,16 @@ class Tokens:
     def _encoded(self, text: str) -> Spans:
         offsets: Spans = self._tokenizer.encode(text, add_special_tokens=False).offsets
         return offsets
+
+    def _without_space(self, text: str) -> Spans:
+        """The same as `_encoded`, for tokenizers whose tokens begin with the space before a word.
+
+        White space that is a token of its own stays, so that it counts.
+        """
+        return [
+            (end - len(text[start:end].lstrip()) if not text[start:end].isspace() else start, end)
+            for start, end in self._encoded(text)
+        ]
 
     def _by_word(self, text: str) -> Spans:
         """The same as `_encoded`, but several times faster on long texts: frequent words are cached."""

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from rag.errors import ConfigurationError
 from rag.models.tokens import BUILTIN_MODEL, Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 TYPICAL = st.sampled_from(
     [*" \n\t.,-_[]#`'", "the", "Naïve", "e\u0301", "Straße", "漢字", "👩‍👧", "\x00", "\u00a0"]
@@ -93,3 +98,60 @@ def test_a_broken_tokenizer_is_named() -> None:
         ConfigurationError, match=r"model\.onnx is not a valid tokenizer\. Download or export"
     ):
         Tokens(path)
+
+
+WORDS = ["The clock shows the hour.", "Die Uhr zeigt die Stunde.", "鸡蛋要煮多久 часы 👩‍👧"]
+
+
+def byte_level(path: Path) -> Path:
+    """As GPT's descendants have it: tokens of bytes, the space before a word in its token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<|end|>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(WORDS, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing("$A <|end|>", special_tokens=[("<|end|>", 0)])
+    tokenizer.save(str(path))
+    return path
+
+
+def sentence_pieces(path: Path) -> Path:
+    """As XLM-R has it: pieces of normalized text, with a mark for the space before a word."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<s>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=80, special_tokens=special, unk_token="<unk>")  # noqa: S106 a token
+    tokenizer.train_from_iterator(WORDS, trainer)
+    tokenizer.add_special_tokens([AddedToken(one, special=True) for one in special])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        "<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.mark.parametrize(("write", "special"), [(byte_level, "<|end|>"), (sentence_pieces, "</s>")])
+def test_tokenizers_of_other_families_have_spans_without_the_space_before_a_word(
+    write: Callable[[Path], Path], special: str, tmp_path: Path
+) -> None:
+    tokenizer = Tokens(write(tmp_path / "tokenizer.json"))
+    text = f"The clock\n\n  shows 👩‍👧 часы {special} 鸡蛋."
+    found = tokenizer.spans(text)
+    assert found == sorted(found)
+    assert all(text[start:end].isspace() or not text[start:end][:1].isspace() for start, end in found)
+    covered = {at for start, end in found for at in range(start, end)}
+    assert all(at in covered for at, letter in enumerate(text) if not letter.isspace())
+    ids = tokenizer.ids(text, 256)
+    assert ids.count(ids[-1]) == 1  # spelled out, not meant
+    assert tokenizer.ids(text, 6) == [*ids[:5], ids[-1]]
+    text = text.replace(special, "")
+    assert len(tokenizer.ids(text, 256)) == len(tokenizer.spans(text)) + 256 - tokenizer.window(256, "")
+
+
+def test_a_tokenizer_without_special_tokens_is_cut_at_the_end_of_the_window(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(byte_level(tmp_path / "tokenizer.json")))
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokens = Tokens(tmp_path / "tokenizer.json")
+    assert tokens.ids("The clock shows", 3) == tokens.ids("The clock shows", 256)[:3]

@@ -108,7 +108,7 @@ class Embedders:
 
     def baseline(self, name: str) -> float:
         """The cosine that this embedder gives to unrelated texts, as the settings have it."""
-        return self.settings[name].baseline if name in self.settings else 0.0
+        return (self.settings[name].baseline or 0.0) if name in self.settings else 0.0
 
     async def named(self, name: str) -> Embedder:
         """The embedder of this name.

@@ -6,9 +6,8 @@ One text per run, as many runs at once as there are cores.
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
@@ -18,7 +17,10 @@ from rag.concurrency import cores
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.models.embed import check_queries, unit_rows
+from rag.models.embed.choice import POOLED, head_of, output_of, prefixes_of
+from rag.models.embed.head import WEIGHTS, Head
 from rag.models.onnx import opened_model, run
+from rag.models.published import facts_of_folder
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
@@ -31,41 +33,44 @@ if TYPE_CHECKING:
     from rag.config.settings import EmbedderSettings
     from rag.corpus import Vectors
     from rag.models.embed import TextKind
+    from rag.models.facts import ModelFacts
 
 BUILTIN_NAME = "all-MiniLM-L6-v2"
 BUILTIN_DIMENSION = 384
 BUILTIN_LIMIT = 256  # tokens that the model was trained for, special ones included
 
-TOKEN_RANK = 3  # of an output with a vector per token: (texts, tokens, dimension)
+PROBED = 512  # tokens at most: attention over a window of 8,192 tokens would take gigabytes
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A text encoder in ONNX Runtime: maps the token ids of one text to one vector, not yet of unit length.
-
-    If the graph returns a vector per token, they are pooled: the first one if `first_token`, else the mean.
-    """
+    """A text encoder in ONNX Runtime: maps the token ids of a text to one vector, not yet of unit length."""
 
     session: onnxruntime.InferenceSession
     output: str
-    first_token: bool
+    head: Head
 
     def vector(self, ids: list[int]) -> npt.NDArray[np.float32]:
         """Shape (1, dimension)."""
-        output = run(self.session, self.output, ids, [0] * len(ids))
-        if output.ndim == TOKEN_RANK:
-            output = output[:, 0] if self.first_token else output.mean(axis=1)
-        return output
+        return self.head(self.raw(ids))
+
+    def raw(self, ids: list[int]) -> npt.NDArray[np.float32]:
+        """What the graph returns: shape (1, dimension), or (1, tokens, dimension) if it doesn't pool."""
+        return run(self.session, self.output, ids, [0] * len(ids))
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEmbedder:
-    """An embedder in this process. `limit` is in tokens, special ones included."""
+    """An embedder in this process. `limit` is in tokens, special ones included.
+
+    `facts` are those of a model in a folder.
+    """
 
     identity: EmbedderIdentity
     encoder: Encoder
     tokens: Tokens
     limit: int
+    facts: ModelFacts | None = None
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
     @property
@@ -112,68 +117,61 @@ def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:
         raise ConfigurationError(
             f"The built-in model {BUILTIN_MODEL} is missing. Reinstall refdesk with pip."
         )
-    identity = _identity(settings, BUILTIN_NAME, BUILTIN_DIMENSION)
+    identity = EmbedderIdentity(
+        settings.provider,
+        BUILTIN_NAME,
+        BUILTIN_DIMENSION,
+        settings.query_prefix or "",
+        settings.document_prefix or "",
+    )
     tokens = Tokens(BUILTIN_MODEL / "tokenizer.json")
-    return LocalEmbedder(identity, _encoder(BUILTIN_MODEL), tokens, BUILTIN_LIMIT)
+    encoder = Encoder(opened_model(BUILTIN_MODEL / "model.onnx"), POOLED, Head("graph"))
+    return LocalEmbedder(identity, encoder, tokens, BUILTIN_LIMIT)
 
 
 def folder_embedder(settings: EmbedderSettings, folder: Path) -> LocalEmbedder:
-    """The model in `folder`: model.onnx and tokenizer.json of a text encoder of the BERT family.
+    """The model in `folder`: the graph and tokenizer.json of a text encoder.
 
-    config.json and sentence_bert_config.json, if present, lower the limit of `settings.max_tokens`;
-    1_Pooling/config.json selects the first token instead of the mean.
+    What else must be known of it, the folder's files say (`facts_of_folder`) or the settings.
 
     Raises:
-        ConfigurationError: a file is missing or invalid, or the model doesn't map text to one vector.
+        ConfigurationError: a file is missing or invalid, the settings contradict the files, something must be
+            known that neither says, or the model doesn't map text to one vector.
     """
-    encoder, tokens = _encoder(folder), Tokens(folder / "tokenizer.json")
-    limit = _limit(settings.max_tokens, folder)
+    facts = facts_of_folder(folder)
+    tokens = Tokens(folder / "tokenizer.json")
+    limit = min(settings.max_tokens, facts.window or settings.max_tokens)
+    session = opened_model(folder / facts.graph)
+    encoder = Encoder(session, output_of(session, settings.pooling), Head("graph"))
     try:
-        _, dimension = encoder.vector(tokens.ids("a " * limit, limit)).shape
+        output = encoder.raw(tokens.ids("a " * limit, min(limit, PROBED) if facts.window else limit))
     except Exception as error:  # ONNX Runtime's errors have no base class of their own
         raise ConfigurationError(
             f"The model in {folder} fails on a text of {limit} tokens. If its context window is smaller, "
             "lower embedder.max_tokens. Otherwise it is not a text encoder that returns one vector per text."
         ) from error
-    identity = _identity(settings, f"{folder.name}-{_digest(folder)}", dimension)
-    return LocalEmbedder(identity, encoder, tokens, limit)
+    head = head_of(folder, facts, settings, output)
+    dimension = head(output).shape[1]
+    prefixes = prefixes_of(settings, facts)
+    model = f"{folder.name}-{_digest(folder, facts, head)}"
+    identity = EmbedderIdentity(settings.provider, model, dimension, *prefixes)
+    return LocalEmbedder(identity, replace(encoder, head=head), tokens, limit, facts)
 
 
-def _identity(settings: EmbedderSettings, model: str, dimension: int) -> EmbedderIdentity:
-    return EmbedderIdentity(
-        settings.provider, model, dimension, settings.query_prefix, settings.document_prefix
-    )
+def _digest(folder: Path, facts: ModelFacts, head: Head) -> str:
+    """A short hash of what determines the vectors, including weights beside the graph.
 
-
-def _encoder(folder: Path) -> Encoder:
-    session = opened_model(folder / "model.onnx")
-    outputs = [node.name for node in session.get_outputs()]
-    output = "sentence_embedding" if "sentence_embedding" in outputs else outputs[0]
-    pooling = _config(folder, "1_Pooling/config.json")
-    return Encoder(session, output, first_token=bool(pooling.get("pooling_mode_cls_token")))
-
-
-def _limit(max_tokens: int, folder: Path) -> int:
-    positions = _config(folder, "config.json").get("max_position_embeddings")
-    length = _config(folder, "sentence_bert_config.json").get("max_seq_length")
-    return min(max_tokens, positions or max_tokens, length or max_tokens)
-
-
-def _config(folder: Path, name: str) -> dict[str, Any]:
-    """The content of a configuration file of the model; empty if there is no such file."""
-    try:
-        values: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{folder / name} is not valid JSON. Download the model again.") from error
-    return values
-
-
-def _digest(folder: Path) -> str:
-    """A short hash of the files that determine the vectors, including weights beside the graph."""
+    Of a head that earlier versions had, too, it is the same as theirs.
+    """
     sha = hashlib.sha256()
-    for path in [*sorted(folder.glob("model.onnx*")), folder / "tokenizer.json"]:
+    graph = folder / facts.graph
+    for path in [*sorted(graph.parent.glob(f"{graph.name}*")), folder / "tokenizer.json"]:
         with path.open("rb") as file:
             sha.update(hashlib.file_digest(file, "sha256").digest())
+    former = "cls" if facts.pooling == "cls" else "mean"
+    if head.dense or head.pooling not in {"graph", former}:
+        sha.update(head.pooling.encode())
+        for path in [folder / one / WEIGHTS for one in facts.dense if head.dense]:
+            with path.open("rb") as file:
+                sha.update(hashlib.file_digest(file, "sha256").digest())
     return sha.hexdigest()[:12]

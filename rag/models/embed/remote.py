@@ -255,8 +255,8 @@ async def remote_embedder(
             settings.provider,
             settings.model,
             dimension,
-            settings.query_prefix,
-            settings.document_prefix,
+            settings.query_prefix or "",
+            settings.document_prefix or "",
             json.dumps(body, sort_keys=True, ensure_ascii=False) if body else "",
         )
         size = BatchSize(settings.batch_size, settings.batch_size, settings.batch_tokens)

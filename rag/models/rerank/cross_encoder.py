@@ -20,7 +20,7 @@ from rag.concurrency import cores
 from rag.errors import ConfigurationError
 from rag.models.onnx import opened_model, run
 from rag.models.rerank import logistic
-from rag.models.tokens import opened_tokenizer
+from rag.models.tokens import opened_tokenizer, plain_encoding, special_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
 TOKENIZER = "tokenizer.json"
+TOKEN_RANK = 3  # of an output with a vector per token
 DOWNLOADED = (*(f"{graph}*" for graph in GRAPHS), TOKENIZER)
 """The files of a model to download; the wildcards include weights beside the graph."""
 
@@ -78,15 +79,22 @@ class CrossEncoder:
                 return float(yes)
             case [no, yes]:
                 return float(yes - no)
+        headless = output.ndim == TOKEN_RANK
         raise ConfigurationError(
             f"The reranker returns an output of shape {output.shape} for one pair, not (1, 1) or (1, 2). "
-            "Use a cross-encoder that was trained for reranking."
+            + (
+                "Its graph returns a vector per token: the head that makes a score of them is not in it. "
+                "Export it with its head (optimum: --task text-classification)."
+                if headless
+                else "Use a cross-encoder that was trained for reranking."
+            )
         )
 
     def _pair(self, query: str, text: str) -> Encoding:
         """Query and text with special tokens, truncated to the limit: a long query to half, then the text."""
-        first = self.tokenizer.encode(query, add_special_tokens=False)
-        second = self.tokenizer.encode(text, add_special_tokens=False)
+        special = special_ids(self.tokenizer)
+        first = plain_encoding(self.tokenizer, query, special)
+        second = plain_encoding(self.tokenizer, text, special)
         room = self.limit - self.tokenizer.num_special_tokens_to_add(is_pair=True)
         first.truncate(max(room // 2, room - len(second)))
         second.truncate(room - len(first))

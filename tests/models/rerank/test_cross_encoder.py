@@ -169,6 +169,18 @@ async def test_a_model_with_other_outputs_is_no_reranker(tmp_path: Path) -> None
         await scored(write_model(tmp_path / "tiny", outputs=3), "clock", ["clock"])
 
 
+async def test_a_reranker_whose_head_is_not_in_the_graph_is_refused(folder: Path) -> None:
+    model = onnx.load(folder / "model.onnx")
+    del model.graph.output[:]
+    shape: list[str | int | None] = ["texts", "tokens", 1]
+    model.graph.output.append(helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, shape))
+    model.graph.node.append(helper.make_node("Unsqueeze", ["placed", "axis2"], ["last_hidden_state"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2], np.int64), "axis2"))
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(ConfigurationError, match=r"a vector per token: the head .* is not in it\. Export it"):
+        await scored(folder, "clock", ["clock"])
+
+
 async def test_a_folder_without_a_graph_is_a_wrong_setting(folder: Path) -> None:
     (folder / "model.onnx").unlink()
     with pytest.raises(ConfigurationError, match=r"neither model\.onnx nor onnx/model\.onnx in .*tiny"):
