@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+from rag.text import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PAIRS = {
     '"': '"',
@@ -30,7 +36,25 @@ def phrases(query: str) -> tuple[str, ...]:
     punctuation or the end. So inches are no quotes.
     Example: '"leave of absence" policy “form A”' -> leave of absence, form A; '5" or 6" pipe' -> nothing.
     """
-    found: list[str] = []
+    return tuple(dict.fromkeys(query[start + 1 : end].strip() for start, end in _quoted(query)))
+
+
+def unquoted(query: str) -> str | None:
+    """The query with its phrases as ordinary words; None if it has no phrases, or no words besides them.
+
+    Example: '"leave of absence" policy' -> leave of absence policy; '"leave of absence"' -> None.
+    """
+    quoted = [*_quoted(query)]
+    edges = [0, *(at + after for span in quoted for at, after in zip(span, (0, 1), strict=True)), len(query)]
+    besides = "".join(query[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+    if not quoted or not any(map(str.isalnum, besides)):
+        return None
+    marks = {at for span in quoted for at in span}
+    return "".join(" " if at in marks else character for at, character in enumerate(query)).strip()
+
+
+def _quoted(query: str) -> Iterator[Span]:
+    """The positions of the opening and the closing mark of each phrase, in order."""
     unclosed: set[str] = set()  # what is not closed behind one mark is not behind a later one
     at = 0
     while at < len(query):
@@ -40,9 +64,8 @@ def phrases(query: str) -> tuple[str, ...]:
             unclosed |= {query[at]} if is_open else set()
             at += 1
             continue
-        found.append(query[at + 1 : end].strip())
+        yield Span(at, end)
         at = end + 1
-    return tuple(dict.fromkeys(found))
 
 
 def _is_opening(query: str, at: int) -> bool:

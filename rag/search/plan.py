@@ -18,8 +18,9 @@ from rag.config.profiles import (
     takes_hits,
 )
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.needles.needle import needle
-from rag.needles.phrases import QUOTES, phrases
+from rag.needles.literal import cleaned
+from rag.needles.needle import MAX_NEEDLE_CHARS, needle
+from rag.needles.phrases import QUOTES, phrases, unquoted
 from rag.search.overrides import allowed, check_allowed, overridden
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Plan:
     request may set, and `names_collections` if this one names its collections. `distance` is the metric of
     the thresholds, None for each collection's.
     In mode exact the plan has a `needle`, and none of what a model does. Each hit has all that `contains`
-    names: the query's phrases and the texts that the request or the operator demands.
+    names: the texts that the request or the operator demands. Hits with the `phrases` of the query come
+    first. Those that lack some are found by `unquoted`, the query without quotation marks. It is None if none
+    may lack any: in a query of phrases alone, and where every word must occur.
     """
 
     query: str
@@ -90,6 +93,13 @@ class Plan:
     given: Given | None = None
     needle: Needle | None = None
     contains: tuple[Needle, ...] = ()
+    phrases: tuple[Needle, ...] = ()
+    unquoted: str | None = None
+
+    @property
+    def required(self) -> tuple[Needle, ...]:
+        """What no hit may lack."""
+        return self.contains if self.unquoted else (*self.contains, *self.phrases)
 
     @property
     def drops_distant(self) -> bool:
@@ -182,7 +192,9 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         names_collections=request.collections is not None,
         distance=request.distance,
         needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
-        contains=_contains(request, settings, mode),
+        contains=_contains(request, settings),
+        phrases=() if mode == "exact" else needles_of(request.query),
+        unquoted=_unquoted(request.query, mode, settings),
     )
     if request.vector is None:
         return plan
@@ -228,13 +240,25 @@ def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_
     return needle(request.query, request.match or "text", case=bool(request.case))
 
 
-def _contains(request: SearchRequest, settings: SearchSettings, mode: Mode) -> tuple[Needle, ...]:
+def _contains(request: SearchRequest, settings: SearchSettings) -> tuple[Needle, ...]:
     """What each hit must contain. Quotation marks in a needle are a part of it."""
     texts = (*settings.must_contain, *request.must_contain)
-    quoted = phrases(request.query) if mode != "exact" and not QUOTES.isdisjoint(request.query) else ()
     for text in texts:
         _check_encodable("must_contain", text)
-    return (*(needle(text) for text in texts), *(needle(phrase, "words") for phrase in quoted))
+    return tuple(map(needle, texts))
+
+
+def _unquoted(query: str, mode: Mode, settings: SearchSettings) -> str | None:
+    """The query for passages that lack a phrase; None if there are none to find."""
+    if mode == "exact" or settings.engine.operator == "and" or QUOTES.isdisjoint(query):
+        return None
+    return unquoted(query)
+
+
+def needles_of(query: str) -> tuple[Needle, ...]:
+    """The phrases of a query, as what a passage is searched for. A blank one is none."""
+    found = () if QUOTES.isdisjoint(query) else phrases(query)
+    return tuple(needle(phrase[:MAX_NEEDLE_CHARS], "words") for phrase in found if cleaned(phrase))
 
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
+from rag.report.tables import counted
 from rag.search.exact import find_exact
 from rag.search.explain.why_nothing import explain_nothing
 from rag.search.gate import admit
+from rag.search.plan import needles_of
 from rag.search.recall import Query, fuse, recall
 from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
 
+WITHOUT_PHRASE = 0.5  # times the score of a passage that lacks a phrase of the query
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
 NO_DOCUMENTS = "There are no documents to search yet. Ask the operator to ingest some."
 NO_EXACT = "retrievers can't search for exact text"
@@ -49,7 +52,7 @@ FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined 
 async def search(run: Run) -> Answer:
     """Answer the plan of a run from its views. The answer's notes say what its reader must know."""
     plan = run.plan
-    run.queries = [SubQuery(plan.query)]
+    run.queries = _asked(plan)
     _leave_out_retrievers(run)
     if not run.views or not plan.limit:
         run.note(_why_none(run))
@@ -80,6 +83,7 @@ async def search(run: Run) -> Answer:
     if plan.detail != "passage":
         hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()
+    run.note(_lacking(hits, plan))
     if _is_weak(hits, run):
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []
@@ -102,6 +106,14 @@ def _why_none(run: Run) -> list[str]:
     if run.views:
         return [NO_HITS_WANTED]
     return [] if run.broken or run.degraded else [NO_DOCUMENTS]
+
+
+def _asked(plan: Plan) -> list[SubQuery]:
+    """The question. If it has words besides its phrases, those that lack a phrase come behind."""
+    question = [SubQuery(plan.query)]
+    if plan.unquoted is None:
+        return question
+    return [*question, SubQuery(plan.unquoted, WITHOUT_PHRASE, "without quotation marks")]
 
 
 async def add_queries(run: Run) -> None:
@@ -202,17 +214,18 @@ async def _record(
 
 
 async def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
-    """The views that a query searches, narrowed by its own filter in addition to the request's."""
+    """The views that a query searches, narrowed by its phrases and its own filter, too."""
     names = query.collections
     chosen = [view for view in run.views if not names or view.table.collection.name in names]
-    if query.filter is None:
-        return chosen
-    both = query.filter if run.plan.filter is None else {"$and": [run.plan.filter, query.filter]}
-    try:
-        return await narrowed(chosen, replace(run.plan, filter=both))
-    except InvalidRequestError as error:
-        step.warns(FILTERS_CLASH.format(str(error).rstrip(".")))
-        return ()
+    if query.filter is not None:
+        both = query.filter if run.plan.filter is None else {"$and": [run.plan.filter, query.filter]}
+        try:
+            chosen = await narrowed(chosen, replace(run.plan, filter=both))
+        except InvalidRequestError as error:
+            step.warns(FILTERS_CLASH.format(str(error).rstrip(".")))
+            return ()
+    phrases = needles_of(query.text)
+    return [replace(view, contains=(*view.contains, *phrases)) for view in chosen] if phrases else chosen
 
 
 def _truncations(question: Query, run: Run) -> list[str]:
@@ -232,6 +245,21 @@ def _truncations(question: Query, run: Run) -> list[str]:
         cut = [one.window for one in asked if len(one.token_spans(plan.query)) > one.window]
         notes += [f"Semantic search used only the first {min(cut)} tokens of the query."] if cut else []
     return notes
+
+
+def _lacking(hits: Sequence[Hit], plan: Plan) -> list[str]:
+    """A note on passages without the phrases of the query, if there are any."""
+    texts = [[hit.chunk.text, *(part.text for part in hit.excerpts)] for hit in hits]
+    lacking = sum(
+        not all(any(any(phrase.spans(text)) for text in of_hit) for phrase in plan.phrases)
+        for of_hit in texts
+    )
+    named = ", ".join(f'"{phrase.written}"' for phrase in plan.phrases)
+    if not lacking:
+        return []
+    if lacking == len(hits):
+        return [f"No passage contains {named}. These have only some of the words, or a similar meaning."]
+    return [f"{counted(lacking, 'passage')} of {len(hits)} don't contain {named}."]
 
 
 def _is_weak(hits: Sequence[Hit], run: Run) -> bool:

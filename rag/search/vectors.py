@@ -94,7 +94,7 @@ async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list
     if run.plan.given:
         meanings = meanings_of_vector(run.plan.given, run, step)
         _note_wordless(run, step)
-        return [meanings]
+        return [meanings for _ in texts]
     by_name: dict[str, list[Collection]] = {}
     for collection in _collections(run):
         by_name.setdefault(collection.embedder_name, []).append(collection)

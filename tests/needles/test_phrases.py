@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rag.answers import MAX_QUERY_CHARS
-from rag.needles.phrases import phrases
+from rag.needles.phrases import phrases, unquoted
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,22 @@ def test_quoted_words_are_phrases(query: str, found: list[str]) -> None:
 )
 def test_inches_and_lone_marks_are_ordinary_text(query: str) -> None:
     assert phrases(query) == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ('"leave of absence" policy', "leave of absence  policy"),
+        ("policy on „leave of absence“?", "policy on  leave of absence ?"),
+        ("「機械学習」とは", "機械学習 とは"),
+        ('"leave of absence"', None),
+        ("(“leave of absence”, «form A»)", None),
+        ('5" pipe', None),
+        ("", None),
+    ],
+)
+def test_without_its_marks_a_query_has_the_same_words(query: str, words: str | None) -> None:
+    assert unquoted(query) == words
 
 
 @pytest.mark.parametrize("unit", ['"a ', "“a ", "「a", "„a "])

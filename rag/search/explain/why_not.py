@@ -75,11 +75,11 @@ def _excluded(source: Source, plan: Plan) -> tuple[str, str]:
 
 async def _why_unlisted(source: Source, view: View, run: Run) -> str:
     """How near the source's best passages are to the query, found by a search of this source alone."""
-    alone = replace(view, sources=(source.id,))
+    alone = replace(view, sources=(source.id,), contains=run.plan.required)
     if run.plan.needle is not None:
         hits = await find_exact(Query(run.plan.query, {}, (alone,)), replace(run, steps=Steps(), notes=[]))
         return "Other documents come first." if hits else "It doesn't contain what is searched for."
-    if run.plan.contains and not await places(view.table, [source.id], alone.where):
+    if run.plan.required and not await places(view.table, [source.id], alone.where):
         return "None of its passages contains the phrases or texts that are required."
     question = [SubQuery(run.plan.query)]
     (query,) = await embed(replace(run, views=[alone], queries=question, steps=Steps(), notes=[]))

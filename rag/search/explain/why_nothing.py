@@ -114,8 +114,8 @@ def _without_filter(run: Run) -> str:
             "Nothing was found in the sources that the request allows. "
             "Search without sources and exclude_sources."
         )
-    if plan.contains:
-        texts = ", ".join(f'"{one.written}"' for one in plan.contains)
+    if plan.required:
+        texts = ", ".join(f'"{one.written}"' for one in plan.required)
         return f"No passage contains {texts}. Search without quotation marks, or with fewer of these texts."
     if plan.needle is not None:
         return _without_match(plan.needle)
