@@ -9,6 +9,7 @@ from rag.admin.console import echo, print_table
 from rag.errors import ConfigurationError
 from rag.evaluate.ask import FAITHFUL
 from rag.evaluate.report import report_page
+from rag.evaluate.shown import SHOWN, SIZES
 from rag.report.tables import decimals, shortened
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from rag.evaluate.compare import Comparison, Pair
     from rag.evaluate.runs import QuestionResult, Run, Summary
 
-COLUMNS = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5", *FAITHFUL)
+RANKED = ("nDCG@10", "MRR@10", "recall@10", "recall@100", "token_recall@5", "token_IoU@5")
+COLUMNS = (*RANKED, *SHOWN, *SIZES, *FAITHFUL)
 LISTED = 10  # questions won, and questions lost
 TITLE_WIDTH = 60
 
@@ -51,7 +53,7 @@ def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
             one.profile,
             one.mode,
             one.queries,
-            *(_number(one.metrics.get(name)) for name in columns),
+            *(metric_text(name, one.metrics.get(name)) for name in columns),
             f"{one.latency_ms.p50:.1f}",
             f"{one.latency_ms.p95:.1f}",
         )
@@ -60,8 +62,11 @@ def print_runs(runs: Sequence[tuple[int, Summary]]) -> None:
     print_table([("RUN", "SET", "PROFILE", "MODE", "QUERIES", *columns, "P50 MS", "P95 MS"), *rows])
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def metric_text(name: str, value: float | None) -> str:
+    """A metric as it is printed: a score to four places, a size to a whole number; empty if there is none."""
+    if value is None:
+        return ""
+    return f"{value:.0f}" if name in SIZES else f"{value:.4f}"
 
 
 def print_comparison(one: Run, other: Run, comparison: Comparison, *, listed: bool) -> None:
@@ -100,7 +105,10 @@ def print_question(run: Run, question: QuestionResult) -> None:
     echo(f"{_name(run)}: {question.id}  {shortened(question.text, TITLE_WIDTH)}", bold=True)
     grades = ", ".join(f"{name} ({grade})" for name, grade in question.expected.items())
     echo(f"  expected: {grades}")
-    scores = ", ".join(f"{name} {value:.3f}" for name, value in question.metrics.items())
+    scores = ", ".join(
+        f"{name} {value:.0f}" if name in SIZES else f"{name} {value:.3f}"
+        for name, value in question.metrics.items()
+    )
     echo(f"  {scores}, {question.latency_ms:.1f} ms")
     for rank, hit in enumerate(question.hits, 1):
         mark = f"  finds {', '.join(hit.finds)}" if hit.finds else ""

@@ -12,6 +12,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.eval_output import (
     comparison_json,
+    metric_text,
     print_comparison,
     print_question,
     print_runs,
@@ -184,4 +185,4 @@ def _print_run(run: Run) -> None:
         for key, one in value.items() if isinstance(value, dict) else [("", value)]:
             echo(f"  {f'{name} {key}'.strip():24} {one}")
     for name, value in summary.metrics.items():
-        echo(f"  {name:24} {value:.4f}")
+        echo(f"  {name:24} {metric_text(name, value)}")

@@ -13,12 +13,14 @@ from rag.errors import InvalidRequestError, NotFoundError
 from rag.evaluate import metrics
 from rag.evaluate.metrics import Stretch
 from rag.evaluate.runs import Finding, QuestionResult
+from rag.evaluate.shown import SHOWN, default_reply, shown_metrics
 from rag.search.cite.check import check_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rag.answers import Hit, Mode
+    from rag.config.published import ServerSettings
     from rag.evaluate.expected import Expected
     from rag.search.desk import Desk
 
@@ -40,7 +42,8 @@ RANKED: dict[str, Callable[[Sequence[str], dict[str, int], int], float]] = {
 TOKENS = tuple(f"{name}@{PASSAGES}" for name in ("token_recall", "token_precision", "token_IoU"))
 FAITHFUL = ("citations_readable", "quotes_verbatim", "grounded")
 """Of a stored answer: shares of its citations and quotes, and whether all that it says is cited."""
-METRICS = (*RANKED, *TOKENS, *FAITHFUL)
+METRICS = (*RANKED, *TOKENS, *SHOWN, *FAITHFUL)
+"""The scores that can be compared and required. They lie in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,12 @@ async def ask_all(
     contender: Contender,
     *,
     candidates: int,
+    server: ServerSettings,
     progress: Callable[[], None],
 ) -> tuple[QuestionResult, ...]:
     """The results of all questions, in order. Calls `progress` after each; `candidates` is the profile's.
+
+    `server` says how much a reply shows by default.
 
     Raises:
         InvalidRequestError: a question is not a valid query.
@@ -71,7 +77,7 @@ async def ask_all(
         try:
             if number == 0:  # a warm-up, so that the first latency counts no loading
                 await desk.search(one.principal, _request(one, ask))
-            results.append(await _asked(desk, one, ask, candidates=candidates))
+            results.append(await _asked(desk, one, ask, candidates=candidates, server=server))
         except (InvalidRequestError, NotFoundError) as error:
             raise type(error)(f"Question {one.question.id}: {error}") from error
         progress()
@@ -79,16 +85,17 @@ async def ask_all(
 
 
 async def _asked(
-    desk: Desk, one: Expected, ask: Callable[..., SearchRequest], *, candidates: int
+    desk: Desk, one: Expected, ask: Callable[..., SearchRequest], *, candidates: int, server: ServerSettings
 ) -> QuestionResult:
-    """Three searches: with the default limit, timed; down to the last candidate; and with the maximum limit.
+    """Three searches: as the tool's default, timed; down to the last candidate; and with the maximum limit.
 
-    The second has the order of the first, and more hits. The third fetches more candidates, which can
-    change the order, so only metrics with a cut-off beyond the second use it.
+    The first is what an assistant is shown. The second has its order, and more hits. The third fetches more
+    candidates, which can change the order, so only metrics with a cut-off beyond the second use it.
     """
     began = time.perf_counter()
-    await desk.search(one.principal, _request(one, ask))
+    answer = await desk.search(one.principal, _request(one, ask))
     took = time.perf_counter() - began
+    reply = default_reply(await desk.checked(answer), server)
     depth = min(candidates, MAX_LIMIT)
     near = (await desk.search(one.principal, _request(one, ask, limit=depth))).hits
     deep = near
@@ -97,11 +104,11 @@ async def _asked(
     return QuestionResult(
         id=one.question.id,
         text=one.question.text,
-        metrics=_metrics(one, near, deep, depth) | await _faithfulness(desk, one),
+        metrics=_metrics(one, near, deep, depth) | shown_metrics(one, reply) | await _faithfulness(desk, one),
         latency_ms=round(took * 1000, 3),
         expected=one.grades,
         hits=tuple(_finding(one, hit) for hit in near[:SHOWN_HITS]),
-        leaks=tuple(dict.fromkeys(one.leaks([*near, *deep]))),
+        leaks=tuple(dict.fromkeys(one.leaks([*answer.hits, *near, *deep]))),
     )
 
 

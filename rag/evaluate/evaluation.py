@@ -201,7 +201,12 @@ async def evaluate(
             started_at = datetime.now(UTC).isoformat(timespec="seconds")
             progress.began(contender, len(prepared.questions))
             results = await ask_all(
-                desk, prepared.questions, contender, candidates=candidates, progress=progress.asked
+                desk,
+                prepared.questions,
+                contender,
+                candidates=candidates,
+                server=prepared.settings.server,
+                progress=progress.asked,
             )
             summary = Summary(
                 set=judged.name,

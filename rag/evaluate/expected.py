@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from rag.answers import Hit
-    from rag.corpus import Chunk, Principal
+    from rag.corpus import Principal
     from rag.evaluate.sets.judged import Excerpt, Question
     from rag.store.reader import CollectionReader, Reader, StoredSource
 
@@ -37,10 +37,14 @@ class Target:
     stretches: tuple[Stretch, ...] = ()
 
     def is_found_by(self, hit: Hit) -> bool:
-        """Whether the hit belongs to a source, or overlaps a stretch by half of the shorter of the two."""
+        """Whether the hit's chunk finds it; see `is_found_in`."""
+        return self.is_found_in([_of_chunk(hit)])
+
+    def is_found_in(self, parts: Sequence[Stretch]) -> bool:
+        """Whether a part belongs to a source, or overlaps a stretch by half of the shorter of the two."""
         if not self.stretches:
-            return hit.source.id in self.sources
-        return any(_overlaps(hit, stretch) for stretch in self.stretches)
+            return any(part.source_id in self.sources for part in parts)
+        return any(_overlaps(part, stretch) for part in parts for stretch in self.stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,14 @@ class Expected:
         A target counts at the first hit that finds it. Other hits count once per passage if passages are
         expected, and once per source if sources are.
         """
+        return self.ranked((hit.chunk.id, [_of_chunk(hit)]) for hit in hits)
+
+    def ranked(self, results: Iterable[tuple[str, Sequence[Stretch]]]) -> list[str]:
+        """The same for results, each with its id and the parts of a source that it shows."""
         found: dict[str, None] = {}
-        for hit in hits:
-            names = [target.name for target in self.targets if target.is_found_by(hit)]
-            found |= dict.fromkeys(names or [hit.chunk.id if self.of_passages else hit.source.id])
+        for id_, parts in results:
+            names = [target.name for target in self.targets if target.is_found_in(parts)]
+            found |= dict.fromkeys(names or [id_ if self.of_passages else id_.partition("/")[0]])
         return list(found)
 
     def leaks(self, hits: Iterable[Hit]) -> list[str]:
@@ -98,13 +106,16 @@ class Expected:
         )
 
 
-def _overlaps(hit: Hit, stretch: Stretch) -> bool:
-    chunk = hit.chunk
-    shorter = min(chunk.end - chunk.start, stretch.end - stretch.start)
-    return hit.source.id == stretch.source_id and _common(chunk, stretch) >= HALF * shorter
+def _of_chunk(hit: Hit) -> Stretch:
+    return Stretch(hit.source.id, hit.chunk.start, hit.chunk.end)
 
 
-def _common(one: Chunk | Stretch, other: Stretch) -> int:
+def _overlaps(part: Stretch, stretch: Stretch) -> bool:
+    shorter = min(part.end - part.start, stretch.end - stretch.start)
+    return part.source_id == stretch.source_id and _common(part, stretch) >= HALF * shorter
+
+
+def _common(one: Stretch, other: Stretch) -> int:
     return min(one.end, other.end) - max(one.start, other.start)
 
 

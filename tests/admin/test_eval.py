@@ -44,6 +44,9 @@ METRICS = {"nDCG@10", "MRR@10", "MAP@100", "recall@5", "recall@10", "recall@20",
     "precision@10",
     "hit_rate@5",
     "hit_rate@10",
+    "shown_nDCG@10",
+    "shown_recall",
+    "shown_chars",
 }
 AT_MOST_SECONDS = 60  # a run that hangs is killed, and its test fails
 
@@ -120,9 +123,11 @@ def test_a_run_is_printed_as_a_table_and_on_standard_error_what_happens(desk: De
     headings, row = run.stdout.splitlines()
     assert re.split(r"  +", headings) == [
         *("RUN", "SET", "PROFILE", "MODE", "QUERIES"),
-        *("nDCG@10", "MRR@10", "recall@10", "recall@100", "P50 MS", "P95 MS"),
+        *("nDCG@10", "MRR@10", "recall@10", "recall@100", "shown_nDCG@10", "shown_recall", "shown_chars"),
+        *("P50 MS", "P95 MS"),
     ]
-    assert row.split()[:9] == ["1", "clocks", "default", "hybrid", "3", *["1.0000"] * 4]
+    assert row.split()[:11] == ["1", "clocks", "default", "hybrid", "3", *["1.0000"] * 6]
+    assert 500 < int(row.split()[11]) < 2_000
     first, skipped, *rest = run.stderr.splitlines()
     assert first == "Ingesting 4 documents"
     assert re.fullmatch(r"ignored   \S+\.txt: the file has no content", skipped)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rag.evaluate.shown import SHOWN, SIZES
 from rag.report.html import Html, tag
 
 if TYPE_CHECKING:
@@ -25,16 +26,25 @@ def run_name(run: Run) -> str:
 def metrics_table(runs: Sequence[Run], comparisons: Sequence[Comparison | None], metric: str) -> Html:
     """A row per metric, a column per run. `comparisons` compare the later runs with the first."""
     names = dict.fromkeys(name for run in runs for name in run.summary.metrics)
-    scores = [
-        _scores(name, [run.summary.metrics.get(name) for run in runs], 4, max, chosen=name == metric)
+    scores = {
+        name: _scores(name, [run.summary.metrics.get(name) for run in runs], 4, max, chosen=name == metric)
         for name in names
-    ]
+        if name not in SIZES
+    }
+    sizes = {
+        name: _row(name, [_number(run.summary.metrics.get(name), 0, best=None) for run in runs])
+        for name in names
+        if name in SIZES
+    }
     waits = [run.summary.latency_ms for run in runs]
     times = [
         _scores("p50", [one.p50 for one in waits], 1, min),
         _scores("p95", [one.p95 for one in waits], 1, min),
     ]
-    groups = {"Quality": scores, "Latency, ms": times}
+    ranked = [row for name, row in scores.items() if name not in SHOWN]
+    shown = [row for name, row in (scores | sizes).items() if name in {*SHOWN, *SIZES}]
+    groups = {"As ranked": ranked} | ({"As shown in the default reply": shown} if shown else {})
+    groups["Latency, ms"] = times
     if comparisons:
         groups[f"{metric} against {run_name(runs[0])}"] = list(_against(comparisons))
     return _table(
