@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rag.cells import hull
 from rag.corpus import Block, Chunking, Passage
 from rag.ingest.loose import LOOSE, regions
-from rag.ingest.split import CHARACTERS_PER_TOKEN, LINES, SENTENCES, WORDS, Measure, parts, pieces
+from rag.ingest.measure import CHARACTERS_PER_TOKEN, Measure, Reading
+from rag.ingest.split import LINES, SENTENCES, WORDS, parts, pieces
 from rag.ingest.tables import tables_of
 from rag.text import Span
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rag.corpus import Document
-    from rag.ingest.split import TokenSpans
+    from rag.ingest.measure import TokenSpans
     from rag.ingest.tables import Table
 
 USUAL = Chunking()
@@ -27,7 +28,12 @@ HEADER_SHARE = 3  # and the header row of a table at most 1/3
 
 
 def passages(
-    document: Document, *, token_spans: TokenSpans, limit: int, chunking: Chunking = USUAL
+    document: Document,
+    *,
+    token_spans: TokenSpans,
+    limit: int,
+    chunking: Chunking = USUAL,
+    reading: Reading | None = None,
 ) -> list[Passage]:
     """The document as passages in order, with nothing but white space between them.
 
@@ -43,7 +49,7 @@ def passages(
 
     No token of `token_spans` may contain white space.
     """
-    measure = Measure(document.text, token_spans)
+    measure = Measure(document.text, token_spans, reading)
     cutter = _Cutter(measure, document.title, limit, tables_of(document), chunking)
     starts = [block.start for block in document.blocks]
     if chunking.strategy in LOOSE:
@@ -59,7 +65,7 @@ def passages(
             section=(*chunk.section, *_cells(document.blocks, starts, chunk.span)),
             context=chunk.frame.context,
             page=bisect_right(document.pages, chunk.span.start) or None,
-            tokens=chunk.tokens,
+            tokens=measure.tokens(*chunk.span),
         )
         for seq, chunk in enumerate(cutter.overlapping(chunks))
     ]
@@ -94,7 +100,7 @@ class _Frame(NamedTuple):
 
 class _Chunk(NamedTuple):
     span: Span
-    tokens: int
+    units: int
     frame: _Frame
     path: tuple[Block, ...]
     """The headings of the section that it begins in, the outermost first."""
@@ -156,7 +162,7 @@ class _Cutter:
                 else:
                     frame, path = begun(piece.start)
                     filled.append(_Chunk(piece, 0, frame, path, path, number))
-            yield from (one._replace(tokens=self.measure.tokens(*one.span)) for one in filled)
+            yield from (one._replace(units=self.measure.units(*one.span)) for one in filled)
 
     def overlapping(self, chunks: Sequence[_Chunk]) -> Iterator[_Chunk]:
         """The chunks, each with the last tokens of the one before it in the same section or region."""
@@ -174,7 +180,7 @@ class _Cutter:
             cut = [one.start for one in parts(self.measure.text, before, border) if one.start >= earliest]
             if cut and self.measure.fits(cut[0], chunk.span.end, chunk.frame.room + self._overlap):
                 span = Span(cut[0], chunk.span.end)
-                return chunk._replace(span=span, tokens=self.measure.tokens(*span))
+                return chunk._replace(span=span, units=self.measure.units(*span))
         return chunk
 
     @property
@@ -186,7 +192,7 @@ class _Cutter:
         outer, inner = self._frame(section.above()), self._frame(section.path)
         for number, span in enumerate(self._filled(section, outer, inner)):
             frame = self._with_header(inner if number else outer, span.start)
-            yield _Chunk(span, self.measure.tokens(*span), frame, *2 * (section.path,))
+            yield _Chunk(span, self.measure.units(*span), frame, *2 * (section.path,))
 
     def without_small(self, chunks: Iterable[_Chunk]) -> list[_Chunk]:
         """The chunks, with small ones joined to a neighbor in their section, or else to its first subsection.
@@ -197,8 +203,8 @@ class _Cutter:
         for chunk in chunks:
             if kept and self._belong_together(kept[-1], chunk):
                 span = Span(kept[-1].span.start, chunk.span.end)
-                tokens = self.measure.tokens(*span)
-                kept[-1] = kept[-1]._replace(span=span, tokens=tokens, ends_in=chunk.path)
+                units = self.measure.units(*span)
+                kept[-1] = kept[-1]._replace(span=span, units=units, ends_in=chunk.path)
             else:
                 kept.append(chunk)
         return kept
@@ -209,9 +215,9 @@ class _Cutter:
         if self._is_row(one.span.start) or self._is_row(other.span.start):
             return False
         if one.path == other.path == one.ends_in:
-            small = min(one.tokens, other.tokens) < least
+            small = min(one.units, other.units) < least
         else:
-            small = one.tokens < least and one.path == one.ends_in == other.path[: len(one.path)]
+            small = one.units < least and one.path == one.ends_in == other.path[: len(one.path)]
         return small and self.measure.fits(one.span.start, other.span.end, one.frame.room)
 
     def _filled(self, section: _Section, first: _Frame, other: _Frame) -> list[Span]:
@@ -272,7 +278,7 @@ class _Cutter:
         if not (table := self._table_at(start)):
             return frame
         header = table.header
-        taken = len(self.measure.token_spans(header))
+        taken = self.measure.taken(header)
         if max(taken, len(header) // CHARACTERS_PER_TOKEN) > self.limit // HEADER_SHARE:
             return frame
         return _Frame(f"{frame.context}\n{header}", frame.room - taken)
@@ -284,9 +290,6 @@ class _Cutter:
         names = [self.title, *(heading.title for heading in headings if heading.title)]
         if len(names) > 1 and names[0].casefold() == names[1].casefold():
             del names[1]
-        while (taken := self._tokens(names)) > self.limit // CONTEXT_SHARE:
+        while (taken := self.measure.taken(" > ".join(names))) > self.limit // CONTEXT_SHARE:
             del names[1 if len(names) > 1 else 0]
         return _Frame(" > ".join(names), self.limit - taken - self._overlap)
-
-    def _tokens(self, names: Sequence[str]) -> int:
-        return len(self.measure.token_spans(" > ".join(names)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rag.file_state import FileState
     from rag.ingest.discover import Found
 
-RECIPE = 5
+RECIPE = 6
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rag.corpus import Document, Strategy
-    from rag.ingest.split import Measure
+    from rag.ingest.measure import Measure
 
 LOOSE: frozenset[Strategy] = frozenset({"sentence", "tokens", "page", "document"})
 """The strategies whose passages may begin and end in different sections."""

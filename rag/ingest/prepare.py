@@ -18,6 +18,8 @@ from rag.flags import flags_in
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, limit_of, written
 from rag.ingest.content import read_content, recipe_of
+from rag.ingest.foreign import foreign_parts
+from rag.ingest.measure import Reading
 from rag.ingest.metadata import declared_fields, described
 from rag.ingest.parse import may_be_scanned
 from rag.ingest.paths import printable
@@ -188,7 +190,8 @@ class Preparation:
     def _cut(self, document: Document, chunking: Chunking, deadline: float) -> list[Passage]:
         spans, window = until(deadline, self.embedder.token_spans), self.embedder.window
         limit = limit_of(chunking, window)
-        return passages(document, token_spans=spans, limit=limit, chunking=chunking)
+        reading = Reading(foreign_parts(document, self.embedder.known), window - limit)
+        return passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
 
     def _chunking(self, found: Found) -> Chunking:
         return chunking_of(found.name, self.chunkings, self.max_tokens)

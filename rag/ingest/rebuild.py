@@ -17,6 +17,8 @@ from anyio import to_thread
 
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, cut_of, limit_of, recut, written
+from rag.ingest.foreign import foreign_parts, is_within
+from rag.ingest.measure import Reading
 from rag.ingest.stored import document_of
 from rag.ingest.vectors import vectors_of_texts
 from rag.store import builds, schema
@@ -171,7 +173,12 @@ class _Rebuild:
         source, window = one.source(collection.name), self.embedder.window
         chunking = chunking_of(source.name, self.chunkings, self.max_tokens)
         cut = written(chunking, window)
-        fits = all(len(self.embedder.token_spans(text)) <= window for text in one.bodies)
+        document = document_of(source, schema.outline_record(one.row["outline"]), one.row["text"])
+        foreign = foreign_parts(document, self.embedder.known)
+        fits = all(
+            len(self.embedder.token_spans(text)) <= window or is_within(foreign, span)
+            for text, span in zip(one.bodies, one.spans, strict=True)
+        )
         if cut_of(source.digest) == cut and fits:
             return self._as_it_is(one)
         paged = any(page is not None for page in one.pages)
@@ -179,9 +186,9 @@ class _Rebuild:
             self.rebuilt.kept.append(source.name)
             if fits:
                 return self._as_it_is(one)
-        document = document_of(source, schema.outline_record(one.row["outline"]), one.row["text"])
         limit, spans = limit_of(chunking, window), self.embedder.token_spans
-        found = passages(document, token_spans=spans, limit=limit, chunking=chunking)
+        reading = Reading(foreign, window - limit)
+        found = passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)
         self.rebuilt.recut += 1
         # With the digest that it had, the next ingestion stores it anew.
         digest = source.digest if paged else recut(source.digest, cut)

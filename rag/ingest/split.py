@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_left
 from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
+from rag.ingest.measure import GLUE
 from rag.text import Span, sentence_ends, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rag.corpus import Block, BlockKind
+    from rag.ingest.measure import Measure, TokenSpans
 
-    TokenSpans = Callable[[str], Sequence[tuple[int, int]]]
     Border = Callable[[str, int, int], Iterable[int]]
 
-CHARACTERS_PER_TOKEN = 12  # WordPiece counts any run of over 100 characters as one token
-WINDOW = 1 << 16  # characters tokenized at once: more of them cost memory, and time
-
-_GLUE = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"  # white space, but BERT's tokenizer joins the words around it
-_SPACES = frozenset(filter(str.isspace, map(chr, range(0x3001)))).difference(_GLUE)
 _BLANK = r"\n[^\S\n]*\n"
 _ITEM = r"(?=(?:[-*+•]|\(?(?:\d{1,9}|[a-zA-Z#])[.)])[ \t])"
 _SHALLOW = r"(?=(?: {0,4}|\t)[^\s)\]}])"
-_WORD = rf"[^\S{_GLUE}]+"
+_WORD = rf"[^\S{GLUE}]+"
 
 
 def _after(pattern: str) -> Border:
@@ -39,7 +33,7 @@ def _after(pattern: str) -> Border:
 
 def _sentence_cuts(text: str, start: int, end: int) -> Iterator[int]:
     """Cuts between sentences, but not where the tokenizer would join the words of both."""
-    return (cut for cut in sentence_ends(text, start, end) if text[cut - 1] not in _GLUE)
+    return (cut for cut in sentence_ends(text, start, end) if text[cut - 1] not in GLUE)
 
 
 SENTENCES: Border = _sentence_cuts
@@ -82,57 +76,6 @@ def until(deadline: float, token_spans: TokenSpans) -> TokenSpans:
         return token_spans(text)
 
     return spans
-
-
-class Measure:
-    """The size of slices of a text, in an embedder's tokens."""
-
-    def __init__(self, text: str, token_spans: TokenSpans) -> None:
-        self.text = text
-        self.token_spans = token_spans
-        self._starts = array("L")
-        for window in _windows(text):
-            self._starts.extend([window.start + start for start, _ in token_spans(text[slice(*window)])])
-
-    def tokens(self, start: int, end: int) -> int:
-        """The number of tokens of the slice alone."""
-        if self._inside_word(start) or self._inside_word(end):
-            return len(self.token_spans(self.text[start:end]))
-        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
-
-    def size(self, start: int, end: int) -> int:
-        """The tokens of the slice, or what its characters count as, whichever is more."""
-        return max(self.tokens(start, end), -(-(end - start) // CHARACTERS_PER_TOKEN))
-
-    def fits(self, start: int, end: int, room: int) -> bool:
-        """Whether the size is at most `room`."""
-        return end - start <= CHARACTERS_PER_TOKEN * room and self.tokens(start, end) <= room
-
-    def reach(self, start: int, room: int) -> int:
-        """The last position where a slice from `start` can end and still fit."""
-        token = bisect_left(self._starts, start) + room
-        after = self._starts[token] if token < len(self._starts) else len(self.text)
-        return max(start + 1, min(after, start + CHARACTERS_PER_TOKEN * room))
-
-    def before(self, end: int, tokens: int) -> int:
-        """Where the last so many tokens before `end` begin."""
-        token = bisect_left(self._starts, end) - tokens
-        return self._starts[token] if token > 0 else 0
-
-    def _inside_word(self, at: int) -> bool:
-        """Whether a cut here can change tokens."""
-        text = self.text
-        return 0 < at < len(text) and text[at] not in _SPACES and text[at - 1] not in _SPACES
-
-
-def _windows(text: str) -> Iterator[Span]:
-    start = 0
-    while start < len(text):
-        end = start + WINDOW
-        if end < len(text):
-            end = max(text.rfind("\n", start, end), text.rfind(" ", start, end)) + 1 or end
-        yield Span(start, end)
-        start = end
 
 
 def pieces(measure: Measure, block: Block, room: int) -> Iterator[Span]:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from rag.corpus import Document, Passage
 from rag.errors import ParseError
 from rag.ingest.chunk import SMALL, passages
+from rag.ingest.measure import CHARACTERS_PER_TOKEN, WINDOW
 from rag.ingest.parse import parse
-from rag.ingest.split import CHARACTERS_PER_TOKEN, WINDOW
 from rag.models.tokens import BUILTIN_MODEL, Tokens
 
 if TYPE_CHECKING:
-    from rag.ingest.split import TokenSpans
+    from rag.ingest.measure import TokenSpans
 
 MODEL_SPANS = Tokens(BUILTIN_MODEL / "tokenizer.json").spans
 

@@ -14,8 +14,9 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.errors import ParseError
+from rag.ingest.measure import Measure
 from rag.ingest.parse import SUFFIXES
-from rag.ingest.split import Measure, until
+from rag.ingest.split import until
 
 if TYPE_CHECKING:
     from pathlib import Path
