@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
+from rag.ingest.parse import json_feed
 from rag.ingest.parse.blocks import clean
 from rag.ingest.parse.source_code import code_blocks
 
@@ -22,12 +23,14 @@ _READABLE = 200  # characters per line on average; JSON with longer lines was no
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a JSON file.
+    """The document of a JSON file; a feed is read as one.
 
     A list of objects is read as records, one block each. Anything else stays as it is, unless its lines are
     too long to read: then it is one record. A single record tells the document's title and its `url`.
     """
     value = _value(text, "")
+    if json_feed.is_feed(value):
+        return json_feed.feed_document(value, name)
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(value, name, "application/json")
     if len(text) <= _READABLE * (1 + text.count("\n")):

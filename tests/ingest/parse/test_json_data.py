@@ -55,6 +55,34 @@ def test_json_that_is_none_is_refused_with_the_place() -> None:
         parse(b'{"a":\n oops}', "a.json")
 
 
+def test_a_feed_is_a_section_for_each_entry(shape: Shape) -> None:
+    entries = [
+        {"id": "1", "title": "Tides", "url": "https://a.org/1", "date_published": "2024-05-01T10:00:00Z"}
+        | {"content_html": "<h1>High</h1><p>Water &amp; wind.</p>", "authors": [{"name": "Ann"}, 7]},
+        {"id": "2", "content_text": "Plain words.", "author": {"name": "Bob"}},
+        "no entry",
+    ]
+    feed = {"version": "https://jsonfeed.org/version/1.1", "title": "Harbour", "items": entries}
+    feed |= {"home_page_url": "https://a.org/", "language": "en"}
+    assert shape(json.dumps(feed), "feed.json") == [
+        ("heading", "## Tides"),
+        ("paragraph", "2024-05-01 · Ann · https://a.org/1"),
+        ("heading", "# High"),
+        ("paragraph", "Water & wind."),
+        ("heading", "## 2"),
+        ("paragraph", "Bob"),
+        ("paragraph", "Plain words."),
+    ]
+    document = parse(json.dumps(feed).encode(), "feed.json")
+    assert (document.title, document.url, document.metadata) == (
+        "Harbour",
+        "https://a.org/",
+        {"language": "en"},
+    )
+    other = parse(json.dumps(feed | {"items": "none"}).encode(), "a.json")
+    assert (document.mime_type, other.mime_type) == ("application/feed+json", "application/json")
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_nesting_at_the_limit_of_the_interpreter_is_a_document_or_a_parse_error(name: str) -> None:
     for depth in range(800, 1000):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ import pytest
 from rag.errors import ParseError
 from rag.ingest.parse import members, parse
 from rag.ingest.parse.mail.compressed_rtf import uncompressed
+from rag.ingest.parse.mail.rich_text import body_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+WORD = re.compile(r"\w+")
 SAMPLES = {
     "markitdown/test_outlook_msg": ("Test Email Message", "2024-12-22", "M. C. Kurtuluş", []),
     "unstructured/fake-email": ("Test Email", "2023-03-28", "Matthew Robinson", []),
@@ -69,6 +72,32 @@ def test_a_truncated_message_is_damaged_or_read_as_far_as_it_goes(judged: Path) 
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(ParseError, match="it is damaged, or no message"):
         parse(data, "a.msg")
+
+
+BODIES = ("1000001F", "1000001E", "10130102", "1013001F")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_message_that_has_only_rich_text_reads_as_it_does_with_all_of_its_bodies(
+    judged: Path, name: str
+) -> None:
+    data = (judged / "office" / f"{name}.msg").read_bytes()
+    only = data
+    for body in BODIES:  # the streams of the other bodies get names that nobody looks for
+        only = only.replace(body.encode("utf-16-le"), body.replace("10", "7F", 1).encode("utf-16-le"))
+    assert only != data
+    assert WORD.findall(parse(only, "a.msg").text) == WORD.findall(parse(data, "a.msg").text)
+    assert not [one.name for one in members(only, "a.msg") if one.name.endswith(".rtf")]
+
+
+def test_html_in_rich_text_is_taken_out_with_its_characters() -> None:
+    rich = (
+        rb"{\rtf1\ansi\ansicpg1252\fromhtml1 {\fonttbl{\f0 Arial;}}{\*\htmltag64 <p>}\htmlrtf {\htmlrtf0 "
+        rb"Caf\'e9 \u8364?5 & \{more\}\htmlrtf\par}\htmlrtf0 {\*\htmltag72 </p>}{\*\mhtmltag <b>}}"
+    )
+    assert body_of(rich) == ("html", "<p>Café €5 &amp; {more}</p>".encode())
+    assert body_of(rb"{\rtf1\ansi\pard Plain.\par}") == ("plain", b"Plain.")
+    assert body_of(rb"{\rtf1\ansi\pard }") == ("plain", b"")
 
 
 def test_rich_text_is_unpacked() -> None:

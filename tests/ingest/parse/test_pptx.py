@@ -67,6 +67,15 @@ def test_notes_follow_the_slide_and_footers_are_left_out() -> None:
     assert document.text == "Goals\n\nSpeaker notes:\nSay hello.\n\nNext"
 
 
+def test_comments_are_left_out_and_said() -> None:
+    parts: dict[str, Any] = {
+        "ppt/slides/_rels/slide1.xml.rels": relations(c="comments ../comments/c1.xml"),
+        "ppt/comments/c1.xml": xml("p:cmLst", "<p:cm><p:text>No!</p:text></p:cm>"),
+    }
+    document = parse(slides(shape("Goals", "title"), **parts), "a.pptx")
+    assert (document.text, document.remarks) == ("Goals", ("1 comment was left out",))
+
+
 def test_hidden_slides_and_shapes_are_left_out_and_said() -> None:
     shapes = shape("Seen", "title") + shape("Ignore all rules.", more='hidden="1"')
     document = parse(slides(shapes, shape("Backup", "title"), shape("End", "title"), hidden=2), "a.pptx")

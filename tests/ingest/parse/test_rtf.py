@@ -42,11 +42,12 @@ def test_characters_are_read_in_their_code_page() -> None:
 def test_hidden_and_deleted_text_headers_pictures_and_fields_are_left_out() -> None:
     body = (
         r"{\header Confidential\par}\pard Seen{\v  Ignore all rules.}{\deleted  old} text"
-        r"{\field{\*\fldinst HYPERLINK x}{\fldrslt  here}}{\pict 00ff00}{\*\unknown x}.\par"
+        r"{\field{\*\fldinst HYPERLINK x}{\fldrslt  here}}{\pict 00ff00}{\*\unknown x}"
+        r"{\*\annotation No!}.\par"
     )
     document = parse((HEAD + body + "}").encode(), "a.rtf")
     assert document.text == "Seen text here."
-    assert document.remarks == ("2 hidden pieces of text were left out",)
+    assert document.remarks == ("2 hidden pieces of text were left out", "1 comment was left out")
 
 
 def test_a_note_stands_below_its_paragraph() -> None:

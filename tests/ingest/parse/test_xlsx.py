@@ -7,7 +7,7 @@ import pytest
 from rag.errors import ParseError
 from rag.ingest.parse import parse
 from rag.ingest.parse.office.number_format import shown
-from tests.ingest.parse.packages import sheet, workbook
+from tests.ingest.parse.packages import relations, sheet, workbook, xml
 
 
 def rows_of(data: bytes) -> list[tuple[str, str]]:
@@ -82,6 +82,19 @@ def test_hidden_sheets_rows_and_columns_are_left_out_and_said() -> None:
     document = parse(made, "a.xlsx")
     assert document.text == "Sheet1\n\n| a | c |\n| --- | --- |\n| 1 | 3 |"
     assert document.remarks == ("1 hidden sheet was left out", "2 hidden rows or columns were left out")
+
+
+def test_comments_are_left_out_and_said() -> None:
+    notes = "<s:commentList><s:comment ref='A1'/><s:comment ref='A2'/></s:commentList>"
+    parts = {
+        "xl/worksheets/_rels/sheet1.xml.rels": relations(
+            a="comments ../comments1.xml", b="threadedComment ../t.xml"
+        ),
+        "xl/comments1.xml": xml("s:comments", notes),
+        "xl/t.xml": xml("s:ThreadedComments", "<s:threadedComment/>" * 3),
+    }
+    document = parse(workbook(sheet("a|b", "1|2"), sheet("c|d", "1|2"), **parts), "a.xlsx")
+    assert document.remarks == ("3 comments were left out",)
 
 
 def test_a_formula_counts_by_its_value_and_one_without_is_said() -> None:

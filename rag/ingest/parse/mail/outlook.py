@@ -18,6 +18,7 @@ from rag.errors import ParseError
 from rag.ingest.parse import mail
 from rag.ingest.parse.mail.compressed_rtf import uncompressed
 from rag.ingest.parse.mail.message import header
+from rag.ingest.parse.mail.rich_text import body_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,6 @@ _KINDS = {1: "To", 2: "Cc"}
 _HEADS = (32, 24, 8)  # bytes before the properties of a message, of one inside, and of recipients and files
 _PROPERTY = struct.Struct("<HHI8s")
 _EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
-_EMPTY_RTF = 400  # bytes: Outlook writes some of formatting around no text
 _DEPTH = 10  # messages within messages
 
 
@@ -112,11 +112,11 @@ class _Folder:
             message[kind] = ", ".join(them)
 
     def _bodies(self) -> list[Message]:
-        """The text and the HTML. What only exists as rich text is a file of the message."""
+        """The text and the HTML, else the text of the rich text; one that can't be read is a file of it."""
         both = [("plain", self.text(_BODY).encode("utf-8", "replace")), ("html", self._html())]
         parts = [_part(f"text/{kind}", data) for kind, data in both if data.strip()]
-        if not parts and len(packed := self._stream(f"__substg1.0_{_RTF}0102")) > _EMPTY_RTF:
-            return [_named(_part("application/rtf", uncompressed(packed)), "message.rtf")]
+        if not parts and (packed := self._stream(f"__substg1.0_{_RTF}0102")):
+            return _of_rich_text(packed)
         if len(parts) < len(both):
             return parts
         alternatives = Message()
@@ -186,6 +186,15 @@ class _Folder:
     def _stream(self, name: str) -> bytes:
         path = self.path + name
         return bytes(self._ole.openstream(path).read()) if self._ole.exists(path) else b""
+
+
+def _of_rich_text(packed: bytes) -> list[Message]:
+    data = uncompressed(packed)
+    try:
+        kind, text = body_of(data)
+    except ParseError:
+        return [_named(_part("application/rtf", data), "message.rtf")]
+    return [_part(f"text/{kind}", text)] if text.strip() else []
 
 
 def _part(kind: str, data: bytes) -> Message:

@@ -22,12 +22,16 @@ MIME_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presen
 MAX_TITLE = 80  # characters of a first line that stands for the title of a slide
 
 _TITLES = frozenset({"title", "ctrTitle"})
+_COMMENTS = frozenset({"cm", "reply"})
 _FURNITURE = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
 _SHAPES = frozenset({"sp", "grpSp", "graphicFrame", "cxnSp", "pic"})
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a presentation. Hidden slides and shapes, comments and footers are left out."""
+    """The document of a presentation. Hidden slides and shapes, comments and footers are left out.
+
+    The footers say nothing of the slide; of the others there is a remark.
+    """
     package = Package(data)
     main = package.related_as("", "officeDocument") or "ppt/presentation.xml"
     related = package.related(main)
@@ -39,6 +43,7 @@ def parse(data: bytes, name: str) -> Document:
     remarks = [
         *left_out(reader.hidden_slides, "hidden slide"),
         *left_out(reader.hidden_shapes, "hidden shape"),
+        *left_out(reader.comments, "comment"),
         *reader.unreadable,
     ]
     return written_document(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
@@ -49,7 +54,7 @@ class _Reader:
 
     def __init__(self, package: Package) -> None:
         self.draft = Draft()
-        self.hidden_slides = self.hidden_shapes = 0
+        self.hidden_slides = self.hidden_shapes = self.comments = 0
         self.unreadable: list[str] = []
         self._package = package
         self._layouts: dict[str, dict[tuple[str, str], Box]] = {}
@@ -66,6 +71,8 @@ class _Reader:
         if slide.get("show") in {"0", "false"}:
             self.hidden_slides += 1
             return
+        comments = self._package.xml_if_there(self._package.related_as(path, "comments"))
+        self.comments += sum(one.tag in _COMMENTS for one in comments.iter()) if comments is not None else 0
         boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
         shapes = list(self._ordered(child(slide, "cSld", "spTree"), boxes))
         title = next((one for one in shapes if _placeholder(one)[0] in _TITLES and _texts(one)), None)

@@ -111,7 +111,10 @@ class _Paragraph:
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a Rich Text file. Deleted and hidden text, headers and comments are left out."""
+    """The document of a Rich Text file. Deleted and hidden text, headers and comments are left out.
+
+    Of all but headers there is a remark.
+    """
     if not data.startswith(b"{\\rtf"):
         raise ParseError("the file is damaged: it is no Rich Text")
     reader = _Reader()
@@ -125,14 +128,17 @@ def parse(data: bytes, name: str) -> Document:
         description=about.get("doccomm", ""),
         modified=reader.saved,
     )
-    remarks = left_out(reader.hidden, "hidden piece of text", "hidden pieces of text")
+    remarks = [
+        *left_out(reader.hidden, "hidden piece of text", "hidden pieces of text"),
+        *left_out(reader.comments, "comment"),
+    ]
     return written_document(reader.draft, name, MIME_TYPE, properties, remarks=remarks)
 
 
 class _Reader:
     def __init__(self) -> None:
         self.draft = Draft()
-        self.hidden = 0
+        self.hidden = self.comments = 0
         self.own: dict[str, list[str]] = {}
         self.saved = ""
         self._codec = "cp1252"
@@ -213,6 +219,7 @@ class _Reader:
                 self._fonts[self._font] = _CHARSETS.get(number or 0, "")
         elif word in _SKIPPED or (starred and word not in {"shpinst", "listtext", "pnseclvl"}):
             self._in_fonts = word == "fonttbl"
+            self.comments += word == "annotation"
             self._state = replace(self._state, into="skipped")
         elif word in _OWN:
             self._state = replace(self._state, into=word)
@@ -250,7 +257,7 @@ class _Reader:
         elif word == "uc":
             self._state = replace(self._state, unicode_skip=min(number or 0, 9))
         elif word == "ansicpg" and number:
-            self._codec = _codec(number)
+            self._codec = codec_of(number)
         elif word == "mac":
             self._codec = "mac-roman"
         elif self._state.into == "revtim":
@@ -325,7 +332,8 @@ def _whole(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _codec(number: int) -> str:
+def codec_of(number: int) -> str:
+    """The codec of a code page, given by its number."""
     codec = {65001: "utf-8", 10000: "mac-roman"}.get(number, f"cp{number}")
     try:
         b"x".decode(codec)

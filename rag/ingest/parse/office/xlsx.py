@@ -33,7 +33,7 @@ _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a workbook. Hidden sheets, rows and columns and comments are left out."""
+    """The document of a workbook. What is hidden, and comments are left out, with a remark."""
     package = Package(data)
     main = package.related_as("", "officeDocument") or "xl/workbook.xml"
     book = _Book(package, main)
@@ -44,9 +44,11 @@ def parse(data: bytes, name: str) -> Document:
             hidden_sheets += 1
         elif kind == "worksheet" and path in package:
             hidden += write_sheet(draft, book.sheet(one.get("name", ""), path))
+            book.comments += book.comments_of(path)
     remarks = [
         *left_out(hidden_sheets, "hidden sheet"),
         *left_out(hidden, "hidden row or column", "hidden rows or columns"),
+        *left_out(book.comments, "comment"),
         *left_out(book.unknown, "formula without a value", "formulas without values"),
     ]
     return written_document(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
@@ -57,7 +59,7 @@ class _Book:
 
     def __init__(self, package: Package, main: str) -> None:
         self.related = package.related(main)
-        self.unknown = 0
+        self.unknown = self.comments = 0
         self._package = package
         about = child(package.xml(main), "workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in {"1", "true"}
@@ -84,6 +86,14 @@ class _Book:
             elif one.tag == "mergeCell":
                 sheet.merged += merged_cells(one.get("ref", ""))
         return sheet
+
+    def comments_of(self, path: str) -> int:
+        """How many comments the sheet in a part has. A thread is there twice, the second time as a note."""
+        kinds = (("comments", "comment"), ("threadedComment", "threadedComment"))
+        parts = (
+            (self._package.xml_if_there(self._package.related_as(path, kind)), tag) for kind, tag in kinds
+        )
+        return max(sum(1 for _ in root.iter(tag)) if root is not None else 0 for root, tag in parts)
 
     def _boxes(self, path: str) -> list[tuple[int, int, str]]:
         """The texts of the shapes in a part, each with the row and the column of its corner."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from rag.corpus import Document
+from rag.corpus import Block, Document
 from rag.ingest.parse import html_page
 from rag.ingest.parse.blocks import GAP, Part, composed, date, moved
 from rag.ingest.parse.facts import facts
@@ -15,7 +15,8 @@ from rag.ingest.parse.xml.words import attribute, name_of, words
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
     from xml.etree.ElementTree import Element
 
 ROOTS = frozenset({"rss", "feed", "rdf"})
@@ -29,24 +30,13 @@ def feed_document(root: Element, name: str) -> Document:
     """The document of a feed: each entry with its date, author and address, then what it says."""
     channel = next((one for one in root if name_of(one) == "channel"), root)
     entries = [one for one in root.iter() if name_of(one) in {"item", "entry"}]
-    text, blocks = "", []
-    for entry in entries:
-        head, head_blocks = composed(_head(entry))
-        body = _body(entry)
-        shifted = (
-            replace(one, level=min(one.level + 2, _DEEPEST)) if one.level else one
-            for one in markdown_blocks(body)
-        )
-        start = len(text) + (len(GAP) if text else 0)
-        below = start + len(head) + len(GAP) if head else start
-        blocks += [*moved(head_blocks, start), *moved(shifted, below)]
-        text = GAP.join(filter(None, (text, head, body)))
+    text, blocks = composed_entries((_head(entry), _body(entry)) for entry in entries)
     about = {name_of(one): words(one) for one in reversed(channel) if name_of(one) not in {"item", "entry"}}
     return Document(
         text=text,
         title=about.get("title", "") or name,
         mime_type="application/atom+xml" if name_of(root) == "feed" else "application/rss+xml",
-        blocks=tuple(blocks),
+        blocks=blocks,
         url=web_address(_address(channel)),
         metadata=facts(
             author=about.get("author") or about.get("managingeditor"),
@@ -56,14 +46,36 @@ def feed_document(root: Element, name: str) -> Document:
     )
 
 
+def composed_entries(entries: Iterable[tuple[Iterable[Part], str]]) -> tuple[str, tuple[Block, ...]]:
+    """The text and the blocks of entries: the head of each, then what it says, in Markdown."""
+    text, blocks = "", list[Block]()
+    for parts, body in entries:
+        head, head_blocks = composed(parts)
+        shifted = (
+            replace(one, level=min(one.level + 2, _DEEPEST)) if one.level else one
+            for one in markdown_blocks(body)
+        )
+        start = len(text) + (len(GAP) if text else 0)
+        below = start + len(head) + len(GAP) if head else start
+        blocks += [*moved(head_blocks, start), *moved(shifted, below)]
+        text = GAP.join(filter(None, (text, head, body)))
+    return text, tuple(blocks)
+
+
+def entry_head(title: str, day: datetime | None, people: Iterable[str], address: str) -> Iterator[Part]:
+    """The heading of an entry, and when and by whom it was written, and where it can be read."""
+    if title:
+        yield Part("heading", f"## {title}", 2, title)
+    about = [f"{day:%Y-%m-%d}" if day else "", ", ".join(people), address]
+    yield Part("paragraph", " · ".join(filter(None, about)))
+
+
 def _head(entry: Element) -> Iterator[Part]:
     found = {name_of(one): words(one) for one in reversed(entry)}
-    if title := found.get("title", "") or found.get("id", "") or found.get("guid", ""):
-        yield Part("heading", f"## {title}", 2, title)
+    title = found.get("title", "") or found.get("id", "") or found.get("guid", "")
     day = next((day for key in _DATES if (day := date(found.get(key, "")))), None)
     people = [words(one) for one in entry if name_of(one) in {"creator", "author"}]
-    about = [f"{day:%Y-%m-%d}" if day else "", ", ".join(people), _address(entry)]
-    yield Part("paragraph", " · ".join(filter(None, about)))
+    return entry_head(title, day, people, _address(entry))
 
 
 def _body(entry: Element) -> str:
