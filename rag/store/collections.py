@@ -183,11 +183,12 @@ async def forget_builds(data: Path, collection: Collection) -> bool:
 
 @asynccontextmanager
 async def open_writer(
-    data: Path, collection: Collection, *, around: Around = nothing_around
+    data: Path, collection: Collection, *, around: Around = nothing_around, mends_indexes: bool = False
 ) -> AsyncIterator[CollectionWriter]:
     """A collection opened for writing, after the leftovers of a killed writer were swept away.
 
-    `around` encloses every change of access.
+    `around` encloses every change of access. With `mends_indexes` all indexes are made anew first: where one
+    can't be read, no leftovers can be deleted.
 
     Raises:
         BusyError: another process is writing to the collection.
@@ -196,6 +197,8 @@ async def open_writer(
     """
     async with _opened(data, collection, around, seconds=WRITER_WAIT_SECONDS) as writer:
         empty_spool(data, collection.tenant, collection.name)
+        if mends_indexes:
+            await writer.rebuild_indexes()
         await writer.sweep()
         yield writer
 

@@ -81,8 +81,8 @@ async def check_indexes(desk: Opened) -> list[Finding]:
 
 
 async def _index(desk: Opened, one: Collection) -> None:
-    async with open_writer(desk.data, one) as writer:
-        await writer.rebuild_indexes()
+    async with open_writer(desk.data, one, mends_indexes=True):
+        pass
 
 
 async def check_leftovers(desk: Opened) -> list[Finding]:

@@ -6,10 +6,12 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 
 from rag.store import schema
 from rag.store.connection import table_folder
+from tests.ingest.kill_scenes import orphans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +110,7 @@ def spool(data: Path) -> None:
 
 
 def several(data: Path) -> None:
+    anyio.run(orphans, data)
     for damage in (no_reserve, no_tenant, cut_index, killed_restore, spool):
         damage(data)
 
@@ -115,7 +118,7 @@ def several(data: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "checks"),
     [
-        (several, ["folder", "tenant", "indexes", "stray", "stray"]),
+        (several, ["folder", "tenant", "indexes", "leftovers", "stray", "stray"]),
         (no_index, ["indexes"]),
         (empty_manifest(schema.COLLECTIONS), ["catalog"]),
     ],

@@ -1,13 +1,16 @@
 """Kills refdesk-admin at random moments and at named points, and looks at what is left.
 
     python -m tests.ingest.kills --trials 300
+    python -m tests.ingest.kills --trials 300 --fault full     # the disk is full from then on; needs root
+    python -m tests.ingest.kills --trials 300 --fault files    # no file can be opened from then on
 
 A trial copies a data folder, runs a command on it and kills it with SIGKILL: after a random time, or right
 before or after one of its changes of the folder (a commit of the engine, a table made or dropped, a file
 renamed or deleted). Then fresh processes look whether a document is torn or lost, whether somebody sees a
 text that they saw neither before nor would after, and whether a lock is held or a process left behind. The
 same command is run again, and the folder must be as after an undisturbed run: sources, ids, texts, rights,
-keys, tables, and no row that no source names.
+keys, tables, and no row that no source names. A command that meets another fault must end by itself, without
+a traceback.
 
 Every run is a fork of this process, which has imported everything and touched nothing.
 """
@@ -21,23 +24,28 @@ import importlib
 import json
 import os
 import random
+import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import anyio
 
 from rag.access.keys import keys_file, read_keys
 from rag.access.rule import visible
 from rag.corpus import Principal
+from rag.errors import ConfigurationError, StoreError
 from rag.filters.predicate import literal
 from rag.store import schema
 from rag.store.archive import checked
@@ -45,9 +53,13 @@ from rag.store.builds import table_names
 from rag.store.connection import connect, open_if_there
 from rag.store.locks import held_locks
 from rag.store.reader import Reader
+from tests.ingest.kill_scenes import INGEST, SCENES, Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rag.corpus import Collection
+    from rag.store.reader import CollectionReader
 
 MODULES = (
     "rag.admin.main",
@@ -59,50 +71,19 @@ MODULES = (
 )
 PEOPLE = (Principal("default"), Principal("default", "bob"), Principal("default", None, frozenset({"hr"})))
 FILES = 12
+CONFIG = """
+[origins.docs]
+type = "folder"
+path = "{folder}/docs"
+
+[origins.records]
+type = "records"
+file = "{folder}/records.jsonl"
+"""
+Fault = Literal["kill", "full", "files"]
+DISK = "size=64m"
+FEW_FILES = 8  # a running command has more open
 STRAY_SECONDS = 5.0  # until the children of a killed process have ended
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What lies in the folder when a command begins: `before` are commands, `change` changes the documents.
-
-    A command that takes something away fails if it is `gone` already.
-    """
-
-    name: str
-    command: Sequence[str]
-    before: Sequence[Sequence[str]] = ()
-    change: bool = False
-    gone: bool = False
-
-
-INGEST = ("ingest", "docs")
-FIRST = ((*INGEST, "--visibility", "tenant"), ("access", "set", "*/1.md", "--visibility", "restricted"))
-RIGHTS = (*FIRST, ("access", "revoke", "*/2.md", "--from", "user:bob"), ("key", "create", "--user", "ann"))
-SCENES = (
-    Scene("first ingest", (*INGEST, "--visibility", "restricted", "--allow", "group:hr")),
-    Scene("ingest", INGEST, RIGHTS, change=True),
-    Scene(
-        "ingest --set-access",
-        (*INGEST, "--set-access", "--visibility", "restricted", "--allow", "group:hr"),
-        RIGHTS,
-        change=True,
-    ),
-    Scene(
-        "access set", ("access", "set", "*.md", "--visibility", "restricted", "--allow", "group:hr"), RIGHTS
-    ),
-    Scene("access grant", ("access", "grant", "*/1.md", "--to", "user:bob"), RIGHTS),
-    Scene("remove", ("remove", "docs/3.md", "docs/4.md"), RIGHTS, gone=True),
-    Scene("purge", ("purge",), (*RIGHTS, ("remove", "docs/3.md", "docs/4.md"))),
-    Scene("collection remove", ("collection", "remove", "documents", "--yes"), RIGHTS, gone=True),
-    Scene(
-        "restore", ("restore", "desk.tar", "--yes"), (*RIGHTS, ("backup", "desk.tar"), INGEST), change=True
-    ),
-    Scene("restore into a new folder", ("restore", "desk.tar", "--yes")),
-    Scene("collection rebuild", ("collection", "rebuild", "documents"), RIGHTS),
-    Scene("backup", ("backup", "new.tar", "--yes"), RIGHTS),
-    Scene("key revoke", ("key", "revoke", "KEY"), RIGHTS, gone=True),
-)
 
 
 @dataclass(slots=True)
@@ -115,11 +96,22 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-class Killer:
-    """Kills this process at its nth change of the data folder, and counts these changes."""
+def kill() -> None:
+    """End this process at once."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, at: int | None, note: Path) -> None:
-        self._at, self._note, self.count = at, note, 0
+
+def open_no_more() -> None:
+    """Let this process have no more files than it has."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) - 1, most))
+
+
+class Killer:
+    """Strikes at this process's nth change of the data folder, and counts these changes."""
+
+    def __init__(self, at: int | None, note: Path, strike: Callable[[], None]) -> None:
+        self._at, self._note, self._strike, self.count = at, note, strike, 0
 
     def install(self) -> None:
         """Go between the program and the engine, and the program and its files."""
@@ -137,7 +129,7 @@ class Killer:
         self.count += 1
         if self.count == self._at:
             self._note.write_text(name)
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._strike()
 
     def _around_async(self, owner: type, name: str) -> None:
         real = getattr(owner, name)
@@ -165,9 +157,35 @@ class Killer:
 class Stage:
     """The folder in which the trials take place: the documents, a data folder, and copies of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.data, self.docs = folder, folder / "data", folder / "docs"
+    def __init__(self, folder: Path, fault: Fault = "kill") -> None:
+        self.folder, self.fault, self.docs = folder, fault, folder / "docs"
+        self.disk = folder / "disk"
+        self.data = self.disk / "data"
         self._bases = folder / "bases"
+        self.disk.mkdir()
+        if fault == "full":
+            subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", self.disk], check=True)
+
+    def close(self) -> None:
+        """Give the disk back."""
+        if self.fault == "full":
+            subprocess.run(["umount", self.disk], check=True)
+
+    def strike(self) -> None:
+        """The fault, in the process that meets it."""
+        match self.fault:
+            case "kill":
+                kill()
+            case "files":
+                open_no_more()
+            case "full":
+                with (self.disk / "filling").open("ab", buffering=0) as filling, suppress(OSError):
+                    while True:
+                        filling.write(bytes(1 << 16))
+
+    def free(self) -> None:
+        """End the fault."""
+        (self.disk / "filling").unlink(missing_ok=True)
 
     def command(
         self, arguments: Sequence[str], *, kill_at: int | None = None, after: float | None = None
@@ -180,10 +198,20 @@ class Stage:
         if after is not None:
             time.sleep(after)
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                self._strike_at(pid)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         (self.folder / "session").write_text(str(pid))
         return code
+
+    def _strike_at(self, pid: int) -> None:
+        match self.fault:
+            case "kill":
+                os.kill(pid, signal.SIGKILL)
+            case "files":
+                _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (FEW_FILES, most))
+            case "full":
+                self.strike()
 
     def _run(self, arguments: Sequence[str], kill_at: int | None) -> None:
         os.setsid()
@@ -192,7 +220,7 @@ class Stage:
         for stream in (1, 2):
             os.dup2(output, stream)
         sys.argv = ["refdesk-admin", *arguments, "--data", str(self.data)]
-        killer = Killer(kill_at, self.folder / "point")
+        killer = Killer(kill_at, self.folder / "point", self.strike)
         killer.install()
         code: object = 1
         try:
@@ -201,7 +229,8 @@ class Stage:
             code = end.code
         finally:
             sys.stdout.flush()
-            (self.folder / "points").write_text(str(killer.count))
+            if kill_at is None:
+                (self.folder / "points").write_text(str(killer.count))
             os._exit(code if isinstance(code, int) else 1)
 
     def _key(self) -> str:
@@ -225,6 +254,8 @@ class Stage:
         if not scene.before:
             self.data.mkdir()
             (self.data / "key").write_bytes(bytes(32))  # so that all runs give the same ids
+        if scene.damage:
+            self._aside(partial(anyio.run, scene.damage, self.data))
         shutil.copytree(self.data, base)
         return base
 
@@ -250,20 +281,28 @@ class Stage:
                 (self.docs / name).write_text(text)
         if changed:
             (self.docs / "added.md").write_text(f"# Added\n\nAn added pendulum.\n\n{words}\n")
+        (self.folder / "config.toml").write_text(CONFIG.format(folder=self.folder))
+        (self.folder / "records.jsonl").write_text("\n".join(map(json.dumps, records(changed=changed))))
 
     def state(self) -> dict[str, Any]:
         """What a fresh process finds in the data folder."""
         file = self.folder / "state.json"
         file.unlink(missing_ok=True)
+        self._aside(lambda: file.write_text(json.dumps(anyio.run(_state, self.data))))
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+    def _aside(self, task: Callable[[], object]) -> None:
+        """Do something in a process of its own, so that this one touches no engine."""
         pid = os.fork()
         if not pid:
             try:
-                file.write_text(json.dumps(anyio.run(_state, self.data)))
-            finally:
+                task()
                 os._exit(0)
-        os.waitpid(pid, 0)
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+            finally:
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
 
     def stray(self) -> list[int]:
         """Processes that the last command has left behind."""
@@ -272,6 +311,18 @@ class Stage:
         while (left := _of_session(session)) and time.monotonic() < until:
             time.sleep(0.05)
         return left
+
+
+def records(*, changed: bool) -> Iterator[dict[str, Any]]:
+    """A stream of records; if `changed`, some are changed, gone, new, wider or narrower."""
+    hr, everybody = {"visibility": "restricted", "allow": ["group:hr"]}, {"visibility": "tenant"}
+    yield {"refdesk": "records", "version": 1, "sync": "full"}
+    names = "bcdef" if changed else "abcde"
+    for name in names:
+        text = f"The {'new ' if changed and name == 'b' else ''}pendulum of {name}."
+        closed = (name == "c") == changed
+        yield {"id": name, "title": name, "text": text, "access": hr if closed else everybody}
+    yield {"end": True, "count": len(names)}
 
 
 def _of_session(session: int) -> list[int]:
@@ -286,53 +337,77 @@ def _of_session(session: int) -> list[int]:
 
 async def _state(data: Path) -> dict[str, Any]:
     """Sources with digests of their texts and vectors, torn documents, rights, rows, keys, locks."""
-    found: dict[str, Any] = {"sources": {}, "records": {}, "torn": [], "rows": {}, "collections": []}
+    found: dict[str, Any] = {
+        "sources": {},
+        "records": {},
+        "torn": [],
+        "rows": {},
+        "collections": [],
+        "builds": [],
+        "unreadable": [],
+    }
     reader = Reader(data, timeout_seconds=60)
-    for collection in await reader.collections("default"):
+    for collection in await _collections(reader):
         found["collections"].append(collection.name)
-        table = await reader.open(collection)
-        for source in await table.listing():
-            read = await table.text(source.id)
-            if read is None:
-                found["torn"].append(source.uri)
-                continue
-            stored, _, text = read
-            chunks = await table.between(stored, 0, 10_000, "(true)")
-            whole = [one.seq for one in chunks] == list(range(source.chunk_count))
-            if not whole or any(text[one.start : one.end] != one.text for one in chunks):
-                found["torn"].append(source.uri)
-            found["sources"][source.uri] = {
-                "id": source.id,
-                "title": source.title,
-                "digest": source.digest,
-                "text": hashlib.sha256(text.encode()).hexdigest()[:16],
-                "seen": [visible(person, stored.access) for person in PEOPLE],
-            }
-        database = await connect(data)
-        for name in table_names(collection):
-            found["rows"][name.partition("__build_")[0]] = await (
-                await database.open_table(name)
-            ).count_rows()
+        found["builds"].append(collection.build)
+        try:
+            await _note_sources(found, await reader.open(collection))
+            database = await connect(data)
+            for name in table_names(collection):
+                rows = await (await database.open_table(name)).count_rows()
+                found["rows"][name.partition("__build_")[0]] = rows
+        except StoreError:
+            found["unreadable"].append(collection.name)
     if records := await open_if_there(await connect(data), schema.access_table("default")):
         columns = ["id", "collection", "uri", "present", "copied", "visibility", "allow", "deny", "word"]
-        rows = (await records.query().where(f"id <> {literal('')}").select(columns).to_arrow()).to_pylist()
-        found["records"] = {row.pop("id"): row for row in rows}
+        query = records.query().where(f"id <> {literal('')}").select(columns)
+        found["records"] = {row.pop("id"): row for row in (await query.to_arrow()).to_pylist()}
     tables = data / "tables"
     names = [one.name.partition("__build_")[0] for one in tables.iterdir()] if tables.exists() else []
     found["tables"] = sorted(name.removesuffix(".lance") for name in {*names})
     found["keys"] = [key.id for key in read_keys(keys_file(data)).keys]
+    found["holders"] = [key.user for key in read_keys(keys_file(data)).keys]
     found["locks"] = sorted(held_locks(data)) if (data / "locks").exists() else []
     return found
+
+
+async def _note_sources(found: dict[str, Any], table: CollectionReader) -> None:
+    for source in await table.listing():
+        read = await table.text(source.id)
+        if read is None:
+            found["torn"].append(source.uri)
+            continue
+        stored, _, text = read
+        chunks = await table.between(stored, 0, 10_000, "(true)")
+        whole = [one.seq for one in chunks] == list(range(source.chunk_count))
+        if not whole or any(text[one.start : one.end] != one.text for one in chunks):
+            found["torn"].append(source.uri)
+        found["sources"][source.uri] = {
+            "id": source.id,
+            "title": source.title,
+            "digest": source.digest,
+            "text": hashlib.sha256(text.encode()).hexdigest()[:16],
+            "seen": [visible(person, stored.access) for person in PEOPLE],
+        }
+
+
+async def _collections(reader: Reader) -> Sequence[Collection]:
+    """The collections; none if they are to be upgraded or mended first, which shows nothing to anybody."""
+    try:
+        return await reader.collections("default")
+    except (ConfigurationError, StoreError):
+        return ()
 
 
 def torn_or_wider(now: dict[str, Any], old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """What is wrong with a state that a kill left between two others."""
     wrong = [f"torn: {uri}" for uri in now["torn"]]
     wrong += [f"locked: {name}" for name in now["locks"]]
+    wrong += [f"unreadable: {name}" for name in now["unreadable"] if name not in old["unreadable"]]
     texts = {uri: one["text"] for uri, one in now["sources"].items()}
     known = {one["text"] for one in (*old["sources"].values(), *new["sources"].values())}
     wrong += [f"neither old nor new: {uri}" for uri, text in texts.items() if text not in known]
-    if now["collections"] == old["collections"] == new["collections"]:
+    if now["collections"] == old["collections"] == new["collections"] and not now["unreadable"]:
         stay = {one["id"] for one in old["sources"].values()} & {one["id"] for one in new["sources"].values()}
         wrong += [f"lost: {id_}" for id_ in stay - {one["id"] for one in now["sources"].values()}]
     may = Counter[tuple[str, int]]()
@@ -346,10 +421,12 @@ def torn_or_wider(now: dict[str, Any], old: dict[str, Any], new: dict[str, Any])
     return wrong + [f"key: {key}" for key in now["keys"] if key not in old["keys"] + new["keys"]]
 
 
-def differences(now: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+def differences(now: dict[str, Any], wanted: dict[str, Any], *but: str) -> list[str]:
     """Where a state differs from that after an undisturbed run."""
     return [
-        f"{name}: {now[name]} instead of {wanted[name]}"[:400] for name in wanted if now[name] != wanted[name]
+        f"{name}: {now[name]} instead of {wanted[name]}"[:400]
+        for name in wanted
+        if name not in but and now[name] != wanted[name]
     ]
 
 
@@ -382,17 +459,25 @@ class Trials:
         after = None if point else self._chance.uniform(0, seconds * 1.05)
         code = self.stage.command(scene.command, kill_at=point, after=after)
         where = note.read_text() if note.exists() else f"after {after or 0:.3f} s"
-        wrong = [f"left behind: {pid}" for pid in self.stage.stray()]
-        wrong += torn_or_wider(self.stage.state(), old, new)
-        again = self.stage.command(scene.command)
         output = (self.stage.folder / "output").read_text()
-        if again and not scene.gone:
-            wrong.append(f"run again: exit code {again}: {output[-300:]}")
-        wrong += differences(self.stage.state(), new)
+        self.stage.free()
+        wrong = [f"left behind: {pid}" for pid in self.stage.stray()]
+        if "Traceback" in output:
+            wrong.append(output[-600:])
+        now = self.stage.state()
+        wrong += torn_or_wider(now, old, new | ({"keys": now["keys"]} if "keys" in scene.anew else {}))
+        if now["holders"] not in (old["holders"], new["holders"]):
+            wrong.append(f"holders of keys: {now['holders']}")
+        if not (scene.turns and now["builds"] == new["builds"]):
+            again = self.stage.command(scene.command)
+            output = (self.stage.folder / "output").read_text()
+            if again and not scene.gone:
+                wrong.append(f"run again: exit code {again}: {output[-300:]}")
+        wrong += differences(self.stage.state(), new, *scene.anew)
         if scene.name == "backup":
             checked(self.stage.folder / "new.tar")
         self.found.trials += 1
-        self.found.killed += code == -signal.SIGKILL
+        self.found.killed += code != 0
         self.found.points[f"{scene.name}: {where if point else 'random'}"] += 1
         self.found.wrong += [f"{scene.name}, killed {where} ({point}): {one}" for one in wrong]
 
@@ -432,14 +517,19 @@ def main() -> None:
     )
     options.add_argument("--trials", type=int, default=300)
     options.add_argument("--seed", type=int, default=7)
-    options.add_argument("--scene", default="", help="Only scenes whose name begins so.")
+    options.add_argument("--scene", action="append", help="Only scenes whose name begins so; repeat it.")
+    options.add_argument("--fault", choices=get_args(Fault), default="kill")
     given = options.parse_args()
     prepared()
     memory = Path("/dev/shm")  # noqa: S108 the trials are many
     with tempfile.TemporaryDirectory(prefix="kills-", dir=memory if memory.is_dir() else None) as name:
-        trials = Trials(Stage(Path(name)), given.seed)
-        scenes = [one for one in SCENES if one.name.startswith(given.scene)]
-        trials.run(given.trials, lambda text: print(text, flush=True), scenes)  # noqa: T201 a command
+        stage = Stage(Path(name), given.fault)
+        trials = Trials(stage, given.seed)
+        scenes = [one for one in SCENES if one.name.startswith(tuple(given.scene or [""]))]
+        try:
+            trials.run(given.trials, lambda text: print(text, flush=True), scenes)  # noqa: T201 a command
+        finally:
+            stage.close()
     found = trials.found
     print(f"{found.trials} trials, {found.killed} killed, {len(found.points)} kinds of moments")  # noqa: T201
     print(f"{len(found.wrong)} wrong")  # noqa: T201

@@ -16,7 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def state(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 any JSON
     source = {"id": "i", "title": "t", "digest": "d", "text": "old", "seen": [False, False, True]}
-    empty: dict[str, Any] = {"torn": [], "locks": [], "collections": ["c"], "keys": [], "rows": {"chunks": 3}}
+    empty: dict[str, Any] = {
+        "torn": [],
+        "unreadable": [],
+        "locks": [],
+        "collections": ["c"],
+        "keys": [],
+        "rows": {"chunks": 3},
+    }
     return empty | {"sources": {"file:///a": source | changes.pop("source", {})}} | changes
 
 
@@ -33,6 +40,7 @@ def test_the_old_and_the_new_state_are_fine() -> None:
     [
         (state(torn=["file:///a"]), "torn"),
         (state(locks=["default.documents"]), "locked"),
+        (state(unreadable=["c"]), "unreadable"),
         (state(sources={}), "lost"),
         (state(source={"text": "half"}), "neither old nor new"),
         (state(source={"seen": [True, False, True]}), "wider"),

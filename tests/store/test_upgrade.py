@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from rag.answers import SearchRequest
@@ -13,9 +11,9 @@ from rag.config.settings import SearchSettings
 from rag.corpus import Access, Principal
 from rag.errors import ConfigurationError
 from rag.search.desk import Desk
-from rag.store import schema, upgrade
-from rag.store.connection import connect
+from rag.store import upgrade
 from rag.store.reader import Reader
+from tests.store.format_2 import to_format_2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,21 +38,7 @@ async def _format_2(small_desk: ModuleType, data: Path, number: int = 2) -> None
             ]
         )
         ids = {writer.source_id(name): access for name, access in RIGHTS.items()}
-    database = await connect(data)
-    name = schema.sources_table("default", "documents")
-    rows = (await (await database.open_table(name)).query().to_arrow()).to_pylist()
-    rows = [row | schema.access_values(ids[row["id"]]) for row in rows]
-    fields = [pa.field(one, kind, nullable=False) for one, kind in schema.LABEL_COLUMNS.items()]
-    fields += [pa.field(one, kind) for one, kind in schema.ACCESS_COLUMNS.items()]
-    await database.drop_table(name)
-    await database.create_table(
-        name, pa.Table.from_pylist(rows, pa.schema([*schema.SOURCES_SCHEMA, *fields]))
-    )
-    await database.drop_table(schema.access_table("default"))
-    catalog = await database.open_table(schema.COLLECTIONS)
-    (row,) = (await catalog.query().to_arrow()).to_pylist()
-    definition = json.loads(row["definition"]) | {"format": number}
-    await catalog.update({"definition": json.dumps(definition)})
+    await to_format_2(data, ids, number)
 
 
 async def _seen(small_desk: ModuleType, data: Path, *people: Principal) -> list[set[str]]:
