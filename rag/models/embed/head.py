@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +34,15 @@ def _positive(values: Rows) -> Rows:
     return np.maximum(values, np.float32(0))
 
 
+def _gelu(values: Rows) -> Rows:
+    """The exact form; source: Hendrycks & Gimpel, 2016, arXiv:1606.08415."""
+    tail = np.vectorize(math.erf, otypes=[np.float32])(values / math.sqrt(2))
+    gelu: Rows = values * (1 + tail) / np.float32(2)
+    return gelu
+
+
 _ACTIVATIONS: dict[str, Callable[[Rows], Rows]] = {
+    "GELU": _gelu,
     "Identity": _unchanged,
     "Tanh": np.tanh,
     "ReLU": _positive,

@@ -236,7 +236,7 @@ async def test_a_dense_layer_that_the_graph_has_already_is_not_applied_twice(tmp
     [
         (lambda folder: (folder / "model.safetensors").unlink(), "needs its files config.json and model"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), "is damaged, or none that"),
-        (lambda folder: write_dense(folder.parent, "x.GELU"), "has the activation GELU; refdesk knows"),
+        (lambda folder: write_dense(folder.parent, "x.Mish"), "has the activation Mish; refdesk knows"),
     ],
 )
 async def test_a_dense_layer_that_cannot_be_applied_is_refused(
