@@ -193,6 +193,12 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Snapshots:
 
 
 @pytest.fixture(scope="session")
+def hubs() -> ModuleType:
+    """tests/hub.py as a module: a model hub on loopback."""
+    return _beside("hub")
+
+
+@pytest.fixture(scope="session")
 def endpoints() -> ModuleType:
     """tests/endpoint.py as a module: models' endpoints, on a port that the test chooses."""
     return _beside("endpoint")

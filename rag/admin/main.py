@@ -32,6 +32,7 @@ COMMANDS = {
     "restore": "backup",
     "tenant": "tenant",
     "collection": "collection",
+    "model": "model",
     "access": "access",
     "audit": "audit",
     "key": "key",

@@ -15,7 +15,7 @@ from rag.admin.ingest_output import is_notable, outcome_line
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rag.evaluate.ask import Contender
     from rag.ingest.progress import Progress
@@ -229,6 +229,32 @@ def _bar(total: int, things: str) -> tqdm[NoReturn]:
     """A bar on standard error; none if that is not a terminal."""
     form = f"{{percentage:3.0f}}%|{{bar}}| {{n_fmt}} of {{total_fmt}} {things}"
     return tqdm(total=total, file=sys.stderr, leave=False, disable=None, bar_format=form)
+
+
+@contextmanager
+def download_progress(what: str, size: int) -> Iterator[Callable[[int], None]]:
+    """A bar over so many bytes, which disappears at the end; nothing if standard error is no terminal.
+
+    A size of 0 is not known.
+    """
+    form = f"{what}  {WORK}" if size else f"{what}  {{n_fmt}}B, {{rate_fmt}}"
+    bar: tqdm[NoReturn] = tqdm(
+        total=size or None,
+        file=sys.stderr,
+        leave=False,
+        disable=None,
+        unit="B",
+        unit_scale=True,
+        bar_format=form,
+    )
+    try:
+
+        def came(size: int) -> None:
+            bar.update(size)
+
+        yield came
+    finally:
+        bar.close()
 
 
 def _write_above(line: str) -> None:

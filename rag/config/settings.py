@@ -6,17 +6,18 @@ The two entry points read the settings (`rag.config.load`) and hand every other 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from rag.access.bound_to import CredentialBoundTo, Name
-from rag.access.names import DEFAULT_TENANT, MAX_ENTRIES, bare_name, check_access
+from rag.access.names import DEFAULT_TENANT, MAX_ENTRIES, NAME_LENGTH, bare_name, check_access
 from rag.answers import Detail, Mode
 from rag.config.options import ChatOptions, EmbedderOptions, RerankerOptions, VariableName
 from rag.config.origins import OriginSettings
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 RulesCase = Literal["ignore", "exact", "file system"]
 DEFAULT_COLLECTION = "documents"
+MODELS = "models"  # the folder in the data folder
 OPENAI_HOST = "api.openai.com"
 
 
@@ -140,7 +142,8 @@ class AccessSettings(Section):
 class EmbedderSettings(Section):
     """An embedding model. `baseline` is the cosine that it gives to unrelated texts; None: as measured.
 
-    Prefixes that are None are those of the model's own files, if it has any.
+    Prefixes that are None are those of the model's own files, if it has any. `Settings` sets `path` of an
+    ONNX model that is named by `model` to its folder.
     """
 
     provider: Literal["builtin", "onnx", "openai"] = "builtin"
@@ -162,9 +165,10 @@ class EmbedderSettings(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> EmbedderSettings:
-        if self.provider == "onnx" and self.path is None:
+        if self.provider == "onnx" and (self.path is None) == (not self.model):
             raise ValueError(
-                'provider = "onnx" needs path; set it to the folder with model.onnx and tokenizer.json'
+                'provider = "onnx" needs either model, the name of a model that refdesk-admin model has '
+                "pulled or added, or path, a folder with model.onnx and tokenizer.json, not both"
             )
         if self.provider == "openai" and not self.model:
             raise ValueError('provider = "openai" needs model; set it to the name that the endpoint uses')
@@ -193,7 +197,10 @@ class ChatSettings(Section):
 
 
 class RerankerSettings(Section):
-    """The model of the stage rerank. A model of the hub is pinned by its revision and its graph's SHA-256."""
+    """The model of the stage rerank. `revision` and `sha256` hold a local model to what was reviewed.
+
+    `Settings` sets `path` of an ONNX model that is named by `model` to its folder.
+    """
 
     provider: Literal["none", "cohere", "voyage", "tei", "onnx"] = "none"
     base_url: str = ""
@@ -223,17 +230,13 @@ class RerankerSettings(Section):
             )
         if self.provider == "onnx" and (self.path is None) == (not self.model):
             raise ValueError(
-                'provider = "onnx" needs either path (a folder) or model (an id on the Hugging Face hub), '
-                "not both"
-            )
-        if self.provider == "onnx" and self.model and not (self.revision and self.sha256):
-            raise ValueError(
-                "a model of the hub needs revision (a commit) and sha256 (the checksum of its graph); "
-                "without them its publisher could replace it unnoticed. For the revision, run "
-                f"git ls-remote https://huggingface.co/{self.model} HEAD. The hub shows the SHA-256 on the "
-                "page of the file (model.onnx or onnx/model.onnx)"
+                'provider = "onnx" needs either model, the name of a model that refdesk-admin model has '
+                "pulled or added, or path, a folder with model.onnx and tokenizer.json, not both"
             )
         return self
+
+
+Located = TypeVar("Located", EmbedderSettings, RerankerSettings)
 
 
 class ChunkingRule(Section):
@@ -407,6 +410,7 @@ class Settings(Section):
     """All settings. Programs that shall obey the operator's settings file call `Settings.load`."""
 
     data: AbsolutePath = DEFAULT_DATA
+    models: AbsolutePath | None = None
     principal: PrincipalSettings = PrincipalSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     embedders: dict[Name, EmbedderSettings] = Field(default={})
@@ -432,6 +436,23 @@ class Settings(Section):
                 f"'{DEFAULT_EMBEDDER}' is the name of the embedder in [embedder]; give this one another name"
             )
         return {name: _without_strange_key(one) for name, one in embedders.items()}
+
+    @field_validator("embedder", "reranker")
+    @classmethod
+    def _located(cls, model: Located, info: ValidationInfo) -> Located:
+        return _in_folder(model, info.data)
+
+    @field_validator("embedders")
+    @classmethod
+    def _all_located(
+        cls, embedders: dict[str, EmbedderSettings], info: ValidationInfo
+    ) -> dict[str, EmbedderSettings]:
+        return {name: _in_folder(one, info.data) for name, one in embedders.items()}
+
+    @property
+    def models_folder(self) -> Path:
+        """Where pulled and added models lie, each in a folder of its name."""
+        return self.models or self.data / MODELS
 
     @property
     def embedders_by_name(self) -> dict[str, EmbedderSettings]:
@@ -462,6 +483,22 @@ class Settings(Section):
         from rag.config.load import load_settings  # noqa: PLC0415 it imports this module
 
         return load_settings(config, environment)
+
+
+def model_name(model: str) -> str:
+    """The name of a model's folder: of a repository on a hub, the part after the owner.
+
+    Example: "BAAI/bge-small-en-v1.5" -> "bge-small-en-v1-5", "mdbr-leaf-ir" -> the same.
+    """
+    return re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:NAME_LENGTH].strip("-")
+
+
+def _in_folder(model: Located, known: Mapping[str, Any]) -> Located:
+    """An ONNX model with the path to its folder, if only its name is given."""
+    if model.provider != "onnx" or model.path is not None or "data" not in known:
+        return model
+    folder: Path = known.get("models") or known["data"] / MODELS
+    return model.model_copy(update={"path": folder / model_name(model.model)})
 
 
 def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:

@@ -89,3 +89,16 @@ def read_facts(folder: Path) -> ModelFacts | None:
 def facts_as_json(facts: ModelFacts) -> bytes:
     """The content of the file that `read_facts` reads."""
     return _FORM.dump_json(facts, indent=2) + b"\n"
+
+
+def check_pulled(model: str, folder: Path) -> None:
+    """Check that a model that the settings name is in its folder.
+
+    Raises:
+        ConfigurationError: it is not; the message has the command that brings it.
+    """
+    if model and not folder.is_dir():
+        raise ConfigurationError(
+            f"The model {model} is not on this machine: there is no folder {folder}. Run refdesk-admin model "
+            f"pull {model}, or refdesk-admin model list to see which models there are."
+        )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EVERY_SETTING = {
     "data": ("/srv/desk", Path("/srv/desk")),
+    "models": ("/srv/models", Path("/srv/models")),
     "principal.tenant": ("acme", "acme"),
     "principal.user": ("ann", "ann"),
     "principal.groups": ("hr, it", ("hr", "it")),
@@ -353,14 +354,14 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
             "[[search.stages]]\nstage = 'rerank'\nweights = { semantic = 0.5 }\n",
             "line 3: search.stages.weights: semantic, vector and position must add up to 1.",
         ),
-        ("[reranker]\nprovider = 'onnx'\n", 'line 1: reranker: provider = "onnx" needs either path'),
+        ("[reranker]\nprovider = 'onnx'\n", 'line 1: reranker: provider = "onnx" needs either model'),
         (
-            f"[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\nrevision = '{'0' * 40}'\n",
-            "line 1: reranker: a model of the hub needs revision (a commit) and sha256 (the checksum",
+            "[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\npath = '/srv/c'\n",
+            'line 1: reranker: provider = "onnx" needs either model, the name of a model that refdesk-admin',
         ),
         (
-            f"[reranker]\nprovider = 'onnx'\nmodel = 'a/b'\nsha256 = '{'0' * 64}'\n",
-            "line 1: reranker: a model of the hub needs revision (a commit) and sha256 (the checksum",
+            "[embedder]\nprovider = 'onnx'\nmodel = 'a'\npath = '/srv/c'\n",
+            'line 1: embedder: provider = "onnx" needs either model',
         ),
         ("[reranker]\nrevision = 'main'\n", "line 2: reranker.revision: write a full commit hash: 40 lower"),
         ("[reranker]\nsha256 = 'abc'\n", "line 2: reranker.sha256: write a SHA-256 checksum: 64 lower"),
@@ -378,7 +379,7 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         ),
         ("search = 5\n", "line 1: search must be a table, not 5."),
         ("[principal]\ntenant = 'a__b'\n", "line 2: principal.tenant: 'a__b' is not a valid name"),
-        ("[embedder]\nprovider = 'onnx'\n", 'line 1: embedder: provider = "onnx" needs path'),
+        ("[embedder]\nprovider = 'onnx'\n", 'line 1: embedder: provider = "onnx" needs either model'),
         ("[embedder]\nprovider = 'openai'\n", 'line 1: embedder: provider = "openai" needs model'),
     ],
 )
@@ -502,7 +503,7 @@ def test_all_mistakes_are_reported_at_once(write: Write) -> None:
         (
             "REFDESK_EMBEDDER_PROVIDER",
             "onnx",
-            'the environment or flags: embedder: provider = "onnx" needs path',
+            'the environment or flags: embedder: provider = "onnx" needs either model',
         ),
     ],
 )
@@ -559,3 +560,23 @@ def test_flags_say_wholly_who_asks(write: Write) -> None:
     assert asker("bob", "it", "staff") == ("bob", ("it", "staff"))
     assert asker(None, "it") == ("", ("it",))
     assert asker("") == ("", ())
+
+
+def test_a_model_that_is_named_lies_in_the_models_folder(write: Write) -> None:
+    named = "[{table}]\nprovider = 'onnx'\nmodel = '{model}'\n".format
+    written = write(
+        "data = '/srv/desk'\n"
+        + named(table="embedder", model="mdbr-leaf-ir")
+        + named(table="embedders.other", model="BAAI/bge-small-en-v1.5")
+        + named(table="reranker", model="ettin-reranker-17m")
+    )
+    for more, folder in (({}, "/srv/desk/models"), ({"REFDESK_MODELS": "/srv/shared"}, "/srv/shared")):
+        settings = load_settings(written, more)
+        assert settings.models_folder == Path(folder)
+        assert settings.embedder.path == Path(folder, "mdbr-leaf-ir")
+        assert settings.embedders["other"].path == Path(folder, "bge-small-en-v1-5")
+        assert settings.reranker.path == Path(folder, "ettin-reranker-17m")
+    assert load_settings(written, {}, {"data": Path("/srv/b")}).embedder.path == Path(
+        "/srv/b/models/mdbr-leaf-ir"
+    )
+    assert Settings().embedder.path is None

@@ -37,15 +37,13 @@ async def open_reranker(
     imported and models loaded in worker threads, so the event loop stays responsive.
 
     Raises:
-        ConfigurationError: the model can't be downloaded or loaded, or a key is missing.
+        ConfigurationError: the model isn't there or can't be loaded, or a key is missing.
     """
     match settings.provider:
         case "none":
             yield None
         case "onnx":
-            yield await to_thread.run_sync(
-                _local, settings, abandon_on_cancel=True
-            )  # a download may take long
+            yield await to_thread.run_sync(_local, settings)
         case _:
             async with await to_thread.run_sync(_remote, settings, environment, breaker) as reranker:
                 yield reranker

@@ -1,8 +1,8 @@
 """Reranking on this machine, with ONNX Runtime: a cross-encoder reads query and text together.
 
-One pair per run, as many runs at once as there are cores. A model of the Hugging Face hub is pinned twice:
-the revision fixes which commit is downloaded, and the SHA-256 fixes the bytes of the graph. The revision
-alone would mean trusting the hub, and every file in the local cache, to be what the operator reviewed.
+One pair per run, as many runs at once as there are cores. Nothing is downloaded here: refdesk-admin model
+brings models. The settings can pin one twice: by the revision, which is the commit that was pulled, and by
+the SHA-256 of the graph.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,23 +17,25 @@ from anyio import to_thread
 
 from rag.concurrency import cores
 from rag.errors import ConfigurationError
+from rag.models.facts import check_pulled, read_facts
 from rag.models.onnx import opened_model, run
 from rag.models.rerank import logistic
+from rag.models.rerank.head import head_beside
 from rag.models.tokens import opened_tokenizer, plain_encoding, special_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import onnxruntime
     from tokenizers import Encoding, Tokenizer
 
     from rag.config.settings import RerankerSettings
+    from rag.models.rerank.head import ScoringHead
 
 GRAPHS = ("model.onnx", "onnx/model.onnx")
 TOKENIZER = "tokenizer.json"
 TOKEN_RANK = 3  # of an output with a vector per token
-DOWNLOADED = (*(f"{graph}*" for graph in GRAPHS), TOKENIZER)
-"""The files of a model to download; the wildcards include weights beside the graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class CrossEncoder:
     session: onnxruntime.InferenceSession
     tokenizer: Tokenizer
     limit: int
+    head: ScoringHead | None = None
     runs: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(cores()))
 
     async def scores(self, query: str, texts: Sequence[str]) -> list[float | None]:
@@ -74,6 +76,8 @@ class CrossEncoder:
         """
         pair = self._pair(query, text)
         output = run(self.session, self.session.get_outputs()[0].name, pair.ids, pair.type_ids)
+        if self.head and output.ndim == TOKEN_RANK:
+            output = self.head(output)
         match output.ravel().tolist():
             case [yes]:
                 return float(yes)
@@ -84,7 +88,8 @@ class CrossEncoder:
             f"The reranker returns an output of shape {output.shape} for one pair, not (1, 1) or (1, 2). "
             + (
                 "Its graph returns a vector per token: the head that makes a score of them is not in it. "
-                "Export it with its head (optimum: --task text-classification)."
+                "Download the folders beside the graph, too (modules.json, 2_Dense, …), or export it with "
+                "its head (optimum: --task text-classification)."
                 if headless
                 else "Use a cross-encoder that was trained for reranking."
             )
@@ -102,17 +107,32 @@ class CrossEncoder:
 
 
 def cross_encoder(settings: RerankerSettings) -> CrossEncoder:
-    """The model in the folder `settings.path`, or `settings.model` of the hub, which is downloaded once.
+    """The model in the folder `settings.path`.
 
     Raises:
-        ConfigurationError: the model can't be downloaded or loaded, has another checksum, or is no
-        cross-encoder.
+        ConfigurationError: there is none, it can't be loaded, has another revision or checksum, or is no
+            cross-encoder.
     """
-    folder = settings.path or _downloaded(settings.model, settings.revision)
-    graph = _graph(folder)
+    folder = settings.path
+    if folder is None:
+        raise ConfigurationError("reranker.path is not set: the reranker's folder is not known.")
+    check_pulled(settings.model, folder)
+    facts = read_facts(folder)
+    graph = folder / facts.graph if facts else _graph(folder)
+    if settings.revision and settings.revision != (facts.revision if facts else ""):
+        raise ConfigurationError(
+            f"The model in {folder} was not loaded, because its revision is "
+            f"{facts.revision or 'not known' if facts else 'not known'}, but reranker.revision is "
+            f"{settings.revision}. Pull that revision with refdesk-admin model pull, or correct the setting."
+        )
     if settings.sha256:
         _check(graph, settings.sha256)
-    model = CrossEncoder(opened_model(graph), opened_tokenizer(folder / TOKENIZER), settings.max_tokens)
+    model = CrossEncoder(
+        opened_model(graph),
+        opened_tokenizer(folder / TOKENIZER),
+        settings.max_tokens,
+        head_beside(folder, facts),
+    )
     try:
         model.logit("a", "a " * settings.max_tokens)
     except ConfigurationError:
@@ -148,17 +168,3 @@ def _check(graph: Path, sha256: str) -> None:
             f"reranker.sha256 is {sha256}. If you changed the model or its revision, verify the checksum "
             "with the publisher and update reranker.sha256."
         )
-
-
-def _downloaded(model: str, revision: str) -> Path:
-    """The local folder of a revision of `model`. Only the first call needs the network."""
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 takes 0.4 s, and nothing else needs it
-
-    try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(DOWNLOADED)))
-    except Exception as error:  # the hub's errors have no base class of their own
-        raise ConfigurationError(
-            f"The reranker {model}, revision {revision}, can't be downloaded from the Hugging Face hub. "
-            "Check reranker.model, reranker.revision and the network. Or download it yourself, and set "
-            "reranker.path to its folder instead of reranker.model."
-        ) from error

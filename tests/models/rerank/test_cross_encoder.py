@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,19 +16,21 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer
 
-from rag.config.settings import RerankerSettings
+from rag.config.settings import RerankerSettings, Settings
 from rag.errors import ConfigurationError
+from rag.models.facts import FACTS_FILE, ModelFacts, facts_as_json
 from rag.models.rerank import open_reranker
 from rag.models.tokens import BUILTIN_MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from onnx import NodeProto
 
 pytestmark = pytest.mark.anyio
 
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BERT = ("input_ids", "attention_mask", "token_type_ids")
 POSITIONS = 512
 VALUES: dict[str | None, float] = {"clock": 0.01, "sep": 0.01, "broken": math.nan, "infinite": math.inf}
@@ -177,7 +176,10 @@ async def test_a_reranker_whose_head_is_not_in_the_graph_is_refused(folder: Path
     model.graph.node.append(helper.make_node("Unsqueeze", ["placed", "axis2"], ["last_hidden_state"]))
     model.graph.initializer.append(numpy_helper.from_array(np.array([2], np.int64), "axis2"))
     onnx.save(model, folder / "model.onnx")
-    with pytest.raises(ConfigurationError, match=r"a vector per token: the head .* is not in it\. Export it"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"a vector per token: the head .* is not in it\. Download the folders beside",
+    ):
         await scored(folder, "clock", ["clock"])
 
 
@@ -196,128 +198,27 @@ async def test_a_broken_file_is_named(folder: Path, name: str) -> None:
     assert "expected" not in str(error.value)
 
 
-class Hub(ThreadingHTTPServer):
-    """As much of a model hub as a download needs."""
-
-    def __init__(self, model: str, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.model = model
-        self.folder = folder
-        self.sent: list[str] = []
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Hub
-
-    def do_GET(self) -> None:
-        body, kind = self._found()
-        self.send_response(200 if body else 404)
-        headers = {"Content-Length": len(body), "Content-Type": kind, "X-Repo-Commit": COMMIT}
-        for name, value in headers.items():
-            self.send_header(name, str(value))
-        self.send_header("ETag", f'"{self.path.rpartition("/")[2]}"')
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    do_HEAD = do_GET  # noqa: N815 the library's name
-
-    def _found(self) -> tuple[bytes, str]:
-        path, files = self.path.partition("?")[0], self.server.folder
-        model = f"/api/models/{self.server.model}"
-        if path == f"{model}/revision/{COMMIT}":
-            return json.dumps({"id": self.server.model, "sha": COMMIT, "siblings": []}).encode(), JSON
-        if path == f"{model}/tree/{COMMIT}":
-            listed = [
-                {
-                    "type": "file",
-                    "path": str(file.relative_to(files)),
-                    "size": file.stat().st_size,
-                    "oid": "0",
-                }
-                for file in files.rglob("*.*")
-            ]
-            return json.dumps(listed).encode(), JSON
-        prefix = f"/{self.server.model}/resolve/{COMMIT}/"
-        if path.startswith(prefix):
-            if self.command == "GET":
-                self.server.sent.append(path.removeprefix(prefix))
-            return (files / path.removeprefix(prefix)).read_bytes(), "application/octet-stream"
-        return b"", JSON
-
-    def log_message(self, *_args: object) -> None:
-        pass
+async def test_a_model_by_name_is_held_to_the_revision_of_the_settings(folder: Path) -> None:
+    pulled = ModelFacts(name="tiny", kind="reranker", revision=COMMIT)
+    for facts, revision in ((pulled, COMMIT), (pulled, "f" * 40), (None, COMMIT)):
+        (folder / FACTS_FILE).write_bytes(facts_as_json(facts)) if facts else (folder / FACTS_FILE).unlink()
+        settings = RerankerSettings(provider="onnx", path=folder, revision=revision)
+        if facts and revision == COMMIT:
+            async with open_reranker(settings, {}) as reranker:
+                assert reranker
+            continue
+        with pytest.raises(
+            ConfigurationError, match=rf"its revision is .*, but reranker.revision is {revision}"
+        ):
+            async with open_reranker(settings, {}):
+                pass
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-JSON = "application/json"
-PROGRAM = """
-import anyio, json, sys
-from rag.errors import ConfigurationError
-from rag.models.rerank import open_reranker
-from rag.config.settings import RerankerSettings
-
-async def main():
-    async with open_reranker(RerankerSettings(provider="onnx", **json.loads(sys.argv[1])), {}) as reranker:
-        print(await reranker.scores("clock", ["clock", "clock clock"]))
-
-try:
-    anyio.run(main)
-except ConfigurationError as error:
-    print(error)
-"""
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    files = write_model(tmp_path / "hub", name="onnx/model.onnx")
-    (files / "pytorch_model.bin").write_text("large")
-    with Hub("clocks/tiny", files) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def asking(hub: Hub, home: Path, model: str, sha256: str = "", revision: str = "") -> str:
-    """What a fresh process prints, as the library reads where the hub is at its import."""
-    graph = hub.folder / "onnx" / "model.onnx"
-    pins = {
-        "revision": revision or COMMIT,
-        "sha256": sha256 or hashlib.sha256(graph.read_bytes()).hexdigest(),
-    }
-    there = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(home)}
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM, json.dumps({"model": model, **pins})],
-        env=os.environ | there,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
-
-
-def test_a_model_of_the_hub_is_downloaded_once_and_no_more_of_it_than_is_needed(
-    hub: Hub, tmp_path: Path
-) -> None:
-    expected = pytest.approx([score(1, 1), score(1, 2)])
-    assert json.loads(asking(hub, tmp_path / "home", "clocks/tiny")) == expected
-    assert sorted(hub.sent) == ["onnx/model.onnx", "tokenizer.json"]
-    hub.server_close()
-    assert json.loads(asking(hub, tmp_path / "home", "clocks/tiny")) == expected
-
-
-def test_a_model_of_the_hub_that_is_not_the_one_meant_is_not_loaded(hub: Hub, tmp_path: Path) -> None:
-    assert json.loads(asking(hub, tmp_path / "home", "clocks/tiny"))
-    told = asking(hub, tmp_path / "home", "clocks/tiny", sha256="0" * 64)
-    graph = hub.folder / "onnx" / "model.onnx"
-    actual = hashlib.sha256(graph.read_bytes()).hexdigest()
-    assert f"was not loaded, because its SHA-256 checksum is {actual}, but reranker.sha256 is" in told
-    told = asking(hub, tmp_path / "home", "clocks/tiny", revision="f" * 40)
-    assert f"The reranker clocks/tiny, revision {'f' * 40}, can't be downloaded" in told
+async def test_a_model_that_was_not_pulled_is_named_with_the_command(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path, reranker=RerankerSettings(provider="onnx", model="clocks/tiny"))
+    with pytest.raises(ConfigurationError, match="Run refdesk-admin model pull clocks/tiny"):
+        async with open_reranker(settings.reranker, {}):
+            pass
 
 
 async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder: Path) -> None:
@@ -332,13 +233,6 @@ async def test_weights_beside_a_graph_and_a_folder_count_for_the_checksum(folder
     beside.write_bytes(b"others!")
     with pytest.raises(ConfigurationError, match=r"model\.onnx was not loaded, because its SHA-256"):
         await opened(hashlib.sha256(graph.read_bytes() + b"weights").hexdigest())
-
-
-@pytest.mark.slow
-def test_a_model_that_cannot_be_downloaded_is_named_with_the_remedy(hub: Hub, tmp_path: Path) -> None:
-    told = asking(hub, tmp_path / "home", "clocks/other")
-    assert f"The reranker clocks/other, revision {COMMIT}, can't be downloaded" in told
-    assert "Or download it yourself, and set reranker.path" in told
 
 
 def test_only_opening_a_reranker_imports_what_it_needs() -> None:

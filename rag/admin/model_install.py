@@ -1,0 +1,244 @@
+"""Puts a model into the models' folder, whole or not at all.
+
+The files come together in a folder of their own, which no setting names. There they are checked, the model
+is opened once, and then the folder gets the model's name in one step. What a killed run left is used by the
+next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from rag.config.settings import EmbedderSettings, RerankerSettings
+from rag.errors import ConfigurationError, RefdeskError, StoreError
+from rag.models.embed import open_embedder
+from rag.models.facts import FACTS_FILE, ModelFile, facts_as_json, read_facts
+from rag.models.hub.download import READ_BYTES, Place, checked_copy, download
+from rag.models.rerank import open_reranker
+from rag.store.folder import cannot
+from rag.store.locks import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rag.models.facts import ModelFacts
+    from rag.models.hub.protocol import RemoteFile
+
+PARTIAL = ".partial"
+SPARE_BYTES = 1 << 20
+PROBE = "A clock tells the time."
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A model that is to be installed, and where its files come from: a hub or a folder."""
+
+    facts: ModelFacts
+    files: Sequence[RemoteFile]
+    source: Place | Path
+
+
+async def install(models: Path, coming: Coming, came: Callable[[int], None]) -> ModelFacts:
+    """Install a model, and return its facts. `came` is told of the bytes as they come.
+
+    Raises:
+        BusyError: another process installs the same model.
+        ConfigurationError, ProviderError, StoreError: files can't be fetched or written, are not those that
+            they must be, or make no model. Nothing of the name is changed then.
+    """
+    name = coming.facts.name
+    staging = models / PARTIAL / f"{name}@{coming.facts.revision[:12] or 'own'}"
+    _make(models / "locks")
+    with locked(models, f"model {name}", seconds=0):
+        _make(staging)
+        _check_room(staging, coming.files)
+        files = [await _brought(one, coming.source, staging, came) for one in coming.files]
+        facts = replace(coming.facts, files=tuple(files))
+        _note(staging, facts)
+        try:
+            facts = await _tried(staging, facts)
+        except RefdeskError:
+            if isinstance(coming.source, Path):  # what was downloaded may become a model by another option
+                await to_thread.run_sync(shutil.rmtree, staging)
+            raise
+        _note(staging, facts)
+        _swap(staging, models / name)
+    return facts
+
+
+def installed(models: Path) -> dict[str, ModelFacts]:
+    """The facts of the models that are installed in a folder, by name.
+
+    Raises:
+        ConfigurationError: those of one can't be read.
+    """
+    try:
+        names = sorted(one.name for one in models.iterdir() if (one / FACTS_FILE).is_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise cannot(f"The models' folder {models} can't be read", error) from error
+    return {name: facts for name in names if (facts := read_facts(models / name))}
+
+
+def unfinished(models: Path) -> dict[str, int]:
+    """The names of models of which a pull was interrupted or failed, with the bytes that it left."""
+    found: dict[str, int] = {}
+    for folder in sorted((models / PARTIAL).glob("*@*")):
+        size = sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+        name = folder.name.partition("@")[0]
+        found[name] = found.get(name, 0) + size
+    return found
+
+
+def wrong_files(folder: Path, facts: ModelFacts) -> list[str]:
+    """What is wrong with the files of an installed model, one sentence for each."""
+    return [problem for file in facts.files if (problem := _wrong(folder / file.path, file))]
+
+
+def remove(models: Path, name: str) -> None:
+    """Delete a model, and what an unfinished pull of it left.
+
+    Raises:
+        BusyError: another process installs it.
+        ConfigurationError: it can't be deleted.
+    """
+    with locked(models, f"model {name}", seconds=0), _folder_errors(models / name):
+        old = models / PARTIAL / f"{name}.old"
+        shutil.rmtree(old, ignore_errors=True)
+        old.parent.mkdir(parents=True, exist_ok=True)
+        if (models / name).exists():
+            (models / name).rename(old)  # at once: a server never finds half of it
+            shutil.rmtree(old)
+        for left in old.parent.glob(f"{name}@*"):
+            shutil.rmtree(left)
+        with suppress(OSError):
+            old.parent.rmdir()
+
+
+async def _brought(
+    file: RemoteFile, source: Place | Path, staging: Path, came: Callable[[int], None]
+) -> ModelFile:
+    """A file in the staging folder, fetched or copied unless it is there already."""
+    target = staging / file.path
+    _make(target.parent)
+    if found := await to_thread.run_sync(_present, target, file):
+        came(target.stat().st_size)
+    elif isinstance(source, Path):
+        if not (origin := _origin(source, file.path)):
+            raise ConfigurationError(f"{source} has no file {file.path}, which the model needs.")
+        found = await to_thread.run_sync(checked_copy, origin, file, target)
+        came(target.stat().st_size)
+    else:
+        found = await download(source, file, target, came)
+    return ModelFile(file.path, target.stat().st_size, found)
+
+
+def _origin(source: Path, path: str) -> Path | None:
+    """A file in a folder to copy from: where the repository has it, or a graph also right in the folder."""
+    usual, flat = source / path, source / path.removeprefix("onnx/")
+    return next((one for one in (usual, flat) if one.is_file()), None)
+
+
+def _present(target: Path, file: RemoteFile) -> str:
+    """The SHA-256 of a file that an earlier run brought whole; empty if there is none, or an unknown one."""
+    if not file.sha256 or not target.is_file():
+        return ""
+    return file.sha256 if _sha256(target) == file.sha256 else ""
+
+
+async def _tried(folder: Path, facts: ModelFacts) -> ModelFacts:
+    """Open a model once, let it work on a text, and complete its facts from that.
+
+    Raises:
+        ConfigurationError: it can't be opened, or returns something else than it must.
+    """
+    if facts.kind == "reranker":
+        async with open_reranker(RerankerSettings(provider="onnx", path=folder), {}) as reranker:
+            if reranker and None in await reranker.scores("clock", [PROBE]):
+                raise ConfigurationError(f"The reranker {facts.name} gave a text no score.")
+        return facts
+    async with open_embedder(EmbedderSettings(provider="onnx", path=folder), {}) as embedder:
+        dimension = (await embedder.embed([PROBE], "query")).shape[1]
+    if facts.dimension not in {None, dimension}:
+        raise ConfigurationError(
+            f"The model {facts.name} returns vectors with {dimension} dimensions, not {facts.dimension}. "
+            "Its files are not those that belong together."
+        )
+    return replace(facts, dimension=dimension)
+
+
+def _swap(staging: Path, folder: Path) -> None:
+    """Give a complete folder its name; a former one of that name goes."""
+    old = staging.with_name(f"{folder.name}.old")
+    with _folder_errors(folder):
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        staging.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+        with suppress(OSError):
+            staging.parent.rmdir()
+
+
+def _check_room(staging: Path, files: Sequence[RemoteFile]) -> None:
+    """Refuse to begin what can't be ended.
+
+    Raises:
+        StoreError: the disk has no room for the files that are still to come.
+    """
+    there = sum(one.stat().st_size for one in staging.rglob("*") if one.is_file())
+    missing = sum(file.size for file in files) - there
+    free = shutil.disk_usage(staging).free
+    if missing + SPARE_BYTES > free:
+        raise StoreError(
+            f"The disk of {staging.parent.parent} has {free / 1e6:,.0f} MB free, and the model needs "
+            f"{missing / 1e6:,.0f} MB more. Make room, or set models in the settings to another folder."
+        )
+
+
+def _wrong(path: Path, file: ModelFile) -> str:
+    try:
+        size = path.stat().st_size
+        if size != file.size:
+            return f"{path} has {size:,} bytes instead of {file.size:,}."
+        if _sha256(path) != file.sha256:
+            return f"{path} has changed: its SHA-256 is another one than when it came."
+    except FileNotFoundError:
+        return f"{path} is missing."
+    except OSError as error:
+        return f"{path} can't be read: {error.strerror}."
+    return ""
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as opened:
+        while block := opened.read(READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _note(folder: Path, facts: ModelFacts) -> None:
+    with _folder_errors(folder):
+        (folder / FACTS_FILE).write_bytes(facts_as_json(facts))
+
+
+def _make(folder: Path) -> None:
+    with _folder_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _folder_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot(f"The folder {folder} can't be written", error) from error

@@ -1,0 +1,266 @@
+"""`refdesk-admin model pull` and `model add`: which files make a model, and where they come from."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rag.admin.console import command, echo, print_json
+from rag.admin.model_install import Coming, install
+from rag.admin.model_output import as_json_object, installed_line, licence_lines
+from rag.admin.progress import download_progress
+from rag.config.settings import model_name
+from rag.corpus import Pooling
+from rag.errors import ConfigurationError, ProviderError
+from rag.models.facts import ModelFacts
+from rag.models.hub.choose import files_of, graph_among
+from rag.models.hub.download import Place
+from rag.models.hub.known import known_models
+from rag.models.hub.protocol import RemoteFile, open_hub
+from rag.store.folder import prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rag.config.settings import Settings
+    from rag.models.hub.known import KnownModel
+    from rag.models.hub.protocol import Hub, Repository
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+OWN = ("graph", "reranker", "pooling", "query_prefix", "document_prefix", "window")
+"""The options that say what a model's files may not say. Of known models all of it is known."""
+
+
+def fact_options(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The options in `OWN`."""
+    options = (
+        click.option("--graph", metavar="PATH", help="The ONNX file, if there are several."),
+        click.option("--reranker", is_flag=True, help="It is a reranker (cross-encoder), not an embedder."),
+        click.option(
+            "--pooling",
+            type=click.Choice(get_args(Pooling)),
+            help="How the vectors of the tokens become one, if the model's files don't say it.",
+        ),
+        click.option("--query-prefix", metavar="TEXT", help="The prefix of queries, likewise."),
+        click.option("--document-prefix", metavar="TEXT", help="The prefix of passages, likewise."),
+        click.option("--window", type=click.IntRange(16, 1 << 17), help="The context window, in tokens."),
+        click.option("--as", "name", metavar="NAME", help="The name to install it under."),
+    )
+    return functools.reduce(lambda made, option: option(made), reversed(options), run)
+
+
+@command("pull", of_tenant=False)
+@click.argument("model")
+@click.option(
+    "--from",
+    "folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Take the files from this folder, copied from elsewhere. They are checked as downloads are.",
+)
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Install a model that nobody has verified for refdesk. model verify holds it to what came first.",
+)
+@click.option("--revision", metavar="COMMIT", help="The revision of a model that refdesk doesn't know.")
+@fact_options
+async def pull_command(
+    settings: Settings,
+    *,
+    model: str,
+    folder: Path | None,
+    trust: bool,
+    revision: str | None,
+    as_json: bool,
+    **own: Any,  # noqa: ANN401 click's
+) -> None:
+    """Fetch a model from the hub.
+
+    MODEL is a name that refdesk knows (see model list), or with --trust any OWNER/NAME of the hub. An
+    interrupted pull goes on when you run it again. A model is there whole or not at all. A mirror is taken
+    from HF_ENDPOINT, a token from HF_TOKEN, a proxy from HTTPS_PROXY.
+    """
+    known = _known(model, revision)
+    if known and (given := [name for name in (*OWN, "name") if own[name]]):
+        raise click.UsageError(f"--{given[0].replace('_', '-')} is for models that refdesk doesn't know.")
+    if known and folder and (known.pinned or trust):
+        facts = await _install(settings, _from_folder(known, folder))
+    elif known and known.pinned:
+        _say_licence(known.licence, f"https://huggingface.co/{known.repository}", known.licence_note)
+        async with open_hub(os.environ) as hub:
+            files = [RemoteFile(one.path, one.size, one.sha256) for one in known.files]
+            place = Place(hub, known.repository, known.revision)
+            facts = await _install(settings, Coming(known.facts(()), files, place), known.megabytes)
+    elif folder:
+        raise ConfigurationError(_untrusted(model, folder, known))
+    else:
+        async with open_hub(os.environ) as hub:
+            coming = await _unverified(hub, model, known, revision, own)
+            if not trust:
+                raise ConfigurationError(
+                    f"Nobody has verified {'all files of ' if known else ''}{model} for refdesk. If you "
+                    "trust its publisher, run the command again with --trust."
+                )
+            facts = await _install(settings, coming)
+    _print(facts, as_json=as_json)
+
+
+@command("add", of_tenant=False)
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--licence", default="", metavar="TEXT", help="The model's licence, for your own list.")
+@fact_options
+async def add_command(
+    settings: Settings,
+    *,
+    folder: Path,
+    licence: str,
+    as_json: bool,
+    **own: Any,  # noqa: ANN401 click's
+) -> None:
+    """Install a model of your own from a folder.
+
+    It needs an ONNX graph and tokenizer.json. The files are copied. What must be known of the model is read
+    from its other files, as sentence-transformers writes them (modules.json, 1_Pooling/config.json, …). What
+    they don't say is asked for.
+    """
+    coming = _own(folder, own)
+    coming = replace(coming, facts=replace(coming.facts, licence=licence))
+    _print(await _install(settings, coming), as_json=as_json)
+
+
+def _known(model: str, revision: str | None) -> KnownModel | None:
+    """The known model of this name, or of this repository."""
+    models = known_models()
+    found = models.get(model) or next((one for one in models.values() if one.repository == model), None)
+    if found and revision not in {None, found.revision}:
+        return None
+    if not found and not re.fullmatch(r"[\w.-]+/[\w.-]+", model, re.ASCII):
+        raise ConfigurationError(
+            f"refdesk knows no model {model!r}. Known: {', '.join(models)}. Another model of the hub is "
+            "named OWNER/NAME."
+        )
+    return found
+
+
+def _own(folder: Path, own: dict[str, Any]) -> Coming:
+    """The model in a folder."""
+    folder = folder.absolute()
+    paths = {one.relative_to(folder).as_posix() for one in folder.rglob("*") if one.is_file()}
+    graph = graph_among(paths, own["graph"])
+    files = [RemoteFile(path, (folder / path).stat().st_size) for path in files_of(paths, graph)]
+    return Coming(_facts(own, folder.name, graph), files, folder)
+
+
+def _from_folder(known: KnownModel, folder: Path) -> Coming:
+    files = [RemoteFile(one.path, one.size, one.sha256) for one in known.files]
+    return Coming(known.facts(()), files, folder.absolute())
+
+
+async def _unverified(
+    hub: Hub, model: str, known: KnownModel | None, revision: str | None, own: dict[str, Any]
+) -> Coming:
+    """A model that the hub itself describes; what it states is shown."""
+    name = known.repository if known else model
+    repository = await hub.repository(name, known.revision if known else revision or "main")
+    if not COMMIT.fullmatch(repository.commit):
+        raise ProviderError(f"{hub.endpoint} names no commit of {name}. Check HF_ENDPOINT.")
+    _say_repository(hub, repository)
+    sizes = {one.path: one for one in repository.files}
+    if known:
+        files = [_agreed(one.path, one.sha256, sizes.get(one.path)) for one in known.files]
+        facts = known.facts(())
+    else:
+        graph = graph_among(sizes, own["graph"])
+        files = [sizes[path] for path in files_of(sizes, graph)]
+        facts = replace(
+            _facts(own, name, graph),
+            repository=name,
+            revision=repository.commit,
+            licence=repository.licence,
+        )
+    for file in files:
+        stated = f"SHA-256 {file.sha256}" if file.sha256 else f"git {file.blob or 'nothing'}"
+        echo(f"  {file.path}  {file.size:,} bytes, {stated}", err=True)
+    return Coming(facts, files, Place(hub, name, repository.commit))
+
+
+def _agreed(path: str, sha256: str, stated: RemoteFile | None) -> RemoteFile:
+    """A file as the hub states it, which must agree with what refdesk knows of it.
+
+    Raises:
+        ConfigurationError: it doesn't.
+    """
+    if stated is None or (sha256 and stated.sha256 not in {"", sha256}):
+        said = "lacks it" if stated is None else f"states the SHA-256 {stated.sha256}"
+        raise ConfigurationError(
+            f"The file {path} of this revision must have the SHA-256 {sha256 or 'of a file'}, and the hub "
+            f"{said}. Nothing was fetched. If HF_ENDPOINT names a mirror, it may be another model."
+        )
+    return replace(stated, sha256=sha256 or stated.sha256)
+
+
+def _facts(own: dict[str, Any], named: str, graph: str) -> ModelFacts:
+    """What the options say of a model that refdesk doesn't know."""
+    name = model_name(own["name"] or named)
+    if own["name"] and name != own["name"]:
+        raise click.UsageError(
+            f"--as: use lower-case letters, digits and single -, like {name or 'my-model'}."
+        )
+    if name in known_models():
+        raise ConfigurationError(f"{name} is the name of another model. Choose one with --as NAME.")
+    return ModelFacts(
+        name=name,
+        kind="reranker" if own["reranker"] else "embedder",
+        graph=graph,
+        **{key: own[key] for key in ("pooling", "query_prefix", "document_prefix", "window")},
+    )
+
+
+async def _install(settings: Settings, coming: Coming, megabytes: int = 0) -> ModelFacts:
+    models = settings.models_folder
+    if models.is_relative_to(settings.data):
+        prepare(settings.data)
+    size = megabytes * 1_000_000 or sum(file.size for file in coming.files)
+    with download_progress(coming.facts.name, size) as came:
+        return await install(models, coming, came)
+
+
+def _say_repository(hub: Hub, repository: Repository) -> None:
+    echo(
+        f"{repository.name}, revision {repository.commit}, licence {repository.licence or 'not stated'}",
+        err=True,
+    )
+    _say_licence(repository.licence, hub.page(repository.name))
+
+
+def _say_licence(licence: str, page: str, note: str = "") -> None:
+    for line in licence_lines(licence, page, note):
+        echo(line, err=True)
+
+
+def _untrusted(model: str, folder: Path, known: KnownModel | None) -> str:
+    if known is None:
+        return (
+            f"refdesk doesn't know {model}, so there is nothing to hold the files in {folder} to. Add them "
+            f"as a model of your own: refdesk-admin model add {folder}."
+        )
+    return (
+        f"Nobody has verified all files of {model} for refdesk. If you trust those in {folder}, run the "
+        "command again with --trust."
+    )
+
+
+def _print(facts: ModelFacts, *, as_json: bool) -> None:
+    if as_json:
+        print_json(as_json_object(facts.name, facts, known_models().get(facts.name), ()))
+        return
+    echo(f"Installed {installed_line(facts)}")
+    table = "[reranker]" if facts.kind == "reranker" else "[embedder]"
+    echo(f'To use it, write provider = "onnx" and model = "{facts.name}" into {table} of the settings.')

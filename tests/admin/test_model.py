@@ -1,0 +1,392 @@
+"""`refdesk-admin model`: models come whole, right and on command, and servers only read them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.models.hub import known
+from rag.models.tokens import BUILTIN_MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import ModuleType
+
+    from tests.admin.conftest import Desk, Screen
+    from tests.hub import Hub
+
+NAME = "acme/small"
+GRAPH = "onnx/model.onnx"
+CONFIG = json.dumps({"max_position_embeddings": 512}).encode()
+LISTED = """
+[[model]]
+name = "stand-in"
+kind = "embedder"
+repository = "{name}"
+revision = "{commit}"
+licence = "{licence}"
+parameters = "22 M"
+megabytes = 23
+languages = "English"
+good_for = "tests"
+graph = "onnx/model.onnx"
+pooling = "graph"
+dimension = {dimension}
+window = 256
+multilingual = false
+files = [{files}]
+"""
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, bytes]:
+    """The built-in model as a repository."""
+    graph, tokenizer = ((BUILTIN_MODEL / name).read_bytes() for name in ("model.onnx", "tokenizer.json"))
+    return {GRAPH: graph, "tokenizer.json": tokenizer, "config.json": CONFIG, "training.bin": b"?" * 9}
+
+
+@pytest.fixture
+def hub(hubs: ModuleType, weights: dict[str, bytes]) -> Iterator[Hub]:
+    for one in hubs.running():
+        one.files[NAME] = dict(weights)
+        one.licences[NAME] = "mit"
+        yield one
+
+
+@pytest.fixture
+def admin(inside: Desk, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """The commands, which know of this hub alone."""
+    for name, value in hub.environment().items():
+        monkeypatch.setenv(name, value)
+    return inside
+
+
+def know(
+    hub: Hub,
+    hubs: ModuleType,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    unverified: str = "",
+    dimension: int = 384,
+) -> None:
+    """Put the hub's model into the list of known ones, with all checksums but one."""
+    checksums = {path: hashlib.sha256(content).hexdigest() for path, content in hub.files[NAME].items()}
+    checksums |= {unverified: ""}
+    files = ", ".join(
+        f'{{ path = "{path}", sha256 = "{checksums[path]}" }}'
+        for path in ("config.json", GRAPH, "tokenizer.json")
+    )
+    listed = LISTED.format(name=NAME, commit=hubs.COMMIT, licence="Gemma", dimension=dimension, files=files)
+    (folder / "known.toml").write_text(listed)
+    monkeypatch.setattr(known, "LIST", folder / "known.toml")
+    known.known_models.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _own_list() -> Iterator[None]:
+    yield
+    known.known_models.cache_clear()
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(
+        one.relative_to(folder).as_posix()
+        for one in folder.rglob("*")
+        if one.is_file() and one.parent.name != "locks"
+    )
+
+
+WHOLE = ["config.json", GRAPH, "refdesk-model.json", "tokenizer.json"]
+
+
+def test_a_known_model_is_pulled_and_says_its_licence_first(
+    admin: Desk, hub: Hub, hubs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(hub, hubs, tmp_path, monkeypatch)
+    run = admin.run("model", "pull", "stand-in")
+    assert (
+        "Its licence is Gemma, which is not permissive. Read https://huggingface.co/acme/small" in run.stderr
+    )
+    assert run.stdout.startswith("Installed stand-in: 23 MB, 384 dimensions, pooling graph")
+    assert 'model = "stand-in" into [embedder]' in run.stdout
+    assert files_below(admin.data / "models") == [f"stand-in/{name}" for name in WHOLE]
+    (one,) = admin.json("model", "list")["models"]
+    assert (one["installed"], one["pinned"], one["revision"]) == (True, True, hubs.COMMIT)
+    assert not [
+        path for path in hub.paths("home") if path.startswith("/api")
+    ]  # nothing is asked of what is known
+    assert admin.run("model", "verify").stdout == "ok     stand-in: 3 files\n"
+
+
+def test_a_known_model_comes_from_a_folder_with_the_same_checks(
+    admin: Desk, hub: Hub, hubs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(hub, hubs, tmp_path, monkeypatch)
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    for path, content in hub.files[NAME].items():
+        (copied / path.removeprefix("onnx/")).write_bytes(content)
+    (copied / "config.json").write_text("{}")
+    error = admin.run("model", "pull", "stand-in", "--from", copied, code=1).stderr
+    assert f"{copied / 'config.json'} has other bytes than it must have" in error
+    assert not (admin.data / "models" / "stand-in").exists()
+    (copied / "config.json").write_bytes(CONFIG)
+    admin.run("model", "pull", "stand-in", "--from", copied)
+    assert files_below(admin.data / "models") == [f"stand-in/{name}" for name in WHOLE]
+    assert not hub.asked
+
+
+def test_wrong_bytes_make_no_model_and_replace_none(
+    admin: Desk, hub: Hub, hubs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(hub, hubs, tmp_path, monkeypatch)
+    right, hub.files[NAME][GRAPH] = hub.files[NAME][GRAPH], hub.files[NAME][GRAPH][:-1] + b"?"
+    error = admin.run("model", "pull", "stand-in", code=1).stderr
+    assert f"{GRAPH} has not the bytes that it must have, so it was deleted" in error
+    assert files_below(admin.data / "models") == [f".partial/stand-in@{hubs.COMMIT[:12]}/config.json"]
+    hub.files[NAME][GRAPH] = right
+    admin.run("model", "pull", "stand-in")
+    hub.files[NAME]["config.json"] = b"{}"
+    admin.run("model", "pull", "stand-in", code=1)
+    assert admin.run("model", "verify").stdout == "ok     stand-in: 3 files\n"
+
+
+def test_files_that_make_another_model_are_refused(
+    admin: Desk, hub: Hub, hubs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(hub, hubs, tmp_path, monkeypatch, dimension=768)
+    error = admin.run("model", "pull", "stand-in", code=2).stderr
+    assert "384" in error
+    assert "768" in error
+    assert "Unfinished: stand-in, 23 MB" in admin.run("model", "list").stdout
+    admin.run("model", "remove", "stand-in")
+    assert not files_below(admin.data / "models")
+
+
+def test_what_nobody_verified_needs_trust_and_is_held_to_what_the_hub_states(
+    admin: Desk, hub: Hub, hubs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(hub, hubs, tmp_path, monkeypatch, unverified=GRAPH)
+    run = admin.run("model", "pull", "stand-in", code=2)
+    assert f"{NAME}, revision {hubs.COMMIT}, licence mit" in run.stderr
+    assert hashlib.sha256(hub.files[NAME][GRAPH]).hexdigest() in run.stderr
+    assert "Nobody has verified all files of stand-in for refdesk." in run.stderr
+    assert not [path for path in hub.paths() if "resolve" in path]
+    hub.stated[GRAPH] = "0" * 64
+    assert "has not the bytes" in admin.run("model", "pull", "stand-in", "--trust", code=1).stderr
+    del hub.stated[GRAPH]
+    hub.stated["tokenizer.json"] = "0" * 64
+    error = admin.run("model", "pull", "stand-in", "--trust", code=2).stderr
+    assert f"the hub states the SHA-256 {'0' * 64}. Nothing was fetched." in error
+    hub.stated.clear()
+    admin.run("model", "pull", "stand-in", "--trust")
+    (one,) = admin.json("model", "list")["models"]
+    assert (one["installed"], one["pinned"]) == (True, False)
+
+
+def test_any_model_of_the_hub_is_described_before_it_is_trusted(
+    admin: Desk, hub: Hub, hubs: ModuleType
+) -> None:
+    hub.licences[NAME] = "cc-by-nc-4.0"
+    run = admin.run("model", "pull", NAME, code=2)
+    assert (
+        f"licence cc-by-nc-4.0\nIts licence is cc-by-nc-4.0, which is not permissive. Read {hub.url}/{NAME}"
+        in (run.stderr)
+    )
+    assert f"Nobody has verified {NAME} for refdesk" in run.stderr
+    assert len(hub.asked) == 1
+    admin.run("model", "pull", NAME, "--trust", "--as", "other")
+    assert files_below(admin.data / "models") == [f"other/{name}" for name in WHOLE]
+    facts = json.loads((admin.data / "models" / "other" / "refdesk-model.json").read_bytes())
+    assert (facts["repository"], facts["revision"], facts["licence"]) == (NAME, hubs.COMMIT, "cc-by-nc-4.0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("pull", "leaf"), 2, "refdesk knows no model 'leaf'. Known: mdbr-leaf-ir, "),
+        (
+            ("pull", "mdbr-leaf-ir", "--pooling", "mean"),
+            2,
+            "--pooling is for models that refdesk doesn't know",
+        ),
+        (("pull", "acme/none"), 2, "has no model acme/none, or it is private"),
+        (
+            ("pull", NAME, "--graph", "model_q4.onnx"),
+            2,
+            "Choose the graph with --graph. There are: onnx/model.onnx",
+        ),
+        (("pull", NAME, "--as", "My Model"), 2, "like my-model"),
+        (("pull", NAME, "--as", "mdbr-leaf-ir"), 2, "mdbr-leaf-ir is the name of another model"),
+        (
+            ("pull", "ettin-reranker-32m", "--from", "."),
+            2,
+            "Nobody has verified all files of ettin-reranker-32m",
+        ),
+        (("pull", NAME, "--from", "."), 2, "nothing to hold the files in"),
+        (("verify", "mine"), 1, "There is no model 'mine'"),
+        (("remove", "mine"), 1, "Installed: none."),
+        (("add", "."), 2, "There is no ONNX graph (a file .onnx)"),
+    ],
+)
+def test_a_mistake_is_named_with_what_to_do(
+    admin: Desk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert message in admin.run("model", *arguments, code=code).stderr
+
+
+def test_a_full_disk_is_seen_before_the_first_byte(
+    admin: Desk, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = shutil.disk_usage("/")._replace(free=20_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: full)
+    error = admin.run("model", "pull", NAME, "--trust", code=1).stderr
+    assert "has 20 MB free, and the model needs 23 MB more. Make room, or set models in the settings" in error
+    assert not hub.paths()
+
+
+@pytest.mark.slow
+def test_a_killed_pull_goes_on_where_it_was_and_nothing_uses_its_half(
+    desk: Desk, hub: Hub, hubs: ModuleType
+) -> None:
+    hub.troubles[GRAPH] = [hubs.Trouble(cut=5_000_000, hang=True)]
+    pulling = ("model", "pull", NAME, "--trust", "--data", desk.data)
+    command = [str(one) for one in (desk.scripts.folder / "refdesk-admin", *pulling)]
+    environment = desk.scripts.environment | hub.environment()
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as pull:
+        assert hub.sent.wait(20)
+        staged = desk.data / "models" / ".partial" / f"small@{hubs.COMMIT[:12]}" / f"{GRAPH}.part"
+        while not staged.exists() or staged.stat().st_size < 1_000_000:
+            time.sleep(0.05)
+        busy = desk.scripts.admin(*pulling, env=hub.environment())
+        assert busy.returncode == 1
+        assert f"refdesk-admin model (process {pull.pid}, since " in busy.stderr
+        pull.send_signal(signal.SIGKILL)
+    came = staged.stat().st_size
+    assert not (desk.data / "models" / "small").exists()
+    run = desk.scripts.admin(*pulling, env=hub.environment())
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("Installed small: 23 MB")
+    ranges = [asked for host, path, asked, _ in hub.asked if host == "cdn" and path.endswith(GRAPH)]
+    assert ranges == ["", f"bytes={came}-"]
+
+
+@pytest.mark.slow
+def test_on_a_terminal_a_bar_shows_how_far_it_is(
+    hub: Hub,
+    hubs: ModuleType,
+    screen: Screen,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in hub.environment().items():
+        monkeypatch.setenv(name, value)
+    hub.troubles[GRAPH] = [hubs.Trouble(cut=9_000_000)]
+    code, shown = screen("model", "pull", NAME, "--trust", "--data", tmp_path / "data")
+    assert code == 0, shown
+    assert "MB/s" in shown or "MB of 23.3MB" in shown or "%|" in shown
+
+
+def settings(desk: Desk, text: str) -> Path:
+    file = desk.data.parent / "config.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_model_serves_by_its_name_and_stays_while_something_uses_it(
+    admin: Desk, hub: Hub, tmp_path: Path
+) -> None:
+    by_name = settings(
+        admin, f'models = "{tmp_path / "shared"}"\n[embedder]\nprovider = "onnx"\nmodel = "{NAME}"\n'
+    )
+    (tmp_path / "doc.md").write_text("# Clocks\n\nA pendulum clock keeps time.\n")
+    wanting = ("--config", by_name)
+    error = admin.run("ingest", tmp_path / "doc.md", *wanting, code=2).stderr
+    assert f"The model {NAME} is not on this machine" in error
+    assert f"Run refdesk-admin model pull {NAME}, or" in error
+    checked = admin.run("config", "check", *wanting, code=1).stdout
+    assert f"wrong  embedder: The model {NAME} is not on this machine" in checked
+    assert "Missing: small, used by embedder. Run refdesk-admin model pull small" in (
+        admin.run("model", "list", *wanting).stdout
+    )
+    admin.run("model", "pull", NAME, "--trust", *wanting)
+    asked = len(hub.asked)
+    assert not (admin.data / "models").exists()
+    admin.run("ingest", tmp_path / "doc.md", *wanting)
+    assert "ok     embedder: onnx small-" in admin.run("config", "check", *wanting).stdout
+    (hit,) = admin.json("search", "pendulum", *wanting)["results"]
+    assert "pendulum" in hit["text"]
+    assert len(hub.asked) == asked
+    error = admin.run("model", "remove", "small", *wanting, code=2).stderr
+    assert "The model small is in use: embedder, collection documents." in error
+    without = settings(admin, f'models = "{tmp_path / "shared"}"\n')
+    assert (
+        "in use: collection documents."
+        in admin.run("model", "remove", "small", "--config", without, code=2).stderr
+    )
+    admin.run("collection", "remove", "documents", "--yes", "--config", without)
+    assert admin.run("model", "remove", "small", "--config", without).stdout == "Removed the model small.\n"
+    assert not files_below(tmp_path / "shared")
+
+
+def test_an_own_model_is_copied_and_damage_is_found(
+    admin: Desk, weights: dict[str, bytes], tmp_path: Path
+) -> None:
+    own = tmp_path / "My Model v1.0"
+    own.mkdir()
+    (own / "model.onnx").write_bytes(weights[GRAPH])
+    (own / "tokenizer.json").write_bytes(weights["tokenizer.json"])
+    run = admin.run("model", "add", own, "--licence", "ours", "--window", "256", "--query-prefix", "find: ")
+    assert run.stdout.startswith("Installed my-model-v1-0: 23 MB, 384 dimensions")
+    assert "query prefix 'find: '" in run.stdout
+    shutil.rmtree(own)
+    installed = admin.data / "models" / "my-model-v1-0"
+    assert admin.run("model", "verify").stdout == "ok     my-model-v1-0: 2 files\n"
+    with (installed / "model.onnx").open("r+b") as opened:
+        opened.seek(9_000_000)
+        opened.write(b"damage")
+    (installed / "tokenizer.json").unlink()
+    (one,) = admin.json("model", "verify", code=1)["models"]
+    assert one["wrong"] == [
+        f"{installed / 'model.onnx'} has changed: its SHA-256 is another one than when it came.",
+        f"{installed / 'tokenizer.json'} is missing.",
+    ]
+
+
+def test_a_folder_without_a_model_is_not_installed(
+    admin: Desk, weights: dict[str, bytes], tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "model.onnx").write_bytes(b"no graph")
+    assert "There is no tokenizer.json" in admin.run("model", "add", own, code=2).stderr
+    (own / "tokenizer.json").write_bytes(weights["tokenizer.json"])
+    assert "is not a valid ONNX model" in admin.run("model", "add", own, code=2).stderr
+    assert not files_below(admin.data / "models")
+
+
+def test_the_known_models_are_complete(desk: Desk) -> None:
+    listed: list[dict[str, Any]] = desk.json("model", "list")["models"]
+    assert {one["kind"] for one in listed} == {"embedder", "reranker"}
+    for one in known.known_models().values():
+        paths = [file.path for file in one.files]
+        assert {one.graph, "tokenizer.json"} <= {*paths}
+        assert all(f"{step}/model.safetensors" in paths for step in one.dense)
+        assert (one.dimension is None) == (one.kind == "reranker")
+    assert [one["name"] for one in listed if not one["pinned"]] == ["ettin-reranker-32m"]
