@@ -181,6 +181,15 @@ class DedupeStage(Section):
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.9
 
 
+class GraphStage(Section):
+    """Follows the references of the best hits: documents that they name by title or link to."""
+
+    stage: Literal["graph"]
+    seeds: Annotated[int, Field(ge=1, le=10)] = 2
+    after: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 3
+    places: Annotated[int, Field(ge=1, le=10)] = 2
+
+
 class CompressStage(Section):
     """Keeps only the relevant sentences of each hit, verbatim; drops hits that have none."""
 
@@ -221,6 +230,7 @@ HitStage: TypeAlias = (
     | RecencyStage
     | DiversifyStage
     | DedupeStage
+    | GraphStage
     | CompressStage
     | CustomStage
 )
@@ -243,7 +253,7 @@ def takes_hits(stage: QueryStage | HitStage) -> TypeGuard[HitStage]:
 
 def applies(stage: HitStage, mode: Mode) -> bool:
     """Whether a hit stage applies in a mode: in mode exact, the query is no question for a model."""
-    return mode != "exact" or not isinstance(stage, RerankStage | CompressStage)
+    return mode != "exact" or not isinstance(stage, RerankStage | GraphStage | CompressStage)
 
 
 class StageChoice(Section):

@@ -13,6 +13,7 @@ from rag.config.profiles import (
     CustomStage,
     DedupeStage,
     DiversifyStage,
+    GraphStage,
     NeighborsStage,
     ParentStage,
     RecencyStage,
@@ -21,6 +22,7 @@ from rag.config.profiles import (
 from rag.search.stages.compress import compress
 from rag.search.stages.custom import custom
 from rag.search.stages.detail import as_detailed
+from rag.search.stages.graph import graph
 from rag.search.stages.order import distinct, diverse, newer
 from rag.search.stages.queries import more_queries
 from rag.search.stages.rerank import rerank
@@ -43,6 +45,7 @@ HIT_STAGES: Mapping[type[Any], HitStageFunction] = {
     RecencyStage: newer,
     DiversifyStage: diverse,
     DedupeStage: distinct,
+    GraphStage: graph,
     NeighborsStage: neighbors,
     ParentStage: parent,
     CompressStage: compress,

@@ -1,0 +1,70 @@
+"""The documents that a text refers to: those that it names by their title, or links to by their path.
+
+No model and no index of names: a title that stands in a text, word for word, is a reference to its document.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from rag.text import one_line, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LEAST_BYTES = 4  # of a name; shorter titles stand in texts by chance. Two Chinese characters are six bytes.
+_QUALIFIER = re.compile(r"\s+\([^()]*\)$")
+_LINK = re.compile(r"\]\(\s*<?([^)\s>]+)")
+
+
+def name_of(title: str) -> str:
+    """How texts call a document of this title: without what distinguishes it from others of the same name.
+
+    Example: "Steve Johnson (footballer, born 1956)" -> "Steve Johnson".
+    """
+    return one_line(_QUALIFIER.sub("", title) if title.endswith(")") else title)
+
+
+def named(text: str, names: Iterable[str]) -> set[str]:
+    """Those of the names that stand in the text as whole words, in any letter case.
+
+    A name of one word must be written as in the text: "Charmed" is a title, "charmed" a word. A name of less
+    than `LEAST_BYTES` is never found. Blank names are not, either.
+    Example: "See Parental leave, and charmed." names "parental Leave", but not "Charmed" or "Rental Leave".
+    """
+    text = unicodedata.normalize("NFC", text)
+    folded = one_line(text.casefold())
+    spaced = ""
+    found = set()
+    for name in names:
+        if len(name.encode()) < LEAST_BYTES or name.casefold() not in folded:
+            continue
+        spaced = spaced or f" {' '.join(words(text))} "  # only now, because few names come this far
+        of_name = words(name)
+        if f" {' '.join(of_name)} " in spaced and (len(of_name) > 1 or name in text) and of_name:
+            found.add(name)
+    return found
+
+
+def linked(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
+    """The ids of `paths` that the Markdown links of a text lead to; `path` is that of the text itself.
+
+    Links are relative to the folder of the text, or to the top if they begin with a slash. What follows `#`
+    or `?` is left out.
+    Example: "[Leave](../leave.md#sick)" in "handbook/work/hours.md" leads to "handbook/leave.md".
+    """
+    if not (targets := {_target(link, path) for link in _LINK.findall(text)}):
+        return set()
+    return {id_ for id_, other in paths.items() if other in targets}
+
+
+def _target(link: str, path: str) -> str:
+    target = unquote(re.split(r"[#?]", link, maxsplit=1)[0])
+    if not target or ":" in target.partition("/")[0]:
+        return ""  # a place in the same text, or a URL
+    folder = "" if target.startswith("/") else posixpath.dirname(path)
+    return posixpath.normpath(posixpath.join(folder, target.lstrip("/")))

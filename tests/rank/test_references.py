@@ -1,0 +1,72 @@
+"""What a text refers to: names of documents, and links."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag.rank.references import linked, name_of, named
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("Parental leave", "Parental leave"),
+        ("  Parental \n leave ", "Parental leave"),
+        ("Steve Johnson (footballer, born 1956)", "Steve Johnson"),
+        ("f(x)", "f(x)"),
+        ("(untitled)", "(untitled)"),
+        ("", ""),
+    ],
+)
+def test_a_document_is_called_by_its_title_without_a_qualifier(title: str, name: str) -> None:
+    assert name_of(title) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("See the rules on parental LEAVE, too.", "Parental leave"),
+        ("See **Parental\nleave**.", "Parental leave"),
+        ("It was the film Charmed that he saw.", "Charmed"),
+        ("Ça vaut pour le Congé parental.", "congé parental"),
+        ("Das steht in der Straßenordnung der Stadt", "Straßenordnung der Stadt"),
+        ("请参见育婴假规定。", "育婴假"),
+        ("Об этом говорит Трудовой кодекс.", "Трудовой кодекс"),
+        ("Who wrote Yahoo! Answers?", "Yahoo! Answers"),
+    ],
+)
+def test_a_title_in_a_text_names_its_document(text: str, name: str) -> None:
+    assert named(text, [name, "Something else"]) == {name}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("He was charmed by it.", "Charmed"),  # one word, written differently
+        ("See grandparental leave.", "Parental leave"),  # a part of a word
+        ("The IT department", "IT"),  # too short
+        ("Anything at all", ""),
+        ("Anything - at all", "-----"),
+        ("parental and other leave", "Parental leave"),
+    ],
+)
+def test_what_only_resembles_a_title_names_nothing(text: str, name: str) -> None:
+    assert named(text, [name]) == set()
+
+
+PATHS = {"a": "handbook/leave.md", "b": "handbook/work/hours.md", "c": "top.md"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[Leave](../leave.md#sick) and [top](/top.md)", {"a", "c"}),
+        ('[Hours](hours.md "when") [again](./hours.md?x)', {"b"}),
+        ("[Leave](<../leave.md>)", {"a"}),
+        ("[a place](#here) [web](https://example.com/top.md) [mail](mailto:top.md)", set()),
+        ("[outside](../../../top.md)", set()),
+        ("no link (top.md)", set()),
+    ],
+)
+def test_markdown_links_lead_to_paths(text: str, found: set[str]) -> None:
+    assert linked(text, "handbook/work/week.md", PATHS) == found
