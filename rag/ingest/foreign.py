@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Known = Callable[[str], float]
 
-KNOWN = 0.5  # of a text; from there on an embedder reads it (`Embedder.known`)
+KNOWN = 0.3  # of a text; Latin scripts .4 and more by `Embedder.known`, others .15 and less
 REGION = 400  # characters of words that are judged together, so that a chapter is told apart
 LEAST = 40  # characters of words; fewer say nothing of their language
 

@@ -114,26 +114,43 @@ def convex_combination(
 
 
 def calibrated_fusion(
-    cosines: Mapping[str, float], sparse: Mapping[str, float], *, words: int
+    cosines: Mapping[str, float], sparse: Mapping[str, float], *, words: int, unlisted: float = 0.0
 ) -> dict[str, float]:
     """Fuse cosines and calibrated BM25 scores into their quadratic mean, in [0, 1], best first.
 
     `sparse` is in units of the weight of the rarest word possible. One well-matched rare word scores about
     `WORD` units, so the maximum of the scale is `WORD` times the number of the query's `words` (without stop
     words). At most `WORDS` words count, because a good passage needn't contain every word of a long query. A
-    higher score in the list becomes the maximum.
+    higher score in the list becomes the maximum. An item that `sparse` lacks may score up to `unlisted`.
 
     The quadratic mean lets one strong signal win over two weak ones, so a list that found nothing relevant
-    doesn't drown the other. Missing scores count as 0.
+    doesn't drown the other. Missing scores count as 0. Cosines are multiplied by their `trust`.
     Example: {"a": 0.6}, {"b": 1.0}, words=3 -> {"a": 0.6 / sqrt(2), "b": 1 / 4.5 / sqrt(2)}.
     """
     most = max(WORD * min(WORDS, max(words, 1)), max(sparse.values(), default=0.0))
+    shares = {item: score / most for item, score in sparse.items()}
+    weight = trust(cosines, shares, unlisted=unlisted / most)
     return _best_first(
         {
-            item: hypot(max(cosines.get(item, 0.0), 0.0), sparse.get(item, 0.0) / most) / sqrt(2)
+            item: hypot(weight * max(cosines.get(item, 0.0), 0.0), shares.get(item, 0.0)) / sqrt(2)
             for item in cosines.keys() | sparse.keys()
         }
     )
+
+
+def trust(cosines: Mapping[str, float], shares: Mapping[str, float], *, unlisted: float) -> float:
+    """How far the words of a query bear out its meaning, from 0 to 1.
+
+    A model that is weak on a subject gives high cosines to the wrong passages. Then the passage that it likes
+    best has few of the words that the best passage by words has. So 1 is reduced by the difference of these
+    two in `shares` (scores by words in [0, 1]). Where words find little, or both lists like the same passage,
+    it stays near 1. Only items with a cosine are compared. The one with the highest cosine, if `shares` lacks
+    it, has at most `unlisted`.
+    Example: {"a": 0.7, "b": 0.4}, {"b": 0.8, "a": 0.3} -> 0.5.
+    """
+    best = max((share for item, share in shares.items() if item in cosines), default=0.0)
+    liked = min(cosines, key=lambda item: (-cosines[item], item), default="")
+    return 1 - max(0.0, best - shares.get(liked, unlisted))
 
 
 def _best_first(scores: Mapping[str, float]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from rag.store.reader import CollectionReader, Ranking, StoredChunk
     from rag.store.strict import StrictReader
 
+LEAST_KNOWN = 0.01  # keeps the order of a dense list whose table has no list by words
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -50,7 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """A text as an embedding model has it: its vector, and the share of it that the model has words for.
+    """A text as an embedding model has it: its vector, and the share of it that the model knows.
 
     Models differ in the cosine that they give to unrelated texts: `baseline`. A similarity is a cosine on a
     scale on which that is 0, and 1 stays 1. So similarities of different models compare. If the vector was
@@ -90,6 +93,11 @@ class Query:
         """The meaning that compares with the vectors of a view, if there is one."""
         return self.meanings.get(view.table.collection.embedder_name) if view.comparable else None
 
+    def unknown_in(self, view: View) -> bool:
+        """Whether the view's model knows no word of the text, so that its similarities are chance."""
+        meaning = self.meaning_in(view)
+        return meaning is not None and not meaning.known
+
     @property
     def views_by_collection(self) -> Mapping[str, View]:
         """The views by the names of their collections."""
@@ -100,7 +108,7 @@ class Query:
 class Lists:
     """The rankings of a query, one per view; none if the mode has no such list.
 
-    A view whose vectors are not comparable has an empty dense ranking.
+    A view whose vectors are not comparable has an empty dense ranking, and so has one where it `is_moot`.
 
     Each collection has tables of its own, with its own indexes, so the engine searches one table at a time.
     The scores compare across tables: similarities, and BM25 in units of the rarest word of the table.
@@ -125,6 +133,16 @@ class Lists:
         return _listed(self.sparse)
 
 
+def is_moot(query: Query, view: View, plan: Plan) -> bool:
+    """Whether a view's dense list would count for nothing, so that it is not asked for.
+
+    That is so where calibrated fusion weighs it by the share of the query that the model knows, and that is
+    nothing. The other fusions weigh both lists as the settings say.
+    """
+    weighs = plan.mode == "hybrid" and plan.fusion.method == "calibrated"
+    return weighs and view.table.by_words and query.unknown_in(view)
+
+
 async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
     """The lists of the plan's mode for each query, from all tables concurrently."""
     readers = await _readers([view for query in queries for view in query.views], plan)
@@ -133,7 +151,9 @@ async def recall(queries: Sequence[Query], plan: Plan) -> list[Lists]:
         tables = [(readers[view.table], view.where) for view in query.views]
         if plan.mode != "sparse":
             calls += [
-                partial(_dense, table, query.meaning_in(view), plan, where)
+                _nothing
+                if is_moot(query, view, plan)
+                else partial(_dense, table, query.meaning_in(view), plan, where)
                 for view, (table, where) in zip(query.views, tables, strict=True)
             ]
         if plan.mode != "dense":
@@ -170,7 +190,7 @@ async def _dense(
 
 
 async def _nothing() -> Ranking:
-    """The list of a view that the table can't make, for want of an index."""
+    """The list of a view that its table can't make, for want of an index, or that would count for nothing."""
     return []
 
 
@@ -241,7 +261,20 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
             languages = {view.table.collection.language for view in query.views}
             words = max((len(query_terms(query.text, language)) for language in languages), default=0)
             weighed = _similarities(query, lists, fusion, weighed=True)
-            return calibrated_fusion(weighed, sparse, words=words)
+            return calibrated_fusion(
+                weighed, sparse, words=words, unlisted=_unlisted(query, lists.sparse, plan)
+            )
+
+
+def _unlisted(query: Query, sparse: Sequence[Ranking], plan: Plan) -> float:
+    """The most that BM25 may give a chunk that no sparse list has.
+
+    A full list ends before the others. Nothing is known of chunks that have some words where a passage needs
+    every word, or of tables without a full-text index.
+    """
+    if plan.engine.operator == "and" or not all(view.table.by_words for view in query.views):
+        return inf
+    return max((ranking[-1].score for ranking in sparse if len(ranking) >= plan.candidates), default=0.0)
 
 
 def shares_of_best(scores: Mapping[str, float]) -> dict[str, float]:
@@ -278,6 +311,6 @@ def _similarities(
             values = meaning.similarities(np.stack([one.vector for one in chunks]))
             if name == DEFAULT_EMBEDDER:
                 values = (values - fusion.baseline) / (1 - fusion.baseline)
-            share = meaning.known if weighed else 1.0
+            share = max(meaning.known, LEAST_KNOWN) if weighed else 1.0
             scored += zip((one.id for one in chunks), (share * values).tolist(), strict=True)
     return best_scores(scored)

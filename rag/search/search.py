@@ -21,7 +21,7 @@ from rag.search.exact import find_exact
 from rag.search.explain.why_nothing import explain_nothing
 from rag.search.gate import admit
 from rag.search.plan import needles_of
-from rag.search.recall import Query, fuse, recall
+from rag.search.recall import Query, fuse, is_moot, recall
 from rag.search.reply.context import assemble
 from rag.search.run import Steps, listings
 from rag.search.stages import apply_hit_stages, as_detailed, more_queries
@@ -46,6 +46,11 @@ NO_HITS_WANTED = "No passages were asked for: the limit is 0."
 NO_DOCUMENTS = "There are no documents to search yet. Ask the operator to ingest some."
 NO_EXACT = "retrievers can't search for exact text"
 NO_STRICT = "the scores of retrievers could reveal what you may not read"
+MOOT = "Searched by words alone, because the embedding model knows no word of the query: {}."
+CHANCE = (
+    "The embedding model knows no word of the query, so similarities are little more than chance. "
+    "Mode hybrid searches by words, too: {}."
+)
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
 
@@ -65,6 +70,7 @@ async def search(run: Run) -> Answer:
     if not run.views:
         return run.answer([], None)
     run.note(_truncations(queries[0], run))
+    run.note(_chance(queries[0], run))
     planned = as_planned(queries, run) if plan.query_stages else queries
     hits = await find(planned, run)
     if not hits and planned is not queries:
@@ -159,6 +165,7 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
         return await find_exact(queries[0], run)
     with run.steps.step("recall") as recalled:
         lists = await recall(queries, plan)
+        recalled.warns(*_moot(queries, run))
     with run.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
     wanted = len(candidates) if plan.drops_distant or plan.hit_stages else plan.limit
@@ -183,12 +190,31 @@ async def _finds_any(query: Query, run: Run) -> bool:
     # One hit answers the question, and these searches run only after a search found nothing, several at once.
     # So one candidate per list is enough. In mode hybrid the dense list alone is: it has a chunk if any chunk
     # satisfies the filter, and if its best chunk fails the thresholds, the sparse list has no nearer one. But
-    # the best chunk of a sparse list may fail them and a later one not.
-    has_both = run.plan.mode == "hybrid" and all(view.comparable for view in query.views)
+    # the best chunk of a sparse list may fail them and a later one not. A moot list is empty.
+    has_both = run.plan.mode == "hybrid" and all(
+        view.comparable and not is_moot(query, view, run.plan) for view in query.views
+    )
     plan = replace(run.plan, limit=1, mode="dense" if has_both else run.plan.mode)
     if plan.mode == "dense" or (plan.mode != "exact" and not plan.drops_distant):
         plan = replace(plan, candidates=1)
     return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[], left_out=Counter())))
+
+
+def _chance(question: Query, run: Run) -> list[str]:
+    """A note on mode dense where the model knows no word of the question: an explicit mode is kept to."""
+    unknown = [view.table.collection.name for view in run.views if question.unknown_in(view)]
+    return [CHANCE.format(", ".join(unknown))] if unknown and run.plan.mode == "dense" else []
+
+
+def _moot(queries: Sequence[Query], run: Run) -> list[str]:
+    """Which collections were not searched by meaning, because their model knows no word of a query."""
+    moot = {
+        view.table.collection.name: None
+        for query in queries
+        for view in query.views
+        if is_moot(query, view, run.plan)
+    }
+    return [MOOT.format(", ".join(moot))] if moot else []
 
 
 async def _record(
@@ -240,7 +266,9 @@ def _truncations(question: Query, run: Run) -> list[str]:
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
     if plan.mode != "sparse":
         asked = [
-            run.models.embedders.opened[name] for name, one in question.meanings.items() if not one.given
+            run.models.embedders.opened[name]
+            for name, one in question.meanings.items()
+            if not one.given and (one.known or plan.mode == "dense")
         ]
         cut = [one.window for one in asked if len(one.token_spans(plan.query)) > one.window]
         notes += [f"Semantic search used only the first {min(cut)} tokens of the query."] if cut else []

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from rag.errors import ConfigurationError
 from rag.models.tokens import BUILTIN_MODEL, Tokens
@@ -90,6 +99,76 @@ def test_ids_of_spelled_out_special_tokens_are_those_of_plain_text() -> None:
 def test_special_tokens_and_the_prefix_take_room_in_the_window() -> None:
     assert tokens().window(256, "") == 254
     assert tokens().window(256, "passage: ") == 252
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("How do leap seconds come about?", 1, 1),
+        ("myocardial infarction", 0.5, 0.8),  # English, though not in the vocabulary
+        ("How do I configure an ingress controller in Kubernetes?", 0.6, 0.9),
+        ("cafe\u0301 na\u00efve M\u00fcller", 1, 1),  # either form of an accent
+        ("PCR", 0.05, 0.3),  # pc, r: not much, but something
+        ("Wie heißt der höchste Berg in Österreich?", 0.4, 0.7),
+        ("Tổng thống đầu tiên của Việt Nam là ai?", 0.3, 0.8),  # syllables like English words
+        ("मौसम कैसा है", 0, 0),  # an unknown token, and letters with combining marks
+        ("iPhone की कीमत क्या है", 0.3, 0.6),
+        ("เมืองหลวงของประเทศไทยคืออะไร", 0, 0),  # a word without spaces
+        ("ก" * 200, 0, 0),  # too long for a word: one unknown token
+        ("東京の天気", 0, 0),  # in the vocabulary letter by letter
+        ("서울 날씨", 0, 0),
+        ("Какая сегодня погода в Москве?", 0, 0.1),
+        ("Ποιος είναι ο πρωθυπουργός;", 0, 0.1),
+        ("ما هي عاصمة مصر؟", 0, 0.1),
+        ("4711", 1, 1),  # numbers are of no language
+        ("", 1, 1),
+        ("?! 😀", 1, 1),
+    ],
+)
+def test_what_the_model_knows_of_a_text_is_seen_in_its_tokens(text: str, least: float, most: float) -> None:
+    assert least <= tokens().known(text) <= most
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_what_is_known_of_a_text_is_a_share_and_depends_on_its_words_alone(text: str) -> None:
+    known = tokens().known(text)
+    assert 0 <= known <= 1
+    assert tokens().known(f" {text} ") == pytest.approx(known)
+    assert tokens().known(f"{text} 123 . {text}") == pytest.approx(known)
+
+
+def test_of_a_long_text_every_part_counts() -> None:
+    english, russian = "The clock strikes at noon. " * 2000, "Часы бьют в полдень. " * 2500
+    assert tokens().known(english) > 0.95
+    assert tokens().known(russian) < 0.1
+    assert 0.3 < tokens().known(english + russian) < 0.7
+    assert 0.3 < tokens().known(russian + english) < 0.7
+
+
+@pytest.mark.parametrize("kind", ["bytes", "metaspace"])
+def test_other_vocabularies_are_judged_by_their_own_words(kind: str, tmp_path: Path) -> None:
+    made = Tokenizer(models.BPE(unk_token="[UNK]"))  # noqa: S106 no password
+    made.pre_tokenizer = pre_tokenizers.ByteLevel() if kind == "bytes" else pre_tokenizers.Metaspace()
+    made.decoder = decoders.ByteLevel() if kind == "bytes" else decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=["[UNK]"], show_progress=False)
+    made.train_from_iterator(["часы бьют в полдень"] * 50, trainer)
+    made.save(str(tmp_path / "tokenizer.json"))
+    its = Tokens(tmp_path / "tokenizer.json")
+    assert its.known("полдень бьют часы") == 1
+    assert its.known("midnight strikes twice") < 0.1
+
+
+def test_a_vocabulary_of_ideographs_knows_what_is_written_in_them(tmp_path: Path) -> None:
+    signs = [chr(0x4E00 + at) for at in range(3000)]
+    vocabulary = {one: at for at, one in enumerate(["[UNK]", "й", *signs])}
+    chinese = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 no password
+    chinese.normalizer = normalizers.BertNormalizer()
+    chinese.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    chinese.save(str(tmp_path / "tokenizer.json"))
+    its = Tokens(tmp_path / "tokenizer.json")
+    assert its.known("".join(signs[:20])) == 1
+    assert its.known("Москва") == 0
 
 
 def test_a_broken_tokenizer_is_named() -> None:

@@ -25,6 +25,7 @@ from rag.rank.fusion import (
     ranks,
     reciprocal_rank_fusion,
     settled,
+    trust,
 )
 
 if TYPE_CHECKING:
@@ -167,23 +168,47 @@ def test_a_convex_combination_is_what_one_computes_by_hand() -> None:
 
 def test_calibrated_scores_are_what_one_computes_by_hand() -> None:
     fused = calibrated_fusion({"a": 0.6, "b": -0.2}, {"b": 1.5, "a": 0.5}, words=2)
-    expected = {"a": hypot(0.6, 0.5 / 3) / sqrt(2), "b": 0.5 / sqrt(2)}
+    weight = 1 - (1.5 - 0.5) / 3  # a, which the cosines like best, has so much less of the words than b
+    expected = {"a": hypot(0.6 * weight, 0.5 / 3) / sqrt(2), "b": 0.5 / sqrt(2)}
     assert fused == pytest.approx(expected)
     assert calibrated_fusion({}, {"a": 99.0}, words=2) == pytest.approx({"a": 1 / sqrt(2)})
     assert calibrated_fusion({}, {"a": 3.0}, words=9) == pytest.approx({"a": 3 / 6 / sqrt(2)})
 
 
-@given(LIST, LIST, st.integers(0, 12), st.data())
-def test_a_calibrated_score_lies_in_the_unit_interval_and_never_falls_for_better_evidence(
-    cosines: dict[str, float], sparse: dict[str, float], words: int, data: st.DataObject
+@given(LIST, LIST, st.integers(0, 12), st.floats(0, 9))
+def test_a_calibrated_score_lies_in_the_unit_interval_and_keeps_the_order_of_a_list_alone(
+    cosines: dict[str, float], sparse: dict[str, float], words: int, unlisted: float
 ) -> None:
-    scores = calibrated_fusion(cosines, sparse, words=words)
+    scores = calibrated_fusion(cosines, sparse, words=words, unlisted=unlisted)
     assert all(0 <= score <= 1 + 1e-12 for score in scores.values())
     assert scores.keys() == cosines.keys() | sparse.keys()
-    if cosines:
-        item = data.draw(st.sampled_from(sorted(cosines)))
-        better = cosines | {item: data.draw(st.floats(cosines[item], 1))}
-        assert calibrated_fusion(better, sparse, words=words)[item] >= scores[item]
+    for alone, other in ((cosines, sparse), (sparse, cosines)):
+        order = [item for item in best_scores(alone.items()) if item not in other]
+        assert all(scores[one] >= scores[next_] for one, next_ in pairwise(order))
+
+
+def test_meaning_counts_less_where_what_it_likes_best_lacks_the_words_that_another_passage_has() -> None:
+    cosines, words = {"a": 0.7, "b": 0.4}, {"b": 0.8, "a": 0.3}
+    assert trust(cosines, words, unlisted=0) == pytest.approx(0.5)
+    assert trust({"a": 0.7, "b": 0.4}, {"b": 0.8}, unlisted=0) == pytest.approx(0.2)
+    assert trust({"a": 0.7, "b": 0.4}, {"b": 0.8}, unlisted=0.6) == pytest.approx(0.8)  # a may have as much
+
+
+def test_meaning_counts_in_full_where_words_find_nothing_or_like_the_same_passage() -> None:
+    assert trust({"a": 0.2}, {}, unlisted=0) == 1
+    assert trust({}, {"a": 0.9}, unlisted=0) == pytest.approx(1)
+    assert trust({"a": 0.7, "b": 0.6}, {"a": 0.9, "b": 0.8}, unlisted=0) == 1
+
+
+def test_passages_without_a_vector_say_nothing_about_meaning() -> None:
+    assert trust({"a": 0.7}, {"other model's": 0.9, "a": 0.5}, unlisted=0) == 1
+
+
+@given(LIST, LIST, st.floats(0, 1))
+def test_trust_lies_in_the_unit_interval(
+    cosines: dict[str, float], shares: dict[str, float], unlisted: float
+) -> None:
+    assert 0 <= trust(cosines, shares, unlisted=unlisted) <= 1
 
 
 def test_of_equal_hits_the_newer_comes_first() -> None:

@@ -50,7 +50,11 @@ class Embedder(Protocol):
         """The model's tokens in `text`, in order, each as (start, end) in characters."""
 
     def known(self, text: str) -> float:
-        """The share of a text, from 0 to 1, that is in the model's vocabulary; 1 if that is unknown."""
+        """The share of a text, from 0 to 1, that the model knows by its vocabulary; 1 if nothing tells.
+
+        The model has learnt nothing of a text of which it knows 0. A long text is judged by a sample, in a
+        few milliseconds.
+        """
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """One vector of unit length per text, in order. Texts are not blank.

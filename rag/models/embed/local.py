@@ -83,8 +83,9 @@ class LocalEmbedder:
         return self.tokens.spans(text)
 
     def known(self, text: str) -> float:
-        """The share of whole words for the built-in model, whose vocabulary is English; otherwise 1."""
-        return self.tokens.whole(text) if self.identity.model == BUILTIN_NAME else 1.0
+        """As its tokens say for the built-in model, and one whose facts say that it is for one language."""
+        of_one = self.facts.multilingual is False if self.facts else self.identity.model == BUILTIN_NAME
+        return self.tokens.known(text) if of_one else 1.0
 
     async def embed(self, texts: Sequence[str], kind: TextKind) -> Vectors:
         """One vector of unit length per text; texts longer than the window are truncated."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
 from rag.search.exact import find_exact
-from rag.search.recall import Query, recall
+from rag.search.explain.why_nothing import UNKNOWN
+from rag.search.recall import Query, is_moot, recall
 from rag.search.run import Steps
 from rag.search.search import embed
 from rag.search.stages.thresholds import UNGROUNDED
@@ -89,8 +90,10 @@ async def _why_unlisted(source: Source, view: View, run: Run) -> str:
         f"By meaning, its best passage is {id_}, with a similarity of {cosine:.2f}."
         for id_, cosine in lists.dense_scores.items()
     ]
+    if is_moot(query, alone, run.plan):
+        sentences = [UNKNOWN]
     if run.plan.mode != "dense":
-        sentences += [f"By words, it is {id_}." for id_ in lists.sparse_scores] or [
+        sentences += [f"By words, its best passage is {id_}." for id_ in lists.sparse_scores] or [
             "It contains no word of the query."
         ]
     if view.is_by_section and not any(lists.stored):

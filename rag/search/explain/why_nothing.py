@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from rag.concurrency import concurrently
 from rag.filters.tree import called, conditions, is_on_date, without
 from rag.needles.phrases import phrases
+from rag.search.recall import is_moot
 from rag.search.stages.thresholds import UNGROUNDED
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from rag.search.recall import Query
     from rag.search.run import Run
     from rag.search.view import View
+
+UNKNOWN = "The embedding model knows no word of the query, so there was no search by meaning."
 
 
 class FindsAny(Protocol):
@@ -53,7 +56,7 @@ async def explain_nothing(query: Query, run: Run, finds_any: FindsAny) -> Query 
         return None
     impact = await _impact(query, run, finds_any) if plan.filter is not None else None
     if impact is None:
-        run.note([_without_filter(run)])
+        run.note([_without_filter(query, run)])
         return None
     if not plan.relax:
         run.note([_advice(views, impact)])
@@ -106,7 +109,7 @@ def _advice(views: Sequence[View], impact: Impact) -> str:
     )
 
 
-def _without_filter(run: Run) -> str:
+def _without_filter(query: Query, run: Run) -> str:
     """A note on why nothing was found if that is not because of the filter."""
     plan = run.plan
     if plan.sources is not None or plan.exclude_sources:
@@ -119,12 +122,14 @@ def _without_filter(run: Run) -> str:
         return f"No passage contains {texts}. Search without quotation marks, or with fewer of these texts."
     if plan.needle is not None:
         return _without_match(plan.needle)
-    if plan.mode == "sparse":
+    moot = all(is_moot(query, view, plan) for view in query.views)
+    if plan.mode == "sparse" or moot:
         passage = "passage that meets the thresholds" if plan.drops_distant else "passage"
+        words, other = ("all words", "fewer") if plan.engine.operator == "and" else ("a word", "other")
+        if moot:
+            return f"No {passage} contains {words} of the query. {UNKNOWN} Use {other} words."
         by_meaning = "" if "dense" in run.degraded else ", or mode hybrid to search by meaning, too"
-        if plan.engine.operator == "and":
-            return f"No {passage} contains all words of the query. Use fewer words{by_meaning}."
-        return f"No {passage} contains a word of the query. Use other words{by_meaning}."
+        return f"No {passage} contains {words} of the query. Use {other} words{by_meaning}."
     return f"Nothing was found in {', '.join(view.table.collection.name for view in run.views)}."
 
 

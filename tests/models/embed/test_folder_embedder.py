@@ -316,6 +316,16 @@ def test_the_model_card_says_whether_it_knows_many_languages(
     assert published_facts(tmp_path).multilingual is expected
 
 
+@pytest.mark.parametrize(("multilingual", "known"), [(False, 0), (True, 1), (None, 1)])
+async def test_only_a_model_for_few_languages_is_asked_what_it_knows_of_a_text(
+    tmp_path: Path, *, multilingual: bool | None, known: float
+) -> None:
+    folder = write_model(tmp_path / "tiny")
+    (folder / FACTS_FILE).write_bytes(facts_as_json(ModelFacts(name="tiny", multilingual=multilingual)))
+    async with open_embedder(settings(folder), {}) as embedder:
+        assert embedder.known("погода") == known
+
+
 def test_the_first_positions_of_some_models_are_no_positions_of_tokens(tmp_path: Path) -> None:
     for kind, expected in (("xlm-roberta", 512), ("bert", 514)):
         config = {"model_type": kind, "max_position_embeddings": 514, "pad_token_id": 1}

@@ -134,8 +134,8 @@ async def test_of_a_source_in_no_list_the_best_passage_is_told(shelf: Shelf, ids
     first = "None of its passages is among the first 10 of a list."
     for mode, expected in [
         ("dense", f"{first} {told}"),
-        ("sparse", f"{first} By words, it is {ids['poor']}/1."),
-        ("hybrid", f"{first} {told} By words, it is {ids['poor']}/1."),
+        ("sparse", f"{first} By words, its best passage is {ids['poor']}/1."),
+        ("hybrid", f"{first} {told} By words, its best passage is {ids['poor']}/1."),
     ]:
         settings = {"mode": mode, "candidates": 10}
         _, fate = await _why_not(shelf, ids["poor"], settings=settings)
