@@ -368,6 +368,20 @@ class Retrieved:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """What the cosines of a collection's embedder mean.
+
+    `unrelated` is the cosine of texts that have nothing in common, `related` that of a question and a passage
+    that answers it, if it was measured. They are the model's own, or if there are `passages`, an estimate
+    from so many chunks of the collection.
+    """
+
+    unrelated: float
+    related: float | None = None
+    passages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Build:
     """What the tables of a collection were made with. The `number` is part of their names; the first is 0."""
 
@@ -375,6 +389,7 @@ class Build:
     embedder: EmbedderIdentity
     embedder_name: str
     chunking: tuple[Chunking, ...] = ()
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +404,7 @@ class Collection:
     that matches a document says how it is cut; if none does, the settings say it.
     `build` is the number of the tables that readers open. The tables of `former` are kept for an undo, and
     those of `coming` are being made by a rebuild (`rag.store.builds`).
+    `calibration` is None if nothing was measured: cosines count as they are.
     `personal_data` has the policy for each kind that isn't just allowed. Sources expire `keep_days` after
     their date, unless that is 0; it is `expiring` if any of them stated by itself when it expires.
     """
@@ -412,3 +428,4 @@ class Collection:
     build: int = 0
     former: Build | None = None
     coming: Build | None = None
+    calibration: Calibration | None = None

@@ -372,7 +372,7 @@ def _json(collection: Collection) -> dict[str, Any]:
         if not one:
             del details[name]
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
-    for name in ("attached", "personal_data", "keep_days", "expiring"):
+    for name in ("attached", "calibration", "personal_data", "keep_days", "expiring"):
         if not details[name]:
             del details[name]
     return details

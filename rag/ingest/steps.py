@@ -10,6 +10,7 @@ import anyio
 from anyio import to_thread
 
 from rag.errors import ParseError, ProviderError, WithheldError
+from rag.ingest.calibrate import calibrate
 from rag.ingest.claims import Claims
 from rag.ingest.containers import unopened
 from rag.ingest.door import Door, NotAdmittedError
@@ -259,6 +260,8 @@ class Steps:
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
         """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
         await self._writer.finish()
+        if not self.failure:
+            await calibrate(self._writer, self._embedder)
         files = discovery.found | discovery.containers
         all_notes = (
             *notes,

@@ -114,9 +114,8 @@ def meanings_of_vector(given: Given, run: Run, step: OpenStep) -> Mapping[str, M
     _note(given, [one.name for one in others if dense or one.name not in asked], run, step)
     views = [replace(view, comparable=view.table.collection in theirs) for view in run.views]
     run.views = [view for view in views if view.comparable or run.plan.mode != "dense"]
-    baseline = run.models.embedders.baseline
     return {
-        one.embedder_name: Meaning(given.vector, baseline=baseline(one.embedder_name), given=True)
+        one.embedder_name: Meaning(given.vector, scale=run.scale_of(one.embedder_name), given=True)
         for one in theirs
     }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rag.concurrency import concurrently
-from rag.corpus import DEFAULT_EMBEDDER
+from rag.corpus import DEFAULT_EMBEDDER, Calibration
 from rag.rank.fusion import (
     best_scores,
     calibrated_fusion,
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from rag.store.strict import StrictReader
 
 LEAST_KNOWN = 0.01  # keeps the order of a dense list whose table has no list by words
+AS_IT_IS = Calibration(0.0)
+"""The scale of the built-in model, on which a similarity is a cosine."""
+RELATED = 0.68
+"""The similarity of a question and a passage that answers it: what the built-in model gives to the questions
+that other models are measured by (rag/models/embed/calibration.py): .694, and .029 to unrelated texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +60,15 @@ class Candidate:
 class Meaning:
     """A text as an embedding model has it: its vector, and the share of it that the model knows.
 
-    Models differ in the cosine that they give to unrelated texts: `baseline`. A similarity is a cosine on a
-    scale on which that is 0, and 1 stays 1. So similarities of different models compare. If the vector was
-    `given` by the request, the model that made it is not here, and can't compare other texts with it.
+    Models differ in the cosines that they give to unrelated texts, and to a question and a passage that
+    answers it. A similarity is a cosine on a `scale` on which the one is 0, and the other is `RELATED` if it
+    is known; otherwise 1 stays 1. So similarities of different models compare. If the vector was `given` by
+    the request, the model that made it is not here, and can't compare other texts with it.
     """
 
     vector: npt.NDArray[np.float32]
     known: float = 1.0
-    baseline: float = 0.0
+    scale: Calibration = AS_IT_IS
     given: bool = False
 
     def similarities(self, vectors: Vectors) -> npt.NDArray[np.float32]:
@@ -70,10 +76,15 @@ class Meaning:
         return self.on_scale(vectors @ self.vector)
 
     def on_scale(self, cosines: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The similarities of these cosines. Example: [0.7, 0.85] with the baseline 0.7 -> [0, 0.5]."""
-        if not self.baseline:
+        """The similarities of these cosines, from -1 to 1.
+
+        Example: [0.7, 0.85] with 0.7 for unrelated texts -> [0, 0.5].
+        """
+        zero, related = self.scale.unrelated, self.scale.related
+        if self.scale == AS_IT_IS:
             return cosines
-        scaled: npt.NDArray[np.float32] = np.maximum((cosines - self.baseline) / (1 - self.baseline), -1)
+        span = 1 - zero if related is None else (related - zero) / RELATED
+        scaled: npt.NDArray[np.float32] = np.clip((cosines - zero) / span, -1, 1)
         return scaled
 
 
@@ -183,7 +194,7 @@ async def _dense(
     ranking = await table.dense(
         meaning.vector, plan.candidates, where, probes=engine.probes, refine=engine.refine
     )
-    if not meaning.baseline:
+    if meaning.scale == AS_IT_IS:
         return ranking
     similarities = meaning.on_scale(np.array([one.score for one in ranking], np.float32))
     return [replace(one, score=score) for one, score in zip(ranking, similarities.tolist(), strict=True)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 from opentelemetry.trace import get_tracer
 
 from rag.answers import Answer, Listing, Preview, Step, Trace, Usage
+from rag.corpus import Calibration
 from rag.report.tables import counted
 from rag.search.recall import shares_of_best
 
@@ -98,6 +99,26 @@ class Run:
         """Whether the time for scans is over, so that what was not found may still be there."""
         return bool(self.scan_until) and time.monotonic() > self.scan_until
 
+    def scale_of(self, embedder_name: str) -> Calibration:
+        """What the cosines of this embedder mean in the collections that are searched.
+
+        The settings go first, then what was measured when the vectors were made. Of several estimates the
+        lowest counts, because it is from the collection that is least about one subject. Strict plans use
+        none that comes from passages, which the principal may not be able to read.
+        """
+        baseline = self.models.embedders.baseline(embedder_name)
+        if baseline is not None:
+            return Calibration(baseline)
+        collections = [view.table.collection for view in self.views if view.comparable]
+        measured = [
+            one.calibration
+            for one in collections
+            if one.embedder_name == embedder_name
+            and one.calibration
+            and not (self.plan.strict and one.calibration.passages)
+        ]
+        return min(measured, key=_unrelated, default=Calibration(0.0))
+
     def note(self, notes: Iterable[str]) -> None:
         """Add notes for the reader of the answer."""
         self.notes.extend(notes)
@@ -134,6 +155,10 @@ class Run:
         spans = self.models.embedders.default.token_spans
         counted_hits = (replace(hit, tokens=len(spans(hit.text))) if hit.excerpts else hit for hit in hits)
         return Answer(tuple(counted_hits), tuple(self.notes), context, steps, trace, degraded)
+
+
+def _unrelated(scale: Calibration) -> float:
+    return scale.unrelated
 
 
 @dataclass(slots=True)

@@ -113,9 +113,9 @@ async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list
     _note_wordless(run, step)
     if not failed or usable:
         _note_others(run, step, made)
-    baseline = run.models.embedders.baseline
+    scales = {name: run.scale_of(name) for name in usable}
     return [
-        {name: Meaning(vectors[at], known[at], baseline(name)) for name, (vectors, known) in usable.items()}
+        {name: Meaning(vectors[at], known[at], scales[name]) for name, (vectors, known) in usable.items()}
         for at in range(len(texts))
     ]
 

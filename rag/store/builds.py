@@ -24,6 +24,7 @@ from rag.corpus import Build
 from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there, table_folder
+from rag.store.sample import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Access, Collection
+    from rag.corpus import Access, Collection, Vectors
     from rag.store.whole import WholeSource
 
 _NUMBER = re.compile(r"(?:__build_(\d+))?\.lance")
@@ -51,7 +52,13 @@ def named_tables(collection: Collection) -> set[str]:
 
 def current(collection: Collection) -> Build:
     """The build that readers open."""
-    return Build(collection.build, collection.embedder, collection.embedder_name, collection.chunking)
+    return Build(
+        collection.build,
+        collection.embedder,
+        collection.embedder_name,
+        collection.chunking,
+        collection.calibration,
+    )
 
 
 def with_build(collection: Collection, build: Build) -> Collection:
@@ -62,6 +69,7 @@ def with_build(collection: Collection, build: Build) -> Collection:
         embedder=build.embedder,
         embedder_name=build.embedder_name,
         chunking=build.chunking,
+        calibration=build.calibration,
     )
 
 
@@ -123,6 +131,10 @@ class Target:
         with engine_errors("reading sources"):
             rows = (await self._sources.query().select(schema.SUMMARY_COLUMNS).to_arrow()).to_pylist()
         return {row["id"]: row for row in rows}
+
+    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+        """As `CollectionWriter.sample`."""
+        return await sampled(self._chunks, most)
 
     async def put(self, sources: Sequence[WholeSource]) -> None:
         """Store sources with their chunks, in place of what it has of them."""

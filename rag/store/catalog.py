@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rag.corpus import DEFAULT_EMBEDDER, Attachment, Build, Chunking, Collection, EmbedderIdentity
+from rag.corpus import (
+    DEFAULT_EMBEDDER,
+    Attachment,
+    Build,
+    Calibration,
+    Chunking,
+    Collection,
+    EmbedderIdentity,
+)
 from rag.errors import ConfigurationError
 from rag.store import schema
 
@@ -30,6 +38,7 @@ USUAL: dict[str, object] = {
     "personal_data": {},
     "keep_days": 0,
     "expiring": False,
+    "calibration": None,
 }
 
 
@@ -40,6 +49,9 @@ def collection_row(collection: Collection) -> pa.Table:
     for name, usual in USUAL.items():
         if row[name] == usual:
             del row[name]  # earlier versions, which know none of them, can still read the row
+    for build in filter(None, (row.get("former"), row.get("coming"))):
+        if build["calibration"] is None:
+            del build["calibration"]
     if not row["embedder"]["document_body"]:
         del row["embedder"]["document_body"]
     definition = json.dumps({"format": schema.FORMAT} | row)
@@ -63,6 +75,8 @@ def collection_record(row: dict[str, Any]) -> Collection:
         definition["attached"] = Attachment(**definition["attached"])
     if "chunking" in definition:
         definition["chunking"] = _chunking(definition["chunking"])
+    if "calibration" in definition:
+        definition["calibration"] = Calibration(**definition["calibration"])
     for name in ("former", "coming"):
         if name in definition:
             definition[name] = _build(**definition[name])
@@ -73,8 +87,18 @@ def _chunking(stored: Iterable[dict[str, Any]]) -> tuple[Chunking, ...]:
     return tuple(Chunking(**one) for one in stored)
 
 
-def _build(embedder: dict[str, Any], chunking: Iterable[dict[str, Any]], **rest: Any) -> Build:  # noqa: ANN401 JSON
-    return Build(embedder=EmbedderIdentity(**embedder), chunking=_chunking(chunking), **rest)
+def _build(
+    embedder: dict[str, Any],
+    chunking: Iterable[dict[str, Any]],
+    calibration: dict[str, Any] | None = None,
+    **rest: Any,  # noqa: ANN401 JSON
+) -> Build:
+    return Build(
+        embedder=EmbedderIdentity(**embedder),
+        chunking=_chunking(chunking),
+        calibration=Calibration(**calibration) if calibration else None,
+        **rest,
+    )
 
 
 def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) -> None:

@@ -27,6 +27,7 @@ from rag.store.access_writer import nothing_around
 from rag.store.collection_access import CollectionAccess
 from rag.store.connection import engine_errors, table_folder
 from rag.store.folder import forget_origins
+from rag.store.sample import sampled
 from rag.store.settle import until_stored
 from rag.store.source_ids import SourceIds
 from rag.store.whole import whole_sources
@@ -325,6 +326,10 @@ class CollectionWriter:
                 return
             await maintenance.compact(self._chunks, self._sources, self.collection)
         self._flush()
+
+    async def sample(self, most: int) -> tuple[list[str], Vectors]:
+        """The source ids and vectors of at most so many chunks, from all over the collection."""
+        return await sampled(self._chunks, most)
 
     async def rebuild_indexes(self) -> None:
         """Make all indexes anew, also those that can't be read, and compact the tables."""

@@ -14,7 +14,7 @@ import pytest
 from rag.answers import SearchRequest
 from rag.concurrency import concurrently
 from rag.config.settings import EmbedderSettings, SearchSettings, Settings
-from rag.corpus import Access, EmbedderIdentity, Principal
+from rag.corpus import Access, Calibration, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
 from rag.models.embed import Embedders, open_embedders
@@ -356,6 +356,36 @@ async def test_similarities_of_a_model_count_from_its_baseline(desks: Desks) -> 
     dense = await desks.search(SearchRequest(QUERY, mode="dense"), baseline=0.5)
     assert [hit.score for hit in dense.hits] == pytest.approx([hit.similarity for hit in dense.hits])
     assert dense.hits[0].similarity == max(hit.similarity or -1 for hit in dense.hits)
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        (Calibration(0.5), lambda cosine: (cosine - 0.5) / 0.5),
+        (Calibration(0.2, 0.54), lambda cosine: (cosine - 0.2) / 0.5),
+        (Calibration(0.5, passages=400), lambda cosine: (cosine - 0.5) / 0.5),
+    ],
+)
+async def test_similarities_count_from_what_was_measured_unless_the_settings_say_it(
+    desks: Desks, tmp_path: Path, scale: Calibration, expected: Callable[[float], float]
+) -> None:
+    data = shutil.copytree(desks.data, tmp_path / "data")
+    plain = {hit.chunk.id: hit for hit in (await desks.search()).hits}
+    await change_collection(data, "default", "german", lambda one: replace(one, calibration=scale))
+    desks = replace(desks, data=data)
+    strict = await desks.search(search={"statistics": "strict"})
+    for answer, changed in (
+        (await desks.search(), True),
+        (await desks.search(baseline=0.0), False),
+        (strict, not scale.passages),  # which can be others than the asker may read
+    ):
+        assert len(answer.hits) == len(plain)
+        for hit in answer.hits:
+            cosine = plain[hit.chunk.id].similarity
+            assert cosine is not None
+            is_scaled = changed and hit.source.collection == "german"
+            wanted = max(-1, min(1, expected(cosine))) if is_scaled else cosine
+            assert hit.similarity == pytest.approx(wanted, abs=1e-5)
 
 
 @pytest.fixture(scope="module")

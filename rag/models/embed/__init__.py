@@ -110,9 +110,9 @@ class Embedders:
         """The embedder in [embedder]."""
         return self.opened[DEFAULT_EMBEDDER]
 
-    def baseline(self, name: str) -> float:
-        """The cosine that this embedder gives to unrelated texts, as the settings have it."""
-        return (self.settings[name].baseline or 0.0) if name in self.settings else 0.0
+    def baseline(self, name: str) -> float | None:
+        """The cosine that this embedder gives to unrelated texts, if the settings have one."""
+        return self.settings[name].baseline if name in self.settings else None
 
     async def named(self, name: str) -> Embedder:
         """The embedder of this name.
