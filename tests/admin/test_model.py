@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rag.admin.progress import download_progress
 from rag.models.hub import known
 from rag.models.tokens import BUILTIN_MODEL
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from tests.admin.conftest import Desk, Screen
+    from tests.admin.conftest import Desk
     from tests.hub import Hub
 
 NAME = "acme/small"
@@ -263,44 +266,57 @@ def test_a_full_disk_is_seen_before_the_first_byte(
 
 @pytest.mark.slow
 def test_a_killed_pull_goes_on_where_it_was_and_nothing_uses_its_half(
-    desk: Desk, hub: Hub, hubs: ModuleType
+    admin: Desk, hub: Hub, hubs: ModuleType
 ) -> None:
     hub.troubles[GRAPH] = [hubs.Trouble(cut=5_000_000, hang=True)]
-    pulling = ("model", "pull", NAME, "--trust", "--data", desk.data)
-    command = [str(one) for one in (desk.scripts.folder / "refdesk-admin", *pulling)]
-    environment = desk.scripts.environment | hub.environment()
+    pulling = ("model", "pull", NAME, "--trust")
+    command = [str(admin.scripts.folder / "refdesk-admin"), *pulling, "--data", str(admin.data)]
+    environment = admin.scripts.environment | hub.environment()
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as pull:
-        assert hub.sent.wait(20)
-        staged = desk.data / "models" / ".partial" / f"small@{hubs.COMMIT[:12]}" / f"{GRAPH}.part"
+        assert hub.sent.wait(60)
+        staged = admin.data / "models" / ".partial" / f"small@{hubs.COMMIT[:12]}" / f"{GRAPH}.part"
         while not staged.exists() or staged.stat().st_size < 1_000_000:
             time.sleep(0.05)
-        busy = desk.scripts.admin(*pulling, env=hub.environment())
-        assert busy.returncode == 1
-        assert f"refdesk-admin model (process {pull.pid}, since " in busy.stderr
+        busy = admin.run(*pulling, code=1).stderr
+        assert f"refdesk-admin model (process {pull.pid}, since " in busy
         pull.send_signal(signal.SIGKILL)
     came = staged.stat().st_size
-    assert not (desk.data / "models" / "small").exists()
-    run = desk.scripts.admin(*pulling, env=hub.environment())
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("Installed small: 23 MB")
+    assert not (admin.data / "models" / "small").exists()
+    assert "Unfinished: small, " in admin.run("model", "list").stdout
+    assert admin.run(*pulling).stdout.startswith("Installed small: 23 MB")
     ranges = [asked for host, path, asked, _ in hub.asked if host == "cdn" and path.endswith(GRAPH)]
     assert ranges == ["", f"bytes={came}-"]
+    assert files_below(admin.data / "models") == [f"small/{name}" for name in WHOLE]
 
 
-@pytest.mark.slow
-def test_on_a_terminal_a_bar_shows_how_far_it_is(
-    hub: Hub,
-    hubs: ModuleType,
-    screen: Screen,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in hub.environment().items():
-        monkeypatch.setenv(name, value)
-    hub.troubles[GRAPH] = [hubs.Trouble(cut=9_000_000)]
-    code, shown = screen("model", "pull", NAME, "--trust", "--data", tmp_path / "data")
-    assert code == 0, shown
-    assert "MB/s" in shown or "MB of 23.3MB" in shown or "%|" in shown
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_bar_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for screen in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", screen)
+        for size in (40_000_000, 0):
+            with download_progress("small", size) as came:
+                came(10_000_000)
+                time.sleep(0.15)  # the bar is drawn ten times a second at most
+                came(10_000_000)
+        shown = screen.getvalue()
+        if screen.isatty():
+            assert "small   50%|" in shown
+            assert "20.0MB of 40.0MB" in shown
+            assert "small  20.0MB, " in shown
+        else:
+            assert not shown
+
+
+def test_a_models_folder_that_can_t_be_made_is_said(admin: Desk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    wanting = settings(admin, f'models = "{tmp_path / "file" / "models"}"\n')
+    assert f"The folder {tmp_path / 'file' / 'models' / 'locks'} can't be written: Not a directory." in (
+        admin.run("model", "pull", NAME, "--trust", "--config", wanting, code=2).stderr
+    )
 
 
 def settings(desk: Desk, text: str) -> Path:
@@ -381,8 +397,8 @@ def test_a_folder_without_a_model_is_not_installed(
     assert not files_below(admin.data / "models")
 
 
-def test_the_known_models_are_complete(desk: Desk) -> None:
-    listed: list[dict[str, Any]] = desk.json("model", "list")["models"]
+def test_the_known_models_are_complete(inside: Desk) -> None:
+    listed: list[dict[str, Any]] = inside.json("model", "list")["models"]
     assert {one["kind"] for one in listed} == {"embedder", "reranker"}
     for one in known.known_models().values():
         paths = [file.path for file in one.files]

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 PART = ".part"
 READ_BYTES = 1 << 20
-ATTEMPTS = 5  # without a single new byte; a slow line may break more often
-MAX_PAUSE_SECONDS = 30.0
+ATTEMPTS = 4  # without a single new byte; a slow line may break more often
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -68,10 +67,10 @@ async def download(
             with _writing(part):
                 await _append(place, file, part, came)
         except LaterError as error:
-            failed = 0 if _size(part) > before else failed + 1
+            failed = 1 if _size(part) > before else failed + 1
             if failed == ATTEMPTS:
                 raise
-            await anyio.sleep(max(error.after_seconds, min(pause_seconds * 2**failed, MAX_PAUSE_SECONDS)))
+            await anyio.sleep(max(error.after_seconds, pause_seconds * 2 ** (failed - 1)))
             continue
         with _writing(part):
             found = await anyio.to_thread.run_sync(_checked, part, file)
