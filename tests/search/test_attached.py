@@ -354,6 +354,19 @@ async def test_without_a_full_text_index_words_are_not_searched_and_the_answer_s
     assert (await desk.search(BOB, SearchRequest("pendulum", mode="dense"))).notes == ()
 
 
+async def test_without_a_full_text_index_meaning_counts_whatever_the_model_knows_of_the_query(
+    others: Others, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await others.write(full_text=())
+    await others.attach("notes")
+    monkeypatch.setattr(others.shelf.small.BagOfWords, "known", lambda _self, _text: 0.0)
+    desk = others.shelf.desk()
+    answer = await desk.search(BOB, SearchRequest("pendulum", limit=20))
+    similarities = [hit.similarity for hit in answer.hits if hit.similarity and hit.similarity > 0]
+    assert similarities == sorted(similarities, reverse=True)
+    assert len(similarities) > 1
+
+
 async def test_a_table_without_vectors_is_searched_by_words(others: Others) -> None:
     await others.attach("notes", vector=None)
     desk = others.shelf.desk()
