@@ -27,8 +27,9 @@ WIDTH = 100  # of running text
 CORPUS = Path(__file__).with_name("demo_corpus")
 LEGEND = (
     "RATIO is MEDIAN divided by LIMIT. LIMIT is the best this machine can do: the engine and the embedder "
-    "alone, a minimal server, exact search, or, for many tenants, the fewest. Times are best near a ratio of "
-    "1 or below, rates near 1 or above. For recall, MEDIAN shows the mean."
+    "alone, a minimal server, exact search, or, for many tenants and for a change, the fewest tenants or "
+    "chunks. Times are best near a ratio of 1 or below, rates near 1 or above. For recall, MEDIAN shows the "
+    "mean."
 )
 TEXT_COLUMNS = frozenset({"NAME", "UNIT"})
 
@@ -53,8 +54,8 @@ async def bench_command(
     """Measure how fast refdesk is on this machine.
 
     Each figure is shown next to its limit: the best this machine can do. PARTs are start, search, reading,
-    concurrency, http, memory, ingestion, index, access and tables. By default all of them run, which takes
-    about five minutes. Close other programs meanwhile.
+    concurrency, http, memory, ingestion, change, index, access and tables. By default all of them run, which
+    takes about five minutes. Close other programs meanwhile.
 
     The benchmark uses collections of its own in a temporary folder (about 1 GB, under TMPDIR) and deletes
     them at the end. It does not touch your documents and settings.

@@ -22,7 +22,8 @@ P95 = 0.95
 class Measure:
     """One measured quantity: `value` is the median, `limit` the best this machine can do, both in `unit`.
 
-    For many tenants, the limit is the value with the fewest. For recall, the value is the mean.
+    For many tenants and for a change, the limit is the value with the fewest tenants or chunks. For recall,
+    the value is the mean.
     """
 
     name: str

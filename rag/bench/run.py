@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rag.bench.change import measure_change
 from rag.bench.corpus import sentences
 from rag.bench.http import measure_http
 from rag.bench.index import measure_access, measure_index
@@ -30,6 +31,7 @@ PARTS: dict[str, Callable[[Bench], Awaitable[list[Measure]]]] = {
     "http": measure_http,
     "memory": measure_memory,
     "ingestion": measure_ingestion,
+    "change": measure_change,
     "index": measure_index,
     "access": measure_access,
     "tables": measure_tables,

@@ -34,6 +34,7 @@ SMALL = Sizes(
     tenants=(1, 3),
     tenant=20,
     files=1,
+    changes=2,
     book=20,
 )
 COMMAND = "from rag.admin.bench import bench_command; bench_command()"
@@ -83,6 +84,8 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
         "memory/working": "MB",
         **{f"ingest/{step}": "chunks/s" for step in STEPS},
         "ingest/unchanged": "s",
+        **{f"change/{count}/cpu": "ms" for count in (20, 40)},
+        **{f"change/{count}/written": "bytes" for count in (20, 40)},
         "ingest/peak memory": "MB",
         "disk/per chunk": "bytes",
         **{f"index/recall@20{which}": "share" for which in FILTERS},
@@ -104,7 +107,7 @@ def test_every_figure_is_positive_and_lies_between_its_own_bounds(measures: dict
 def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> None:
     without = {name for name, one in measures.items() if one.ratio is None}
     nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
-    nothing |= ON_TOP
+    nothing |= ON_TOP | {"change/20/cpu", "change/20/written"}
     assert without == nothing | {"access/worst filter", "access/refused filter"}
 
 
