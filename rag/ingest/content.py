@@ -47,17 +47,15 @@ async def read_content(found: Found, *, max_bytes: int, cut: str, door: str = ""
     Raises:
         ParseError: one of them can't be read.
     """
-    state = await to_thread.run_sync(_state, found)
-    data = await to_thread.run_sync(read, found, max_bytes)
-    sidecar = await to_thread.run_sync(read_sidecar, found)
-    return FileContent(
-        found,
-        data,
-        sidecar,
-        content_digest(data),
-        _digest(data + sidecar + _written(found) + door.encode(), cut),
-        state,
-    )
+    return await to_thread.run_sync(_content, found, max_bytes, cut, door)
+
+
+def _content(found: Found, max_bytes: int, cut: str, door: str) -> FileContent:
+    state = _state(found)
+    data = read(found, max_bytes)
+    sidecar = read_sidecar(found)
+    digest = _digest(data + sidecar + _written(found) + door.encode(), cut)
+    return FileContent(found, data, sidecar, content_digest(data), digest, state)
 
 
 def _state(found: Found) -> FileState | None:

@@ -97,7 +97,7 @@ async def _completed(
     run = _Rebuild(writer, target, embedder, chunkings, max_tokens, access)
     rows = {row["id"]: row for row in await writer.source_rows()}
     held = await target.rows()
-    await target.remove([id_ for id_ in held if id_ not in rows])
+    await target.remove([id_ for id_ in await target.ids() if id_ not in rows])
     stay = {id_: row for id_, row in rows.items() if id_ in held and builds.same_text(row, held[id_])}
     await target.describe([_described(row, held[id_]) for id_, row in stay.items()])
     missing = [id_ for id_ in rows if id_ not in stay]

@@ -136,6 +136,12 @@ class Target:
         """As `CollectionWriter.sample`."""
         return await sampled(self._chunks, most)
 
+    async def ids(self) -> set[str]:
+        """The ids of the sources that it has anything of: a kill can leave chunks without their source."""
+        with engine_errors("reading chunks"):
+            column = (await self._chunks.query().select(["source_id"]).to_arrow())["source_id"]
+        return {*filter(None, column.unique().to_pylist()), *await self.rows()}
+
     async def put(self, sources: Sequence[WholeSource]) -> None:
         """Store sources with their chunks, in place of what it has of them."""
         rows = [one.row for one in sources]
@@ -161,8 +167,8 @@ class Target:
         """Remove sources that the collection doesn't have any more."""
         if ids:
             with engine_errors("removing"):
-                await self._sources.delete(schema.one_of("id", ids))
                 await self._chunks.delete(schema.one_of("source_id", ids))
+                await self._sources.delete(schema.one_of("id", ids))
 
     async def relabel(self, access: Mapping[str, Access | None]) -> None:
         """Give chunks the labels of these records where they hold those of another revision."""

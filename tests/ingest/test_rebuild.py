@@ -229,6 +229,20 @@ async def test_undo_brings_back_vectors_and_passages_but_no_earlier_text(
 
 
 @pytest.mark.anyio
+async def test_chunks_that_a_killed_undo_left_without_their_source_are_removed(data: Path) -> None:
+    await rebuilt(data, Halved(), SENTENCES)
+    async with open_writer(data, (await opened(data)).collection) as writer:
+        (gone,) = [one.id for uri, one in (await writer.known()).items() if uri.endswith("b.md")]
+        await writer.remove([gone])
+    former = await (await connect(data)).open_table(schema.sources_table("default", "documents"))
+    await former.delete(f"id = '{gone}'")
+    await rebuilt(data, BagOfWords(), undo=True)
+    held = {id_.partition("/")[0] for id_, _ in await texts(await opened(data))}
+    assert len(held) == 2
+    assert gone not in held
+
+
+@pytest.mark.anyio
 async def test_incomplete_tables_are_never_switched_to(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag.ingest.rebuild.WAVE_CHARS", 1)
     then = await texts(await opened(data))
