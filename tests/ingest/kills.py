@@ -82,7 +82,6 @@ file = "{folder}/records.jsonl"
 """
 Fault = Literal["kill", "full", "files"]
 DISK = "size=64m"
-FEW_FILES = 8  # a running command has more open
 STRAY_SECONDS = 5.0  # until the children of a killed process have ended
 
 
@@ -207,13 +206,19 @@ class Stage:
         match self.fault:
             case "kill":
                 os.kill(pid, signal.SIGKILL)
-            case "files":
-                _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, (FEW_FILES, most))
             case "full":
                 self.strike()
+            case "files":
+                pass  # at named points only: a copy of a process that may open nothing can't even begin
 
     def _run(self, arguments: Sequence[str], kill_at: int | None) -> None:
+        code = 1
+        try:
+            code = self._exit_code(arguments, kill_at)
+        finally:
+            os._exit(code)  # whatever happened: this is a copy of the process that makes the trials
+
+    def _exit_code(self, arguments: Sequence[str], kill_at: int | None) -> int:
         os.setsid()
         os.chdir(self.folder)
         output = os.open(self.folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -227,11 +232,13 @@ class Stage:
             importlib.import_module("rag.admin.main").main()
         except SystemExit as end:
             code = end.code
-        finally:
-            sys.stdout.flush()
-            if kill_at is None:
-                (self.folder / "points").write_text(str(killer.count))
-            os._exit(code if isinstance(code, int) else 1)
+        except BaseException:
+            traceback.print_exc()
+            raise
+        sys.stdout.flush()
+        if kill_at is None:
+            (self.folder / "points").write_text(str(killer.count))
+        return code if isinstance(code, int) else 1
 
     def _key(self) -> str:
         kept = self._bases / "key"
@@ -363,8 +370,8 @@ async def _state(data: Path) -> dict[str, Any]:
         query = records.query().where(f"id <> {literal('')}").select(columns)
         found["records"] = {row.pop("id"): row for row in (await query.to_arrow()).to_pylist()}
     tables = data / "tables"
-    names = [one.name.partition("__build_")[0] for one in tables.iterdir()] if tables.exists() else []
-    found["tables"] = sorted(name.removesuffix(".lance") for name in {*names})
+    names = [one.name.removesuffix(".lance") for one in tables.iterdir()] if tables.exists() else []
+    found["tables"] = sorted({name.partition("__build_")[0] for name in names})
     found["keys"] = [key.id for key in read_keys(keys_file(data)).keys]
     found["holders"] = [key.user for key in read_keys(keys_file(data)).keys]
     found["locks"] = sorted(held_locks(data)) if (data / "locks").exists() else []
@@ -487,7 +494,7 @@ class Trials:
         for number in range(trials):
             scene = scenes[number // 2 % len(scenes)]
             point = None
-            if number % 2:
+            if number % 2 or self.stage.fault == "files":
                 _, _, _, points = self.undisturbed(scene)
                 point = next_point[scene.name] % points + 1
                 next_point[scene.name] += max(1, points * len(scenes) * 2 // trials)

@@ -1,0 +1,204 @@
+"""Repositories on servers: over HTTPS with a password and a certificate, and through the command of ssh.
+
+The server is git's own (`git http-backend`), behind HTTPS on loopback. Instead of ssh, a script runs what ssh
+would run on the server.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ingest.origins.test_git import commit, git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.admin.conftest import Desk, Run
+
+SECRET = "s3cret-of-the-reader"  # noqa: S105 a test's
+BACKEND = Path(
+    subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
+)
+
+
+@dataclass(slots=True)
+class Server:
+    """A server of the repositories in a folder; `seen` are the command lines of all processes meanwhile."""
+
+    root: Path
+    certificate: Path
+    port: int = 0
+    seen: set[str] = field(default_factory=set)
+    allowed: int = 0
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        """Ask git, if the password is right."""
+        wanted = base64.b64encode(f"reader:{SECRET}".encode()).decode()
+        if request.headers.get("Authorization") != f"Basic {wanted}":
+            request.send_response(401)
+            request.send_header("WWW-Authenticate", 'Basic realm="git"')
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
+        self.allowed += 1
+        self.seen |= command_lines()
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        path, _, query = request.path.partition("?")
+        environment = dict(os.environ) | {
+            "GIT_PROJECT_ROOT": str(self.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "REQUEST_METHOD": request.command,
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "CONTENT_TYPE": request.headers.get("Content-Type") or "",
+            "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding") or "",
+            "GIT_PROTOCOL": request.headers.get("Git-Protocol") or "",
+            "CONTENT_LENGTH": str(len(body)),
+        }
+        program = [BACKEND / "git-http-backend"]
+        done = subprocess.run(program, input=body, env=environment, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        request.send_response(int(lines.pop("Status", "200").split()[0]))
+        for name, value in (lines | {"Content-Length": str(len(content))}).items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(content)
+
+
+def command_lines() -> set[str]:
+    """What anybody on this machine sees of the processes that run."""
+    lines = set()
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.add(process.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return lines
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("repositories")
+    folder = root / "manual"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / "clock.md").write_text("# Clock\n\nThe pendulum swings.\n")
+    commit(folder, "2026-01-01T00:00:00Z")
+    return root
+
+
+@pytest.fixture
+def server(repositories: Path, tmp_path: Path) -> Iterator[Server]:
+    if not (BACKEND / "git-http-backend").exists() or not (openssl := shutil.which("openssl")):
+        pytest.skip("git http-backend or openssl is not installed")
+    files = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
+    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
+    where = ("-addext", "subjectAltName=DNS:localhost", "-keyout", files[0], "-out", files[1])
+    subprocess.run([openssl, *made, *where], check=True, capture_output=True)
+    served = Server(repositories, files[1])
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.answer(self)
+
+        do_POST = do_GET  # noqa: N815 the library's name
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files[1], files[0])
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    served.port = listening.server_port
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    yield served
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def synced(desk: Desk, folder: Path, url: str, code: int = 0, **more: object) -> Run:
+    config = folder / "config.toml"
+    origin = {"type": "git", "repository": url, "ref": "main", **more}
+    lines = (f"{key} = {json.dumps(value)}\n" for key, value in origin.items())
+    config.write_text("[origins.manual]\n" + "".join(lines))
+    return desk.run("sync", "--verbose", "--config", config, code=code)
+
+
+def with_password(folder: Path, port: int, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let git's own helper know the credentials, as an administrator does."""
+    stored, settings = folder / "credentials", folder / "gitconfig"
+    stored.write_text(f"https://reader:{password}@localhost:{port}\n")
+    settings.write_text(f'[credential]\n\thelper = store --file="{stored}"\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+
+
+def everything(folder: Path) -> bytes:
+    """All that is in the files of a folder."""
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+def test_a_repository_is_cloned_over_https_and_its_password_is_nowhere(
+    inside: Desk, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"https://localhost:{server.port}/manual"
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(server.certificate))
+    with_password(tmp_path, server.port, SECRET, monkeypatch)
+    for dates, outcome in ((True, "added"), (True, "unchanged"), (False, "unchanged")):
+        run = synced(inside, tmp_path, url, dates=dates)
+        assert outcome in run.stdout
+        assert SECRET not in run.stdout + run.stderr
+    assert [one["title"] for one in inside.json("search", "pendulum")["results"]] == ["Clock"]
+    assert server.allowed
+    assert any("git" in line and "fetch" in line for line in server.seen)
+    assert not [line for line in server.seen if SECRET in line]
+    assert SECRET.encode() not in everything(inside.data)
+
+
+def test_a_wrong_password_and_an_unknown_certificate_are_told_without_it(
+    inside: Desk, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"https://localhost:{server.port}/manual"
+    with_password(tmp_path, server.port, SECRET, monkeypatch)
+    unknown = synced(inside, tmp_path, url, code=1)
+    assert not server.allowed
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(server.certificate))
+    with_password(tmp_path, server.port, f"not-{SECRET}", monkeypatch)
+    wrong = synced(inside, tmp_path, url, code=1)
+    for run in (unknown, wrong):
+        assert "check its URL, the network and the credentials of git" in run.stderr
+        assert len(run.stderr.splitlines()) == 2
+        assert SECRET not in run.stdout + run.stderr
+    assert SECRET.encode() not in everything(inside.data)
+
+
+def test_a_repository_is_cloned_with_the_command_of_ssh(
+    inside: Desk, repositories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, log = tmp_path / "ssh", tmp_path / "log"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {log}\nfor last; do :; done\nexec sh -c "$last"\n')
+    script.chmod(0o700)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(script))
+    run = synced(inside, tmp_path, f"ssh://git@example.org{repositories}/manual")
+    assert "added" in run.stdout
+    assert "git@example.org git-upload-pack" in log.read_text()
+    script.write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
+    assert (
+        "can't be fetched"
+        in synced(inside, tmp_path, f"ssh://git@example.org{repositories}/manual", 1).stderr
+    )
