@@ -132,6 +132,10 @@ class SearchRequest:
     With a `vector`, no embedding model is called. It is compared with the collections whose vectors are as
     long; it must come from the model that made theirs, and need not be of unit length. It needs no `query`;
     the mode is then dense. A query beside it is searched for by its words.
+
+    With `related`, the id of a passage or a source, what belongs to it is found: documents that it names or
+    links to, documents that name it, and similar passages, none of them its own. A query beside it says what
+    of these is wanted.
     """
 
     query: str = ""
@@ -155,6 +159,7 @@ class SearchRequest:
     match: Match | None = None
     case: bool | None = None
     must_contain: tuple[str, ...] = ()
+    related: str | None = None
 
 
 class RequestValues(TypedDict, total=False):
@@ -180,6 +185,7 @@ class RequestValues(TypedDict, total=False):
     match: Match | None
     case: bool | None
     must_contain: Sequence[str]
+    related: str | None
 
 
 @dataclass(frozen=True, slots=True)

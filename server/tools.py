@@ -170,6 +170,7 @@ class SearchArguments(_Arguments):
         Detail | None,
         Field(description=SEARCH["detail"]),
     ] = None
+    related: Annotated[str | None, Field(max_length=MAX_PATH_CHARS, description=SEARCH["related"])] = None
     context: Annotated[bool | None, Field(description=SEARCH["context"])] = None
     fusion: Annotated[
         FusionMethod | None, Field(description="How mode hybrid joins meaning and keywords.")

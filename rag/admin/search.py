@@ -78,6 +78,12 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
     help="Search by the vector in this file (a JSON array; - is standard input) instead of embedding QUERY. "
     "Then QUERY may be left out.",
 )
+@click.option(
+    "--related",
+    metavar="ID",
+    help="Find what belongs to the passage or source with this id: documents that it names or links to, "
+    "documents that name it, and similar passages. Then QUERY may be left out.",
+)
 @click.option("--mode", type=click.Choice(get_args(Mode)), help="Search mode.")
 @click.option(
     "--match",
@@ -137,6 +143,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     *,
     query: str,
     vector: tuple[float, ...] | None,
+    related: str | None,
     mode: Mode | None,
     match: Match | None,
     case: bool,
@@ -189,9 +196,12 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         stages=_stages(stages_of, without_stage),
         detail=detail,
         vector=vector,
+        related=related,
     )
-    if not query and vector is None:
-        raise click.UsageError("Missing argument 'QUERY'. Only with --vector may it be left out.")
+    if not query and vector is None and related is None:
+        raise click.UsageError(
+            "Missing argument 'QUERY'. Only with --vector or --related may it be left out."
+        )
     if vectors and not as_json:
         raise InvalidRequestError("--vectors needs --json.")
     settings = settings.model_copy(update={"search": with_every_override(settings.search)})

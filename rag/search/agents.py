@@ -70,6 +70,7 @@ SEARCH = {
     "exclude_sources": "All but these.",
     "filter": 'Only what matches, like {"date": {"$gte": "2024-05-01"}, "path": {"$prefix": "hr/"}}.',
     "detail": "Show the sentence that answers, the passage, or its section.",
+    "related": "A result's id: what belongs to it.",
     "context": "All passages as one text with citations.",
 }
 """The arguments of `search` that are described to models."""
@@ -109,6 +110,7 @@ def tool_functions(
         exclude_sources: list[str] | None = None,
         filter: dict[str, Any] | None = None,  # noqa: A002 the tool's argument
         detail: Detail | None = None,
+        related: str | None = None,
         context: bool = False,  # noqa: FBT001, FBT002 models name their arguments
     ) -> str:
         answer = await desk.search(
@@ -125,6 +127,7 @@ def tool_functions(
             exclude_sources=exclude_sources or (),
             filter=filter,
             detail=detail,
+            related=related,
             context=context,
         )
         return search_reply(await desk.checked(answer), max_chars).compact()

@@ -42,7 +42,7 @@ from rag.search.stages.custom import loaded
 from rag.search.tree import MAX_ENTRIES
 from rag.search.view import View, narrowed
 from rag.store.reader import Reader
-from rag.uris import NOT_FOUND, split_id
+from rag.uris import NOT_FOUND, parse_id, split_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -279,13 +279,25 @@ class Desk:
 
     async def _run(self, principal: Principal, request: SearchRequest, *, trace: bool) -> tuple[Answer, Run]:
         """The answer to a request, and the run that made it."""
-        plan = make_plan(request, self._settings, principal)
+        plan = await self._planned(principal, request)
         steps = Steps(detailed=trace, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
             views = await narrowed(await self._chosen(principal, plan, broken), plan)
         run = Run(plan, views, self._models, self._alarm, steps, broken=bool(broken))
         return await search(run), run
+
+    async def _planned(self, principal: Principal, request: SearchRequest) -> Plan:
+        """The plan of a request, with its seed if it asks what is related to a passage."""
+        if request.related is None:
+            return make_plan(request, self._settings, principal)
+        # Imported here, because few searches begin at a passage.
+        from rag.search.related import from_seed, seed_of  # noqa: PLC0415
+
+        source_id, seqs = split_id(parse_id(request.related))
+        stored, view = await self._located(principal, source_id)
+        seed = await seed_of(stored, seqs[0] if seqs else 0, view)
+        return replace(make_plan(from_seed(request, seed), self._settings, principal), seed=seed)
 
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
         """A window on a source, up to `max_chars` long.

@@ -26,7 +26,7 @@ from rag.search.overrides import allowed, check_allowed, overridden
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rag.answers import RequestValues
+    from rag.answers import Hit, RequestValues
     from rag.config.profiles import (
         EngineSettings,
         FusionSettings,
@@ -66,6 +66,7 @@ class Plan:
     names: the texts that the request or the operator demands. Hits with the `phrases` of the query come
     first. Those that lack some are found by `unquoted`, the query without quotation marks. It is None if none
     may lack any: in a query of phrases alone, and where every word must occur.
+    With a `seed`, a passage, the search is for what is related to it.
     """
 
     query: str
@@ -93,6 +94,7 @@ class Plan:
     given: Given | None = None
     needle: Needle | None = None
     contains: tuple[Needle, ...] = ()
+    seed: Hit | None = None
     phrases: tuple[Needle, ...] = ()
     unquoted: str | None = None
 

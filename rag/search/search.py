@@ -83,7 +83,7 @@ async def search(run: Run) -> Answer:
         if relaxed is not None:
             queries = [relaxed]
             hits = await find(queries, run)
-    if plan.hit_stages:
+    if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], run)
     hits = run.limited(hits)
     if plan.detail != "passage":

@@ -111,6 +111,15 @@ def test_nothing_found_is_said_and_no_failure_and_the_settings_say_how_to_search
     assert run.stderr == ""
 
 
+def test_what_is_related_to_a_passage_needs_no_query(clock_desk: Desk) -> None:
+    (found,) = clock_desk.json("search", "pendulum clock", "--limit", "1")["results"]
+    related = clock_desk.json("search", "--related", found["id"])["results"]
+    assert related
+    assert found["id"].split("/")[0] not in {one["id"].split("/")[0] for one in related}
+    assert "Only with --vector or --related" in clock_desk.run("search", code=2).stderr
+    assert "Nothing readable has this id" in clock_desk.run("search", "--related", "nothing", code=1).stderr
+
+
 @pytest.fixture
 def beside(inside: Desk, clock_desk: Desk) -> Desk:
     """The demo corpus, looked at without a process for each look. Only for reading."""

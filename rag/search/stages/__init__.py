@@ -22,7 +22,7 @@ from rag.config.profiles import (
 from rag.search.stages.compress import compress
 from rag.search.stages.custom import custom
 from rag.search.stages.detail import as_detailed
-from rag.search.stages.graph import graph
+from rag.search.stages.graph import graph, with_related
 from rag.search.stages.order import distinct, diverse, newer
 from rag.search.stages.queries import more_queries
 from rag.search.stages.rerank import rerank
@@ -61,13 +61,15 @@ LEFT_OUT: Mapping[type[Any], str] = {
 
 
 async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
-    """Run the plan's hit stages. Returns the hits, best first; what they drop is counted in the run.
+    """Run the plan's hit stages, after what belongs to its seed was put first. Returns the hits, best first.
+
+    What stages drop is counted in the run.
 
     Raises:
         ConfigurationError: a stage needs something that a hit lacks, and its settings make that an error.
         BusyError, StoreError: the text that a stage adds couldn't be read.
     """
-    hits = list(hits)
+    hits = await with_related(hits, query, run)
     for stage in run.plan.hit_stages:
         # What is shown is limited first, so that no text of a hit that nobody sees is read or embedded.
         if isinstance(stage, DISPLAY_STAGES):

@@ -1,4 +1,6 @@
-"""The stage `graph`: follows the references of the best hits to the documents that these name or link to.
+"""What belongs together: the stage `graph`, and the question what is related to a passage.
+
+The stage follows the references of the best hits to the documents that these name or link to.
 
 A question that needs two documents often describes only the first; that one names the second. So the walk
 begins at the best hits, goes one step, and shows the passage there that suits the query best. What was
@@ -22,16 +24,18 @@ from rag.search.recall import fuse, recall
 from rag.search.stages.thresholds import near_enough
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rag.answers import Hit
     from rag.config.profiles import GraphStage
     from rag.search.recall import Query
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
+    from rag.store.reader import StoredChunk
 
 HUB = 10
 """Passages: a name that more of them contain is a common phrase, such as "Examples", and leads nowhere."""
+MOST_RELATED = 3  # before those that are only similar
 
 
 async def graph(hits: Sequence[Hit], stage: GraphStage, query: Query, run: Run, _step: OpenStep) -> list[Hit]:
@@ -43,18 +47,50 @@ async def graph(hits: Sequence[Hit], stage: GraphStage, query: Query, run: Run, 
     Raises:
         StoreError: a collection could not be read.
     """
-    first = list(hits[: stage.after])
+    first = hits[: stage.after]
     weights = await referred(first[: stage.seeds], query.views)
     for hit in first:
         weights.pop(hit.source.id, None)
+    found = await _best_passages(weights, hits, query, run)
+    return [*first, *_in_front(found[: stage.places], hits[stage.after :])]
+
+
+async def with_related(hits: Sequence[Hit], query: Query, run: Run) -> list[Hit]:
+    """The hits behind up to `MOST_RELATED` passages of documents that belong to the plan's seed.
+
+    Those that it refers to, and those that name its document.
+
+    Raises:
+        StoreError: a collection could not be read.
+    """
+    seed = run.plan.seed
+    if seed is None:
+        return list(hits)
+    with run.steps.step("related") as step:
+        weights = await referred([seed], query.views)
+        for id_ in await _mentioning(name_of(seed.source.title), query.views):
+            weights[id_] = weights.get(id_, 0.0) + 1.0
+        weights.pop(seed.source.id, None)
+        found = await _best_passages(weights, hits, query, run)
+        related = _in_front(found[:MOST_RELATED], hits)
+        step.left(related, of=len(hits))
+    return related
+
+
+def _in_front(found: Sequence[Hit], hits: Sequence[Hit]) -> list[Hit]:
+    ids = {hit.chunk.id for hit in found}
+    return [*found, *(hit for hit in hits if hit.chunk.id not in ids)]
+
+
+async def _best_passages(
+    weights: Mapping[str, float], hits: Sequence[Hit], query: Query, run: Run
+) -> list[Hit]:
+    """Of each source the passage that the query finds first; the sources by their weight, then by score."""
     best: dict[str, Hit] = {}
     for hit in [*hits, *await _passages(weights.keys() - {hit.source.id for hit in hits}, query, run)]:
         if hit.source.id in weights:
             best.setdefault(hit.source.id, hit)
-    found = sorted(best.values(), key=lambda hit: (-weights[hit.source.id], -hit.score, hit.chunk.id))
-    moved = found[: stage.places]
-    ids = {hit.chunk.id for hit in moved}
-    return [*first, *moved, *(hit for hit in hits[stage.after :] if hit.chunk.id not in ids)]
+    return sorted(best.values(), key=lambda hit: (-weights[hit.source.id], -hit.score, hit.chunk.id))
 
 
 async def referred(seeds: Sequence[Hit], views: Sequence[View]) -> dict[str, float]:
@@ -101,22 +137,25 @@ async def _referred(seeds: Sequence[Hit], view: View) -> list[tuple[str, float]]
 
 async def _counts(names: set[str], view: View) -> dict[str, int]:
     ordered = sorted(names)
-    counts = await concurrently([partial(_count, name, view) for name in ordered])
-    return dict(zip(ordered, counts, strict=True))
+    rows = await concurrently([partial(_having, name, view) for name in ordered])
+    return {name: len(having) if having else HUB + 1 for name, having in zip(ordered, rows, strict=True)}
 
 
-async def _count(name: str, view: View) -> int:
-    """How many readable passages have all words of a name; if more than `HUB`, any number above it."""
-    if not view.table.by_words:
-        return HUB + 1
-    rows = await view.table.sparse(name, HUB + 1, view.where, every=True)
+async def _having(name: str, view: View) -> list[StoredChunk]:
+    """The readable passages with all words of a name; none if they are more than `HUB`."""
+    if not name or not view.table.by_words:
+        return []
+    rows = [one.stored for one in await view.table.sparse(name, HUB + 1, view.where, every=True)]
     if len(rows) > HUB:
-        return len(rows)
-    sources = await view.table.sources({one.stored.chunk.source_id for one in rows})
-    return sum(
-        (source := sources.get(one.stored.chunk.source_id)) is not None and view.admits(source)
-        for one in rows
-    )
+        return []
+    sources = await view.table.sources({row.chunk.source_id for row in rows})
+    return [row for row in rows if (of_row := sources.get(row.chunk.source_id)) and view.admits(of_row)]
+
+
+async def _mentioning(name: str, views: Sequence[View]) -> set[str]:
+    """The readable sources that have a name in a passage, if it is no common phrase."""
+    rows = await concurrently([partial(_having, name, view) for view in views])
+    return {row.chunk.source_id for having in rows for row in having if named(row.body, [name])}
 
 
 async def _passages(sources: set[str], query: Query, run: Run) -> list[Hit]:
