@@ -45,6 +45,7 @@ Language = Literal[
     "Swedish",
     "Tamil",
     "Turkish",
+    "Vietnamese",
     "none",
 ]
 """The stemming language of the full-text index; `none` disables stemming."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-from lancedb.query import FullTextOperator, MatchQuery
 
 from rag.access.names import DEFAULT_TENANT
 from rag.concurrency import concurrently
@@ -17,8 +16,8 @@ from rag.store import schema
 from rag.store.catalog import collection_row
 from rag.store.connection import connect, database_folder
 from rag.store.folder import note_tenant
-from rag.store.reader import CHUNK_COLUMNS, PROBES, REFINED, Reader
-from rag.store.terms import query_terms, terms_of
+from rag.store.reader import CHUNK_COLUMNS, PROBES, REFINED, Reader, matching
+from rag.store.terms import query_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,9 +74,7 @@ class Engine:
         return query.select([*CHUNK_COLUMNS, "vector", "_distance"]).limit(limit)
 
     def _sparse(self, query: str) -> Any:  # noqa: ANN401 the same
-        terms = terms_of(" ".join(query_terms(query, LANGUAGE)), LANGUAGE)
-        match = MatchQuery(terms, schema.TERMS, operator=FullTextOperator.OR)  # type: ignore[call-arg]  # they default
-        found = self.chunks.query().nearest_to_text(match)
+        found = self.chunks.query().nearest_to_text(matching(query_words(query, [LANGUAGE]), every=False))
         return found.select([*CHUNK_COLUMNS, "vector", "_score"]).limit(CANDIDATES)
 
 

@@ -270,7 +270,7 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
             return convex_combination(_similarities(query, lists, fusion), sparse, alpha=fusion.alpha)
         case "calibrated":
             languages = {view.table.collection.language for view in query.views}
-            words = max((len(query_terms(query.text, language)) for language in languages), default=0)
+            words = max((len(query_terms(query.text, [language])) for language in languages), default=0)
             weighed = _similarities(query, lists, fusion, weighed=True)
             return calibrated_fusion(
                 weighed, sparse, words=words, unlisted=_unlisted(query, lists.sparse, plan)

@@ -108,7 +108,7 @@ class RetrieverReader(HeldReader):
         found = await self._asked(text, limit)
         await self.hold(found)
         chunks = await self.held(where)
-        words = len(query_terms(text, self.collection.language))
+        words = len(query_terms(text, [self.collection.language]))
         highest = WORD * min(WORDS, max(words, 1))  # as `calibrated_fusion` counts
         ranking = [Scored(chunks[one.id], one.score * highest) for one in found if one.id in chunks]
         return sorted(ranking, key=lambda one: -one.score)

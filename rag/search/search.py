@@ -29,7 +29,7 @@ from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
 from rag.search.vectors import query_meanings
 from rag.search.view import narrowed
-from rag.store.terms import MAX_TERMS, index_terms, query_terms, share_of_words
+from rag.store.terms import MAX_TERMS, query_words, share_of_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -260,9 +260,8 @@ def _truncations(question: Query, run: Run) -> list[str]:
     notes: list[str] = []
     if plan.mode == "exact":
         return notes
-    words = index_terms if plan.strict else query_terms
-    terms = max(len(words(plan.query, view.table.collection.language)) for view in run.views)
-    if plan.mode != "dense" and terms > MAX_TERMS:
+    languages = {view.table.collection.language for view in run.views}
+    if plan.mode != "dense" and any(len(query_words(plan.query, [one])) > MAX_TERMS for one in languages):
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
     if plan.mode != "sparse":
         asked = [

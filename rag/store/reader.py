@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pyarrow as pa
 import pyarrow.compute as pc
 from anyio import to_thread
-from lancedb.query import FullTextOperator, MatchQuery
+from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
 from rag.concurrency import cores
 from rag.corpus import Chunk
@@ -25,7 +25,7 @@ from rag.store import schema
 from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there
-from rag.store.terms import MAX_TERMS, query_terms, terms_of
+from rag.store.terms import MAX_TERMS, query_terms, query_words, search_terms
 from rag.web_addresses import page_address
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import lancedb
     import numpy as np
     import numpy.typing as npt
+    from lancedb.query import FullTextQuery
 
     from rag.corpus import (
         Access,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         Value,
     )
     from rag.store.attached.tables import AttachedTables
+    from rag.store.terms import Word
 
 T = TypeVar("T")
 
@@ -257,11 +259,11 @@ class CollectionReader:
             NotReadyError: the collection has no full-text index.
         """
         column = await self.words_column()
-        words = " ".join(query_terms(text, self.collection.language)[:MAX_TERMS])
+        languages = [self.collection.language]
         if column == schema.TERMS:
-            words = terms_of(words, self.collection.language)
-        operator = FullTextOperator.AND if every else FullTextOperator.OR
-        match = MatchQuery(words, column, operator=operator)  # type: ignore[call-arg]  # they default
+            match = matching(query_words(text, languages), every=every)
+        else:  # the engine analyses its words
+            match = words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
         query = self._chunks.query().nearest_to_text(match)
         with engine_errors("searching by words"):
             columns = [*CHUNK_COLUMNS, "vector", "_score"]
@@ -593,6 +595,27 @@ class CollectionReader:
                 "Use mode dense.",
             )
         return self._words[1]
+
+
+def words_in(column: str, words: Iterable[str], *, every: bool) -> MatchQuery:
+    """The engine's query for rows that have any of these words in a column, or every one."""
+    operator = FullTextOperator.AND if every else FullTextOperator.OR
+    return MatchQuery(" ".join(words), column, operator=operator)  # type: ignore[call-arg]  # the rest defaults
+
+
+def matching(words: Sequence[Word], *, every: bool) -> FullTextQuery:
+    """The engine's query for chunks that have any of these words in any form, or every one in some form."""
+    if not every:
+        return words_in(schema.TERMS, search_terms(words), every=False)
+    words = words[:MAX_TERMS]
+    if all(len(word.forms) == 1 for word in words):
+        return words_in(schema.TERMS, (term for word in words for term in word.forms[0]), every=True)
+    return BooleanQuery([(Occur.MUST, _in_any_form(word)) for word in words])
+
+
+def _in_any_form(word: Word) -> FullTextQuery:
+    forms = [words_in(schema.TERMS, form, every=True) for form in word.forms]
+    return BooleanQuery([(Occur.SHOULD, one) for one in forms])
 
 
 def places_of(

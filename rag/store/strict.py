@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lancedb.query import FullTextOperator, MatchQuery
 
 from rag.store.matches import Matches, Rows
-from rag.store.reader import CHUNK_COLUMNS, Scored, stored_chunks
+from rag.store.reader import CHUNK_COLUMNS, Scored, stored_chunks, words_in
 from rag.store.schema import TERMS, one_of
-from rag.store.terms import MAX_TERMS, index_terms, stems
+from rag.store.terms import query_words, search_terms, stems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
-    from rag.store.reader import CollectionReader, Ranking, StoredSource
+    from rag.store.reader import CollectionReader, Ranking, StoredChunk, StoredSource
+    from rag.store.terms import Word
 
 ALL = 2**31 - 1  # rows: the engine must not cut, since it cuts by its own counts
 COUNTED = 4  # times as many rows as needed are scored by word frequencies
@@ -90,33 +90,61 @@ class StrictReader:
             NotReadyError: the collection has no full-text index.
         """
         column = await self.reader.words_column()
-        language = self.reader.collection.language
-        terms = index_terms(text, language)[:MAX_TERMS]
-        words = [term.stem if column == TERMS else term.word for term in terms]
-        holds = [await self._holding(word, column, self.readable) for word in words]
-        known = Matches(self.rows, [term.stem for term in terms], holds)
+        ours = column == TERMS
+        words = query_words(text, [self.reader.collection.language], names=ours)
+        terms = search_terms(words)
+        asked = {word.forms[0][0]: word.written for word in words} if not ours else {}
+        holds = {
+            term: await self._holding([asked.get(term, term)], column, self.readable)
+            for term in dict.fromkeys(terms)
+        }
+        known = Matches(self.rows, terms, [holds[term] for term in terms])
         among = None
-        if terms and (every or where != self.readable):
-            operator = FullTextOperator.AND if every else FullTextOperator.OR
-            among = await self._holding(" ".join(words), column, where, operator)
+        if terms and where != self.readable:
+            among = await self._holding([asked.get(term, term) for term in terms], column, where)
+        if terms and every:
+            having = _having_every(words, holds)
+            among = having if among is None else among & having
         indexes = known.first(COUNTED * limit, among)
         rows = await self.reader.chunks(list(indexes), where + self.hidden)
-        scores = known.scores([(indexes[row.id], stems(row.body, language)) for row in rows])
+        analysed = await self._analysed(rows, column)
+        scores = known.scores([(indexes[row.id], found) for row, found in zip(rows, analysed, strict=True)])
         rarest = log(max(len(self.rows), 2))
         scored = [Scored(row, score / rarest) for row, score in zip(rows, scores, strict=True)]
         return sorted(scored, key=lambda one: (-one.score, one.stored.id, one.stored.generation))[:limit]
 
-    async def _holding(
-        self, words: str, column: str, where: str, operator: FullTextOperator = FullTextOperator.AND
-    ) -> npt.NDArray[np.bool_]:
-        """Which of the rows contain the words."""
-        match = MatchQuery(words, column, operator=operator)  # type: ignore[call-arg]  # they default
+    async def _analysed(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
+        """The words of these rows as the index has them."""
+        if column != TERMS or not rows:
+            return [stems(row.body, self.reader.collection.language, names=False) for row in rows]
+        chosen = one_of("id", {row.id for row in rows})
+        found = await self.reader.chunk_rows(
+            lambda query: query.where(chosen).select(["id", "generation", TERMS])
+        )
+        words = {(one["id"], one["generation"]): one[TERMS] for one in found.to_pylist()}
+        return [(words.get((row.id, row.generation)) or "").split() for row in rows]
+
+    async def _holding(self, words: Sequence[str], column: str, where: str) -> npt.NDArray[np.bool_]:
+        """Which of the rows contain any of the words."""
+        match = words_in(column, words, every=False)
         found = await self.reader.chunk_rows(
             lambda query: (
                 query.nearest_to_text(match).where(where + self.hidden).select(["id", "_score"]).limit(ALL)
             )
         )
         return self.rows.marked(found["id"])
+
+
+def _having_every(words: Iterable[Word], holds: Mapping[str, npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    """Which rows have every word in some form; `holds` says which have a term."""
+    nowhere = np.zeros_like(next(iter(holds.values())))
+    in_forms = [
+        [np.logical_and.reduce([holds.get(term, nowhere) for term in form]) for form in word.forms]
+        for word in words
+    ]
+    return cast(
+        "npt.NDArray[np.bool_]", np.logical_and.reduce([np.logical_or.reduce(one) for one in in_forms])
+    )
 
 
 async def readable_only(

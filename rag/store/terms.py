@@ -1,121 +1,254 @@
-"""The one analysis of words: those of chunks for the full-text index, and those of queries to search it."""
+"""The one analysis of words: those of chunks for the full-text index, and those of queries to search it.
+
+A name has several forms: "PD-1" is written "PD1", too, and "parseJsonFile" consists of words. In a text, its
+pieces stand where the name does. What it is as a whole, and the words inside of it, are added at the end,
+each once and only if the text doesn't have it anyway, so that they hardly lengthen it. A query is searched
+for in all forms. So a name is found by the whole and by its parts, however it is written here or there.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from lancedb import tokenize
 
+from rag.store.stop_words import STOP_WORDS
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from lancedb import FtsToken
 
     from rag.corpus import Language
 
-TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean too
+TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
 
 MAX_TERMS = 64
 """The cost of a full-text query is proportional to its words, about 0.3 ms each."""
 
-_STOP_WORDS: dict[Language, str] = {
-    "English": """
-    a an and are as at be but by for if in into is it no not of on or such that the their then there
-    these they this to was will with
-    how what when where which who whom whose why
-    """,
-    "German": """
-    aber alle allem allen aller alles als also am an ander andere anderem anderen anderer anderes anderm
-    andern anderr anders auch auf aus bei bin bis bist da damit dann das dasselbe dazu daß dein deine
-    deinem deinen deiner deines dem demselben den denn denselben der derer derselbe derselben des
-    desselben dessen dich die dies diese dieselbe dieselben diesem diesen dieser dieses dir doch dort du
-    durch ein eine einem einen einer eines einig einige einigem einigen einiger einiges einmal er es
-    etwas euch euer eure eurem euren eurer eures für gegen gewesen hab habe haben hat hatte hatten hier
-    hin hinter ich ihm ihn ihnen ihr ihre ihrem ihren ihrer ihres im in indem ins ist jede jedem jeden
-    jeder jedes jene jenem jenen jener jenes jetzt kann kein keine keinem keinen keiner keines können
-    könnte machen man manche manchem manchen mancher manches mein meine meinem meinen meiner meines mich
-    mir mit muss musste nach nicht nichts noch nun nur ob oder ohne sehr sein seine seinem seinen seiner
-    seines selbst sich sie sind so solche solchem solchen solcher solches soll sollte sondern sonst um
-    und uns unse unsem unsen unser unses unter viel vom von vor war waren warst was weg weil weiter
-    welche welchem welchen welcher welches wenn werde werden wie wieder will wir wird wirst wo wollen
-    wollte während würde würden zu zum zur zwar zwischen über
-    """,
-}
-"""Stop words, for the languages in which we could measure their effect.
-
-They stay in the index, so that a query of stop words alone still finds them. Leaving them out of queries
-gains .008 nDCG@10 on xquad_de and .013 on anthropic_docs, and loses .002 on xquad_en. Question words are left
-out, too: that gains up to .017 (sparse, anthropic_docs).
-
-Source: Apache Lucene's EnglishAnalyzer and question words; Snowball's German list (snowballstem.org).
-"""
-
-_BY_LANGUAGE = {language: frozenset(words.split()) for language, words in _STOP_WORDS.items()}
 _PUNCTUATION = ".,;:?!\"'()[]„“”‚‘’«»…"
 
+_MOST_PARTS = 8  # of a name: what has more is a digest or an encoded picture
+_LONGEST = 80  # characters of a word; a SHA-256 has 64
 
-def query_terms(query: str, language: Language) -> list[str]:
-    """The words of `query` without stop words, unless it has no others.
+_LETTERS = "A-Za-z\u00b5\u00c0-\u052f\u1e00-\u1fff"  # Latin, Greek and Cyrillic, with their accents
+_NAME = re.compile(
+    r"(?<!\w)(?P<sign>[A-Za-z]{1,2}(?:\+\+|#)|\.[A-Z]{2,})(?![\w+#])"
+    rf"|[0-9{_LETTERS}]+(?:(?:[-_.'’\u2010\u2011·&]|__|,(?=[0-9]))[0-9{_LETTERS}]+)*"
+)
+_JOINT = re.compile(r"[-_.,'’\u2010\u2011·&]+")
+_CASE = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")  # 1,000; in German 1.000
+_ENDINGS = {"s", "d", "m", "re", "ll", "ve"}  # behind an apostrophe, in English
+_STEMLESS: frozenset[Language] = frozenset({"Vietnamese", "none"})
+_ACCENTED: frozenset[Language] = frozenset({"Danish", "Finnish", "Norwegian", "Swedish", "Vietnamese"})
+"""Languages in which a letter with a mark is another letter, and without it often another word.
 
-    Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it.
-    """
-    words = query.split()
-    stop_words = _BY_LANGUAGE.get(language, frozenset())
-    return [word for word in words if word.strip(_PUNCTUATION).casefold() not in stop_words] or words
+Their words keep the marks. For those who type none, a text has its words without them, too, at the end.
+"""
+_VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters of no other language
+_INVISIBLE = str.maketrans("", "", "\u00ad\u2060")  # inside of words
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """A word of a query: as written there, and as stemmed by the full-text index."""
+class _Name:
+    """The forms of a name. `run` is what stands in its place, and `inside` the words in its pieces.
 
-    word: str
-    stem: str
-
-
-def index_terms(query: str, language: Language) -> list[Term]:
-    """The words of `query` without stop words, split and stemmed as in the index, each stem once.
-
-    Example: "Which user_ids were running?" -> user, ids (id), were, running (run).
+    Examples: PD-1 -> ("PD", "1"), "PD1", ("PD", "1"). parseJsonFile -> ("parseJsonFile",), "parseJsonFile",
+    ("parse", "Json", "File"). l'avion -> ("l", "avion"), "", ("l", "avion").
     """
-    text = " ".join(query_terms(query, language))
-    written = {token.position: token.text for token in _tokens(text, language, as_written=True)}
-    words: dict[str, str] = {}
-    for token in _tokens(text, language):
-        words.setdefault(token.text, written.get(token.position, token.text))
-    return [Term(word, stem) for stem, word in words.items()]
+
+    run: tuple[str, ...]
+    whole: str
+    inside: tuple[str, ...]
+    pieces: tuple[str, ...] = ()
+
+    @property
+    def added(self) -> list[str]:
+        """What a text has of it at its end."""
+        return [self.whole, *self.pieces, *self.inside]
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        """Those by which a text may have it, each once."""
+        forms = (self.run, (self.whole,), self.pieces, self.inside)
+        return [*dict.fromkeys(form for form in forms if any(form))]
+
+
+def _name(match: re.Match[str]) -> _Name | None:
+    """The forms of a match of `_NAME`, None if it is a plain word."""
+    written = match[0]
+    if written.isdecimal() or (written.isalpha() and (written.islower() or written.istitle())):
+        return None  # most words, at a tenth of the time
+    if match["sign"]:  # C++, C#, .NET
+        letters = written.strip("+#.")
+        return _Name((letters,), written, (letters,))
+    pieces = tuple(_JOINT.split(written))
+    if _GROUPED.fullmatch(written):
+        return _Name(("".join(pieces),), "", ())
+    run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
+    inside = tuple(part for piece in run for part in _CASE.split(piece))
+    if len(inside) == 1:
+        return None
+    if len(inside) > _MOST_PARTS:
+        run = inside = pieces
+    whole = "".join(pieces)
+    if all(map(str.isdecimal, pieces)) and not {*_JOINT.findall(written)} - {".", ","}:
+        whole = ".".join(pieces)  # 3.14 is not 314
+    elif len(pieces) == 2 and ("'" in written or "’" in written):  # noqa: PLR2004 two
+        plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
+        whole = "" if plain else whole
+    return _Name(run, whole if len(whole) <= _LONGEST else "", inside, pieces if pieces != run else ())
+
+
+def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
+    """The words of `query` without stop words, unless it has no others.
+
+    Of several languages, those stop words are left out of which the query has most: what is one in another
+    language may be what it is about ("war").
+    Example: "What is a leap second?" -> ["leap", "second?"]; "to be or not to be" -> all of it.
+    """
+    words = query.split()
+    plain = [word.strip(_PUNCTUATION).casefold() for word in words]
+    listed = [STOP_WORDS.get(one, frozenset()) for one in languages]
+    stop_words = max(listed, key=lambda one: sum(word in one for word in plain), default=frozenset())
+    return [word for word, bare in zip(words, plain, strict=True) if bare not in stop_words] or words
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word or a name of a query: as written, and the forms that it has in the index.
+
+    Each form is one term or several, which must all be there.
+    """
+
+    written: str
+    forms: tuple[tuple[str, ...], ...]
+
+
+def query_words(query: str, languages: Sequence[Language], *, names: bool = True) -> list[Word]:
+    """The words of `query` without stop words, in their order, each in the forms of these languages.
+
+    A query in Vietnamese letters has only Vietnamese forms: those without marks would be other words.
+    An index that the engine made of texts has no other forms of `names`.
+    Example: "Which PD-1s were running?" -> PD-1s (pd + 1 + s, pd1s), were, running (run).
+    """
+    found: list[Word] = []
+    if "Vietnamese" in languages and _VIETNAMESE.search(normalize("NFC", query)):
+        languages = ["Vietnamese"]
+    counted = " ".join(query_terms(query, languages))
+    for text, name in _cut(counted) if names else [(counted, None)]:
+        if name is None:
+            found += _plain_words(text, languages)
+            continue
+        forms = [tuple(_ready(form, one)) for one in languages for form in name.forms]
+        found.append(Word(text, tuple(dict.fromkeys(forms))))
+    return found
+
+
+def _plain_words(text: str, languages: Sequence[Language]) -> list[Word]:
+    written = {token.position: token.text for token in _tokens(text, "none", as_written=True)}
+    forms: dict[int, list[tuple[str]]] = {at: [] for at in written}
+    for one in languages:
+        for token in _tokens(text, one):
+            forms.setdefault(token.position, []).append((token.text,))
+    return [Word(written.get(at, ""), tuple(dict.fromkeys(one))) for at, one in forms.items()]
+
+
+def search_terms(words: Sequence[Word]) -> list[str]:
+    """What the index is searched for: the terms of words, with repetitions, then their other forms.
+
+    Only the first `MAX_TERMS` words count, and as many other forms as make that many terms.
+    """
+    first = [term for word in words[:MAX_TERMS] for term in word.forms[0]]
+    others = dict.fromkeys(term for word in words for form in word.forms[1:] for term in form)
+    more = [term for term in others if term not in frozenset(first)]
+    return first + more[: max(0, MAX_TERMS - len(first))]
 
 
 def terms_of(body: str, language: Language) -> str:
     """The words of a text in this language as the full-text index has them: the column `terms` of a chunk.
 
     They are segmented, in lower case, without accents, and stemmed. One space separates them, by which alone
-    the engine cuts them. Example: "The clocks' hands", English -> "the clock hand".
+    the engine cuts them. Names also have their other forms, at the end.
+    Example: "The clocks' PD-1", English -> "the clock pd 1 pd1".
     """
     return " ".join(stems(body, language))
 
 
-def stems(text: str, language: Language) -> list[str]:
-    """The stems of a text as in the full-text index, with repetitions."""
-    return [token.text for token in _tokens(text, language)]
+def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
+    """The stems of a text as in the full-text index, with repetitions; see `query_words`."""
+    run: list[str] = []
+    added: list[str] = []
+    for part, name in _cut(text) if names else [(text, None)]:
+        if name is None:
+            run.append(part)
+        else:
+            run.append(" ".join(("", *name.run, "")))
+            added += name.added
+    found = [token.text for token in _tokens("".join(run), language)]
+    others = _ready(added, language)
+    if names and language in _ACCENTED:
+        others += [token.text for token in _tokens("".join(run), language, fold=True)]
+    there = frozenset(found)
+    return found + [term for term in dict.fromkeys(others) if term not in there]
 
 
-def share_of_words(query: str, text: str, language: Language) -> float:
-    """The share of the words of `query` that `text` contains, compared as in the full-text index.
+def share_of_words(query: str, text: str, *languages: Language) -> float:
+    """The share of the words of `query` that `text` contains in any form, compared as in the full-text index.
 
+    `text` is in one of these languages: the highest share counts. Names count like words.
     Example: "Who built the pendulum clocks?", "A pendulum clock ticks." -> 2/3.
     """
-    wanted = {term.stem for term in index_terms(query, language)}
-    return len(wanted & set(stems(text, language))) / max(1, len(wanted))
+    return max(_share(query_words(query, [one]), frozenset(stems(text, one))) for one in languages)
 
 
-def _tokens(text: str, language: Language, *, as_written: bool = False) -> list[FtsToken]:
-    stem = language != "none" and not as_written
+def _share(words: Sequence[Word], there: frozenset[str]) -> float:
+    distinct = {word.forms for word in words}
+    return sum(any(there.issuperset(form) for form in forms) for forms in distinct) / max(1, len(distinct))
+
+
+def _cut(text: str) -> Iterator[tuple[str, _Name | None]]:
+    """The names of a text with their forms, and what is between them."""
+    text, end = normalize("NFKC", text), 0
+    for match in _NAME.finditer(text):
+        if name := _name(match):
+            yield text[end : match.start()], None
+            yield match[0], name
+            end = match.end()
+    yield text[end:], None
+
+
+def _ready(words: Iterable[str], language: Language) -> list[str]:
+    """Words that are cut already, folded and stemmed."""
+    return [token.text for token in _tokens(" ".join(words), language, base="whitespace")]
+
+
+def _tokens(
+    text: str,
+    language: Language,
+    *,
+    as_written: bool = False,
+    fold: bool | None = None,
+    base: str = TOKENIZER,
+) -> list[FtsToken]:
+    text = text.translate(_INVISIBLE).replace("İ", "i")
+    if language == "Turkish":
+        text = text.replace("I", "ı")
+    stemless = language in _STEMLESS
+    folding = language not in _ACCENTED if fold is None else fold
     return list(
         tokenize(
             text,
-            base_tokenizer=TOKENIZER,
-            language="English" if language == "none" else language,  # it requires a known language
-            stem=stem,
-            remove_stop_words=False,
-            ascii_folding=not as_written,
+            base_tokenizer=base,
+            language="English" if stemless else language,  # it requires a known language
+            stem=not (stemless or as_written),
+            remove_stop_words=False,  # with this tokenizer it would drop digits and single letters
+            ascii_folding=folding and not as_written,
+            max_token_length=_LONGEST,
         )
     )

@@ -3,6 +3,9 @@
 Format 2 kept the access records in the table of sources. They are copied to the tenant's table of records,
 in one commit, before their old columns are dropped and before the catalog says that the collection has the
 present format. Until then it can't be opened: a kill at any moment shows nothing, and a second run goes on.
+
+Chunks of format 3 may lack their words (`rag.store.words`). They are searched all the same, and the next
+ingestion completes them, or this does.
 """
 
 from __future__ import annotations
@@ -17,15 +20,20 @@ from rag.errors import ConfigurationError
 from rag.filters.predicate import literal
 from rag.store import maintenance, schema
 from rag.store.access_writer import access_table, create_access_table
-from rag.store.collections import CATALOG_WAIT_SECONDS
+from rag.store.builds import table_names
+from rag.store.catalog import collection_record
+from rag.store.collections import CATALOG_WAIT_SECONDS, open_writer
 from rag.store.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.folder import prepare
 from rag.store.locks import locked
+from rag.store.words import lacks_words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import lancedb
+
+    from rag.corpus import Collection
 
 OLDEST = 2
 _OLD_COLUMNS = (*schema.LABEL_COLUMNS, *schema.ACCESS_COLUMNS)
@@ -78,6 +86,33 @@ def _check(row: dict[str, Any]) -> None:
             f"The collection {row['name']!r} has format {found}, which can't be upgraded. Ingest into a new "
             "data folder (--data DIR) and set the access rights again."
         )
+
+
+async def complete_all_words(data: Path) -> list[Collection]:
+    """Give the chunks of all collections their words. Returns the collections in which they were missing.
+
+    Raises:
+        BusyError: another process is writing to one of them.
+        StoreError: the storage failed; run it again.
+    """
+    completed = []
+    with engine_errors("upgrading the data folder"):
+        database = await connect(data)
+        catalog = await open_if_there(database, schema.COLLECTIONS)
+        rows = [] if catalog is None else (await catalog.query().to_arrow()).to_pylist()
+        own = [one for one in map(collection_record, rows) if not one.attached]
+        lacking = [one for one in own if await _lacks_words(database, one)]
+    for one in lacking:
+        started = time.time()
+        async with open_writer(data, one) as writer:  # which completes them
+            await writer.finish()
+        maintenance.sync_to_disk(table_folder(data, table_names(one)[0]), started)
+        completed.append(one)
+    return completed
+
+
+async def _lacks_words(database: lancedb.AsyncConnection, collection: Collection) -> bool:
+    return await lacks_words(await database.open_table(table_names(collection)[0]))
 
 
 async def _upgraded(data: Path, database: lancedb.AsyncConnection, row: dict[str, Any]) -> Upgraded:

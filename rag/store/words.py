@@ -20,6 +20,11 @@ _COLUMN = pa.schema([pa.field(TERMS, pa.string())])
 _FILLED = pa.schema([*(pa.field(name, pa.string(), nullable=False) for name in _KEY), *_COLUMN])
 
 
+async def lacks_words(chunks: lancedb.AsyncTable) -> bool:
+    """Whether a chunk table is searched through its texts, as an earlier version left it."""
+    return all(TERMS not in index.columns for index in await chunks.list_indices())
+
+
 async def complete_words(chunks: lancedb.AsyncTable, language: Language) -> bool:
     """Give all chunks their words, where these are missing. Returns whether any were.
 

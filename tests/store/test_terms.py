@@ -4,9 +4,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.store.terms import Term, index_terms, query_terms, share_of_words, stems
+from rag.store.terms import (
+    MAX_TERMS,
+    query_terms,
+    query_words,
+    search_terms,
+    share_of_words,
+    stems,
+    terms_of,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rag.corpus import Language
 
 
@@ -22,32 +32,149 @@ if TYPE_CHECKING:
     ],
 )
 def test_stop_words_do_not_count_unless_there_is_nothing_else(query: str, expected: str) -> None:
-    assert query_terms(query, "English") == expected.split()
+    assert query_terms(query, ["English"]) == expected.split()
 
 
 def test_each_language_has_its_own_stop_words_and_some_have_none() -> None:
-    assert query_terms("was ist die Uhr in", "German") == ["Uhr"]
-    assert query_terms("was ist die Uhr in", "English") == ["ist", "die", "Uhr"]
-    assert query_terms("was ist die Uhr in", "none") == ["was", "ist", "die", "Uhr", "in"]
+    assert query_terms("was ist die Uhr in", ["German"]) == ["Uhr"]
+    assert query_terms("was ist die Uhr in", ["English"]) == ["ist", "die", "Uhr"]
+    assert query_terms("was ist die Uhr in", ["none"]) == ["was", "ist", "die", "Uhr", "in"]
+
+
+@pytest.mark.parametrize("languages", [["English", "German"], ["German", "English", "none"]])
+def test_of_several_languages_the_stop_words_of_the_one_that_is_spoken_are_left_out(
+    languages: Sequence[Language],
+) -> None:
+    assert query_terms("was ist die Uhr", languages) == ["Uhr"]
+    assert query_terms("how did the war end", languages) == ["did", "war", "end"]
 
 
 @pytest.mark.parametrize(
     ("query", "language", "expected"),
     [
-        ("Which user_ids were running?", "English", "user=user ids=id were=were running=run"),
-        ("run, running runs", "English", "run=run"),
+        ("Which clocks were running?", "English", "clocks=clock were=were running=run"),
+        ("run, running", "English", "run=run running=run"),
         ("Größere Häuser", "German", "größere=gross häuser=haus"),
         ("Häuser", "none", "häuser=hauser"),
-        ("v1.0 GPT-4", "English", "v1=v1 0=0 gpt=gpt 4=4"),
+        ("PD-1", "none", "PD-1=pd+1/pd1"),
+        ("PD1s", "none", "PD1s=pd+1+s/pd1s"),
+        ("PRC1-bound", "none", "PRC1-bound=prc+1+bound/prc1bound/prc1+bound"),
+        ("parseJsonFile", "none", "parseJsonFile=parsejsonfile/parse+json+file"),
+        ("user_ids", "English", "user_ids=user+id/userid"),
         ("机器学习", "none", "机器=机器 学习=学习"),
         ("", "English", ""),
     ],
 )
-def test_terms_are_words_as_the_index_cuts_and_stems_them(
+def test_words_of_a_query_have_all_forms_that_the_index_may_have_of_them(
     query: str, language: Language, expected: str
 ) -> None:
-    pairs = [pair.split("=") for pair in expected.split()]
-    assert index_terms(query, language) == [Term(word, stem) for word, stem in pairs]
+    found = query_words(query, [language])
+    shown = [f"{one.written}={'/'.join('+'.join(form) for form in one.forms)}" for one in found]
+    assert shown == expected.split()
+
+
+def test_in_several_languages_a_word_is_one_word_with_the_stems_of_each() -> None:
+    found = query_words("running Häuser", ["English", "German"])
+    assert [one.forms for one in found] == [(("run",), ("running",)), (("hauser",), ("haus",))]
+    assert search_terms(found) == ["run", "hauser", "running", "haus"]
+
+
+SAME = [
+    ["PD-1", "PD1", "pd1", "PD‑1"],
+    ["parseJsonFile", "parse_json_file", "parse-json-file", "parsejsonfile", "ParseJSONFile"],
+    ["HTTPServer", "HttpServer", "http_server", "HTTP-server"],
+    ["sha256", "SHA-256", "Sha256"],
+    ["1,000", "1000", "1.000"],
+    ["12,345,678", "12345678"],
+    ["U.S.", "US", "u.s"],
+    ["AB-1234", "AB1234", "ab_1234"],
+    ["AB-1234/56", "AB1234/56"],
+    ["node.js", "nodejs", "NodeJS"],
+    ["e-mail", "email", "E‐Mail"],
+    ["O'Neil", "ONeil", "O’Neil"],
+    ["3.14", "3,14"],
+    ["1.2.3", "1.2.3"],
+    ["H2O", "H₂O"],
+    ["C++", "c++"],
+    ["ASP.NET", "AspNet"],
+]
+
+
+@pytest.mark.parametrize("written", SAME, ids=lambda one: one[0])
+def test_a_name_is_found_as_a_whole_however_it_is_written_here_and_there(written: list[str]) -> None:
+    for one in written:
+        for other in written:
+            assert share_of_words(one, f"all of {other}, and more", "English") == 1, (one, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("parseJsonFile", "json"),
+        ("HTTPServer", "server"),
+        ("sha256", "sha"),
+        ("PD-1", "PD"),
+        ("AB-1234/56", "1234"),
+        ("AB-1234/56", "AB-1234"),
+        ("v1.2.3", "1.2.3"),
+        ("src/main/app.py", "app.py"),
+        ("src/main/app.py", "main"),
+        ("ann.smith@example.co.uk", "smith"),
+        ("ann.smith@example.co.uk", "example"),
+        ("l'avion", "avion"),
+        ("l’avion", "avion"),
+        ("don't", "don"),
+        ("the clock's hands", "clock"),
+        ("state-of-the-art", "art"),
+        ("snake_case", "snake"),
+        ("__init__", "init"),
+    ],
+)
+def test_a_name_is_found_by_its_parts_and_its_parts_by_the_name(text: str, part: str) -> None:
+    assert share_of_words(part, f"see {text}.", "English") == 1
+    assert set(search_terms(query_words(text, ["English"]))) & set(stems(part, "English"))
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("C++", "C#"),
+        ("C#", "vitamin C"),
+        ("3.14", "314"),
+        ("1000", "1 000 of 10,000"),
+        ("PD-1", "PD-2 in 1 of 9"),
+        ("PD1", "PD-12"),
+        ("sha256", "sha512 and 256 of them"),
+    ],
+)
+def test_names_that_differ_are_not_taken_for_each_other(query: str, text: str) -> None:
+    whole = query_words(query, ["English"])[0].forms[-1]
+    assert not set(whole) <= set(stems(text, "English"))
+    assert set(whole) <= set(stems(f"It is {query}.", "English"))
+
+
+def test_other_forms_stand_at_the_end_and_lengthen_a_text_only_once() -> None:
+    assert terms_of("PD-1, PD-1 and the pd of getPd", "none") == "pd 1 pd 1 and the pd of getpd pd1 get"
+    assert terms_of("plain words", "none") == "plain words"
+
+
+def test_digests_and_encoded_pictures_are_not_taken_to_pieces() -> None:
+    digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    assert stems(digest, "none") == [digest]
+    assert len(stems("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ", "none")) == 1
+
+
+def test_accents_are_the_same_however_they_are_encoded_and_invisible_characters_do_not_count() -> None:
+    assert stems("e\u0301tude", "none") == stems("étude", "none") == ["etude"]
+    assert stems("co\u00adoperate", "none") == ["cooperate"]
+    assert stems("ＰＤ－１ ﬁle", "none") == ["pd", "1", "file", "pd1"]
+    assert stems("İSTANBUL ISI", "Turkish") == stems("istanbul ısı", "Turkish")
+
+
+def test_of_long_queries_the_first_words_count_and_other_forms_only_where_there_is_room() -> None:
+    words = [f"w{chr(97 + at // 26)}{chr(97 + at % 26)}" for at in range(MAX_TERMS)]
+    assert search_terms(query_words(" ".join(["PD-1", *words]), ["none"]))[-2:] == words[-3:-1]
+    assert search_terms(query_words(" ".join(["PD-1", *words[:9]]), ["none"]))[-1] == "pd1"
 
 
 def test_stems_are_all_words_of_a_text_in_their_order() -> None:
@@ -63,6 +190,8 @@ def test_stems_are_all_words_of_a_text_in_their_order() -> None:
         ("penguins", 0),
         ("the", 0),
         ("?!", 0),
+        ("swing-towers", 1),
+        ("swing-penguins", 0),
     ],
 )
 def test_the_share_of_words_counts_each_word_of_the_query_once_whatever_its_form(
@@ -70,3 +199,15 @@ def test_the_share_of_words_counts_each_word_of_the_query_once_whatever_its_form
 ) -> None:
     text = "A pendulum swings.\n\nTower clocks of a tower clock."
     assert share_of_words(query, text, "English") == pytest.approx(share)
+
+
+def test_where_a_mark_makes_another_letter_words_keep_it_and_are_found_without_it_too() -> None:
+    assert stems("thủ đô Việt Nam", "Vietnamese") == ["thủ", "đô", "việt", "nam", "thu", "do", "viet"]
+    assert search_terms(query_words("thủ đô", ["Vietnamese"])) == ["thủ", "đô"]
+    assert search_terms(query_words("thu do", ["Vietnamese"])) == ["thu", "do"]
+    both: list[Language] = ["English", "Vietnamese"]
+    assert search_terms(query_words("thủ đô", both)) == ["thủ", "đô"]
+    assert search_terms(query_words("naïve", both)) == ["naiv", "naïve"]
+    assert set(stems("år", "Swedish")) == {"år", "ar"}
+    assert stems("ar", "Swedish") == ["ar"]
+    assert stems("thủ đô", "none") == ["thu", "do"]

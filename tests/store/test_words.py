@@ -11,6 +11,7 @@ from rag.store import schema
 from rag.store.connection import connect
 from rag.store.reader import CollectionReader, Reader
 from rag.store.strict import readable_only
+from rag.store.upgrade import complete_all_words
 from rag.store.words import complete_words
 
 if TYPE_CHECKING:
@@ -108,3 +109,36 @@ async def test_strict_lists_are_those_of_the_index_in_tables_of_both_versions(
         in_engine = await _found(reader, "clocks that swing")
         assert [body for body, _ in lists[0]] == [body for body, _ in in_engine]
     assert lists[0] == lists[1]
+
+
+async def test_an_upgrade_gives_chunks_their_words_once_and_says_where(
+    tmp_path: Path, small_desk: ModuleType
+) -> None:
+    desk = await _stored(small_desk, tmp_path)
+    assert await complete_all_words(desk) == []
+    await _made_earlier(desk)
+    assert [one.name for one in await complete_all_words(desk)] == ["documents"]
+    assert await (await _reader(desk)).words_column() == "terms"
+    assert await complete_all_words(desk) == []
+
+
+async def test_names_are_found_in_all_forms_with_collection_statistics_and_strict_ones(
+    tmp_path: Path, small_desk: ModuleType
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        texts = ["an inhibitor of PD-1", "PD1 is a protein", "parseJsonFile reads it", "parse a file", "else"]
+        await writer.replace([small_desk.new_source(writer, text, text) for text in texts])
+        await writer.finish()
+    reader = await _reader(tmp_path)
+    strict = await readable_only(reader, EVERYTHING, lambda _: True)
+    for query, every, expected in (
+        ("PD1", False, texts[:2]),
+        ("pd-1", True, texts[:2]),
+        ("PD-1 protein", True, texts[1:2]),
+        ("parse_json_file", False, texts[2:4]),
+        ("parse_json_file", True, texts[2:3]),
+        ("the json file", False, texts[2:4]),
+    ):
+        for lists in (reader, strict):
+            found = await lists.sparse(query, 9, EVERYTHING, every=every)
+            assert sorted(one.stored.chunk.text for one in found) == sorted(expected), (query, every)

@@ -65,7 +65,7 @@ async def compressed(
         if isinstance(theirs, str):
             kept.append(hit)
             continue
-        terms = query_terms(query.text, languages[hit.source.collection])
+        terms = query_terms(query.text, [languages[hit.source.collection]])
         answering = [one for part in shown_parts(hit) for one in _answering(part, terms, stage, theirs)]
         if answering:
             kept.append(replace(hit, excerpts=tuple(answering)))

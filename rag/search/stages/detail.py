@@ -101,7 +101,7 @@ def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
 
 def _by_words(parts: Sequence[Excerpt], query: str, language: Language) -> Excerpt | None:
     """The part with the rarest words of the query, None if none has any."""
-    terms = query_terms(query, language)[:MAX_TERMS]
+    terms = query_terms(query, [language])[:MAX_TERMS]
     scores = shared_rarity([part.text for part in parts], terms)
     if not any(scores):
         return None
