@@ -19,6 +19,7 @@ from anyio import to_thread
 from rag.config.settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
+from rag.models.embed.calibration import measured
 from rag.models.facts import FACTS_FILE, ModelFile, facts_as_json, read_facts
 from rag.models.hub.download import READ_BYTES, Place, checked_copy, download
 from rag.models.rerank import open_reranker
@@ -59,7 +60,10 @@ async def install(models: Path, coming: Coming, came: Callable[[int], None]) -> 
     with locked(models, f"model {name}", seconds=0):
         _make(staging)
         _check_room(staging, coming.files)
-        files = [await _brought(one, coming.source, staging, came) for one in coming.files]
+        try:
+            files = [await _brought(one, coming.source, staging, models / name, came) for one in coming.files]
+        finally:
+            _drop_empty(staging)
         facts = replace(coming.facts, files=tuple(files))
         _note(staging, facts)
         try:
@@ -124,12 +128,15 @@ def remove(models: Path, name: str) -> None:
 
 
 async def _brought(
-    file: RemoteFile, source: Place | Path, staging: Path, came: Callable[[int], None]
+    file: RemoteFile, source: Place | Path, staging: Path, former: Path, came: Callable[[int], None]
 ) -> ModelFile:
-    """A file in the staging folder, fetched or copied unless it is there already."""
+    """A file in the staging folder, fetched or copied unless it or the `former` model has it already."""
     target = staging / file.path
     _make(target.parent)
     if found := await to_thread.run_sync(_present, target, file):
+        came(target.stat().st_size)
+    elif await to_thread.run_sync(_present, former / file.path, file):
+        found = await to_thread.run_sync(checked_copy, former / file.path, file, target)
         came(target.stat().st_size)
     elif isinstance(source, Path):
         if not (origin := _origin(source, file.path)):
@@ -158,7 +165,7 @@ async def _tried(folder: Path, facts: ModelFacts) -> ModelFacts:
     """Open a model once, let it work on a text, and complete its facts from that.
 
     Raises:
-        ConfigurationError: it can't be opened, or returns something else than it must.
+        ConfigurationError: it can't be opened, or returns something else than its facts say.
     """
     if facts.kind == "reranker":
         async with open_reranker(RerankerSettings(provider="onnx", path=folder), {}) as reranker:
@@ -167,12 +174,8 @@ async def _tried(folder: Path, facts: ModelFacts) -> ModelFacts:
         return facts
     async with open_embedder(EmbedderSettings(provider="onnx", path=folder), {}) as embedder:
         dimension = (await embedder.embed([PROBE], "query")).shape[1]
-    if facts.dimension not in {None, dimension}:
-        raise ConfigurationError(
-            f"The model {facts.name} returns vectors with {dimension} dimensions, not {facts.dimension}. "
-            "Its files are not those that belong together."
-        )
-    return replace(facts, dimension=dimension)
+        scale = await measured(embedder)
+    return replace(facts, dimension=dimension, baseline=scale.unrelated)
 
 
 def _swap(staging: Path, folder: Path) -> None:
@@ -224,6 +227,14 @@ def _sha256(path: Path) -> str:
         while block := opened.read(READ_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _drop_empty(staging: Path) -> None:
+    """Remove the folders into which nothing came."""
+    folders = sorted((one for one in staging.rglob("*") if one.is_dir()), reverse=True)
+    for folder in (*folders, staging, staging.parent):
+        with suppress(OSError):  # there is something in it
+            folder.rmdir()
 
 
 def _note(folder: Path, facts: ModelFacts) -> None:

@@ -76,6 +76,7 @@ def installed_line(facts: ModelFacts) -> str:
     if facts.kind == "embedder":
         parts += [f"{facts.dimension} dimensions", f"pooling {facts.pooling or 'by its files'}"]
         parts += [f"query prefix {facts.query_prefix!r}"] if facts.query_prefix else []
+        parts += [] if facts.baseline is None else [f"cosine of unrelated texts {facts.baseline:.2f}"]
     return f"{facts.name}: {', '.join(parts)}, licence {facts.licence or 'not stated'}."
 
 

@@ -41,7 +41,8 @@ class ModelFacts:
     `graph` is the path of the ONNX graph below the folder. `dense` are the folders of the dense layers that
     follow the pooling, in order. `normalise` says whether the model was trained for vectors of unit length.
     `dimension` is that of a whole vector, and `truncations` are the smaller ones that it may be cut to.
-    `window` is in tokens, special ones included. `baseline` is the cosine of unrelated texts.
+    `window` is in tokens, special ones included. `baseline` is the cosine of unrelated texts, as measured
+    when the model was installed; what a collection goes by is measured when it is built.
     """
 
     name: str

@@ -120,6 +120,7 @@ def test_a_known_model_is_pulled_and_says_its_licence_first(
         "Its licence is Gemma, which is not permissive. Read https://huggingface.co/acme/small" in run.stderr
     )
     assert run.stdout.startswith("Installed stand-in: 23 MB, 384 dimensions, pooling graph")
+    assert "cosine of unrelated texts 0.0" in run.stdout
     assert 'model = "stand-in" into [embedder]' in run.stdout
     assert files_below(admin.data / "models") == [f"stand-in/{name}" for name in WHOLE]
     (one,) = admin.json("model", "list")["models"]
@@ -158,8 +159,14 @@ def test_wrong_bytes_make_no_model_and_replace_none(
     assert files_below(admin.data / "models") == [f".partial/stand-in@{hubs.COMMIT[:12]}/config.json"]
     hub.files[NAME][GRAPH] = right
     admin.run("model", "pull", "stand-in")
+    (admin.data / "models" / "stand-in" / "config.json").write_text("damaged")
     hub.files[NAME]["config.json"] = b"{}"
     admin.run("model", "pull", "stand-in", code=1)
+    assert "wrong  stand-in: 3 files" in admin.run("model", "verify", code=1).stdout
+    hub.files[NAME]["config.json"] = CONFIG
+    hub.asked.clear()
+    admin.run("model", "pull", "stand-in")
+    assert [path.rpartition("/")[2] for path in hub.paths("home")] == ["config.json"]
     assert admin.run("model", "verify").stdout == "ok     stand-in: 3 files\n"
 
 
@@ -194,6 +201,9 @@ def test_what_nobody_verified_needs_trust_and_is_held_to_what_the_hub_states(
     admin.run("model", "pull", "stand-in", "--trust")
     (one,) = admin.json("model", "list")["models"]
     assert (one["installed"], one["pinned"]) == (True, False)
+    hub.asked.clear()
+    admin.run("model", "pull", "stand-in", "--trust")
+    assert not hub.paths()  # what is here is not fetched again
 
 
 def test_any_model_of_the_hub_is_described_before_it_is_trusted(
