@@ -360,7 +360,7 @@ async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: 
 def _embedder(collection: Collection, settings: Settings) -> str:
     """The name of a collection's embedder, and whether the settings lack it."""
     name = collection.embedder_name
-    return name if name in settings.embedders_by_name else f"{name} (not in the settings)"
+    return name if settings.has_embedder(name) else f"{name} (not in the settings)"
 
 
 def _json(collection: Collection) -> dict[str, Any]:

@@ -175,7 +175,7 @@ async def _without_embedder(settings: Settings) -> AsyncIterator[Finding]:
     except RefdeskError:  # which the embedders' findings say
         return
     for collection in collections:
-        known = collection.embedder == NO_VECTORS or collection.embedder_name in settings.embedders_by_name
+        known = collection.embedder == NO_VECTORS or settings.has_embedder(collection.embedder_name)
         if not known:
             try:
                 check_embedder(collection, None)

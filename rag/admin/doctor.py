@@ -112,9 +112,9 @@ async def _embedders(settings: Settings, desk: Opened) -> list[Finding]:
 
 async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
     """The identity of an embedder of the settings, without a request to its endpoint."""
-    if name not in settings.embedders_by_name:
+    if not settings.has_embedder(name):
         return None
-    async with open_embedder(settings.embedders_by_name[name], os.environ, probe=False) as embedder:
+    async with open_embedder(settings.embedder_named(name), os.environ, probe=False) as embedder:
         return embedder.identity
 
 

@@ -329,7 +329,7 @@ async def embedder_of(settings: Settings, tenant: str, name: str) -> str:
         ConfigurationError: the settings lack it.
     """
     for collection in await open_reader(settings).collections(tenant):
-        if collection.name == name and collection.embedder_name not in settings.embedders_by_name:
+        if collection.name == name and not settings.has_embedder(collection.embedder_name):
             check_embedder(collection, None)
         if collection.name == name:
             return collection.embedder_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from rag.admin.acts import Act, recorded
 from rag.admin.collection_options import chunking_option, chunking_words
 from rag.admin.console import command, echo, print_json
 from rag.admin.embedding import with_cache
+from rag.admin.rebuild_questions import Trial
 from rag.admin.sources import open_collections
 from rag.corpus import Build
 from rag.errors import ConfigurationError
@@ -20,6 +22,7 @@ from rag.ingest.rebuild import rebuild
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store import builds
+from rag.store.builds import check_space
 from rag.store.catalog import check_writable
 from rag.store.collections import open_writer
 
@@ -29,17 +32,33 @@ if TYPE_CHECKING:
     from rag.ingest.rebuild import Rebuilt
 
 NAMED = 5  # documents in a message
+KEPT = 1  # exit code: the new tables are not in use
 
 
 @command("rebuild")
 @click.argument("name")
 @click.option(
+    "--model",
     "--embedder",
     "embedder_name",
     metavar="NAME",
-    help="Make the vectors with this model: of a table [embedders.NAME], or default for [embedder].",
+    help="Make the vectors with this model: an installed one (refdesk-admin model list), that of a table "
+    "[embedders.NAME], or default for [embedder].",
 )
 @chunking_option
+@click.option(
+    "--questions",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="FILE",
+    help="Ask these judged questions (eval new makes the file) of the present and of the new tables, show "
+    "which are better, and on a terminal ask whether to switch.",
+)
+@click.option(
+    "--if-better",
+    is_flag=True,
+    help="With --questions: switch only if nDCG@10 rises; otherwise exit with 1. The new tables wait: the "
+    "same command without this option switches to them, and purge drops them.",
+)
 @click.option("--undo", is_flag=True, help="Go back to the tables from before the last rebuild.")
 @click.option("--restart", is_flag=True, help="Drop what an unfinished rebuild has made, and begin anew.")
 async def rebuild_command(  # noqa: PLR0913 one parameter an option
@@ -48,25 +67,35 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
     name: str,
     embedder_name: str | None,
     chunking: tuple[Chunking, ...] | None,
+    questions: Path | None,
+    if_better: bool,
     undo: bool,
     restart: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Cut and embed a collection anew, from its stored texts.
 
     Searches use the present tables until the new ones are complete, then the new ones, all at once. Access,
     ids, metadata and fields stay. An interrupted rebuild goes on when you run the command again. Until the
-    next rebuild or purge, --undo goes back; what was ingested, changed or removed since stays so.
+    next rebuild or purge, --undo goes back to the former vectors and their model; what was ingested, changed
+    or removed since stays so.
 
-    Nothing can be ingested into the collection meanwhile.
+    Servers use an installed model as soon as a collection needs it. One that can't find it searches the
+    collection by words, and says so. Nothing can be ingested into the collection meanwhile.
     """
-    if undo and (embedder_name is not None or chunking is not None):
+    if undo and (embedder_name is not None or chunking is not None or questions is not None):
         raise click.UsageError(
-            "--undo takes neither --embedder nor --chunking: it goes back to the former ones."
+            "--undo takes neither --model nor --chunking nor --questions: it goes back to the former tables."
         )
+    if if_better and questions is None:
+        raise click.UsageError("--if-better needs --questions FILE.")
     (table,) = await open_collections(settings, name)
     check_writable(table.collection)
     asked = _embedder_name(table.collection, embedder_name, undo=undo)
+    quiet = as_json or not sys.stderr.isatty()
+    trial = Trial(settings, name, questions, if_better=if_better, quiet=as_json) if questions else None
+    if trial:
+        await trial.ask_before()
     async with (
         open_embedder(settings.embedder_named(asked), os.environ) as embedder,
         open_writer(settings.data, table.collection) as writer,
@@ -74,7 +103,11 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
         before = writer.collection
         coming = _coming(settings, before, embedder.identity, asked, chunking, undo=undo, restart=restart)
         changes = {name: (_state(builds.current(before)), _state(coming))}
-        quiet = as_json or not sys.stderr.isatty()
+        check_space(settings.data, before, coming)
+
+        async def approved() -> bool:
+            return trial is None or await trial.ask_after(_built(writer.collection))
+
         async with with_cache(settings, builds.with_build(before, coming), embedder) as cached:
             done = await rebuild(
                 writer,
@@ -84,11 +117,18 @@ async def rebuild_command(  # noqa: PLR0913 one parameter an option
                 settings.chunking.max_tokens,
                 progress=_nothing if quiet else _print_progress,
                 around=recorded(settings.data, Act("collection rebuild", before.tenant, changes, name)),
+                approved=approved,
             )
     if as_json:
-        print_json(asdict(done))
+        print_json(asdict(done) | (trial.as_json if trial else {}))
     else:
         _print(name, done, undo=undo)
+    return 0 if done.switched else KEPT
+
+
+def _built(collection: Collection) -> Build:
+    assert collection.coming  # noqa: S101 for the type checker: it is complete, and searches don't use it yet
+    return collection.coming
 
 
 def _embedder_name(collection: Collection, given: str | None, *, undo: bool) -> str:
@@ -127,7 +167,9 @@ def _coming(  # noqa: PLR0913 what a build is made of
     if chunking is None:
         chunking = begun.chunking if begun else collection.chunking
     wanted = Build(number, embedder, name, chunking)
-    if begun and not restart and replace(begun, number=number) == wanted:
+    if embedder == collection.embedder:
+        wanted = replace(wanted, calibration=collection.calibration)
+    if begun and not restart and replace(begun, number=number, calibration=wanted.calibration) == wanted:
         return begun
     return wanted
 
@@ -146,6 +188,12 @@ def _print_progress(done: int, total: int) -> None:
 
 
 def _print(name: str, done: Rebuilt, *, undo: bool) -> None:
+    if not done.switched:
+        echo(
+            f"Searches use the present tables of {name} still. To switch, run the same command without "
+            f"--if-better; to drop the new tables, run refdesk-admin purge."
+        )
+        return
     work = f"{counted(done.sources, 'document')}, {done.recut} cut anew, {counted(done.chunks, 'chunk')}"
     echo(f"{'Went back to the former tables of' if undo else 'Rebuilt'} the collection {name}: {work}.")
     if done.without_vector:

@@ -54,10 +54,11 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     for one in collections:
         if table := attached[one["name"]]:
             echo(f"{one['name']} is the attached table {table.table}.")
-        if one["embedder_name"] not in settings.embedders_by_name:
+        if not settings.has_embedder(one["embedder_name"]):
             echo(
                 f"{one['name']} is searched by words only: the settings have no table "
-                f"[embedders.{one['embedder_name']}]. See refdesk-admin config check."
+                f"[embedders.{one['embedder_name']}], and no model of that name is installed. "
+                "See refdesk-admin config check."
             )
         if (lacking := one["without_vector"]) and not table:
             echo(

@@ -460,15 +460,26 @@ class Settings(Section):
         return {DEFAULT_EMBEDDER: self.embedder, **self.embedders}
 
     def embedder_named(self, name: str) -> EmbedderSettings:
-        """The embedder of this name.
+        """The embedder of this name: of a table, or else the installed model of this name.
 
         Raises:
             ConfigurationError: there is none.
         """
-        try:
-            return self.embedders_by_name[name]
-        except KeyError:
-            raise ConfigurationError(unknown_embedder(name, self.embedders_by_name)) from None
+        found = self.embedders_by_name.get(name) or self.installed_model(name)
+        if found is None:
+            raise ConfigurationError(unknown_embedder(name, self.embedders_by_name))
+        return found
+
+    def has_embedder(self, name: str) -> bool:
+        """Whether there is an embedder of this name."""
+        return name in self.embedders_by_name or self.installed_model(name) is not None
+
+    def installed_model(self, name: str) -> EmbedderSettings | None:
+        """How to run the model of this name in the models' folder; None if there is none."""
+        folder = self.models_folder / name
+        if name != model_name(name) or not (folder / "tokenizer.json").is_file():
+            return None
+        return EmbedderSettings(provider="onnx", model=name).model_copy(update={"path": folder})
 
     @classmethod
     def load(cls, config: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -512,6 +523,6 @@ def _without_strange_key(embedder: EmbedderSettings) -> EmbedderSettings:
 def unknown_embedder(name: str, known: Iterable[str]) -> str:
     """The message about an embedder that the settings lack."""
     return (
-        f"The settings have no embedder {name!r}: there is no table [embedders.{name}]. "
-        f"Embedders: {', '.join(known)}."
+        f"The settings have no embedder {name!r}: there is no table [embedders.{name}], and no installed "
+        f"model of that name (refdesk-admin model list). Embedders: {', '.join(known)}."
     )

@@ -24,11 +24,11 @@ from rag.search.plan import make_plan
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from rag.answers import Mode
     from rag.config.settings import Settings
-    from rag.corpus import Language
+    from rag.corpus import Collection, Language
     from rag.evaluate.expected import Expected
     from rag.evaluate.sets.judged import JudgedSet
     from rag.ingest.progress import Progress as Ingesting
@@ -184,8 +184,10 @@ async def evaluate(
     environment: Mapping[str, str],
     chosen: Mapping[Contender, int],
     progress: Progress,
+    *,
+    seen_as: Callable[[Collection], Collection] | None = None,
 ) -> list[Run]:
-    """One run per contender, on the same questions.
+    """One run per contender, on the same questions. `seen_as` is as in `Reader`.
 
     Raises:
         InvalidRequestError: a question is not a valid query.
@@ -193,7 +195,7 @@ async def evaluate(
         ProviderError, StoreError: the embedder or the storage failed.
     """
     runs = []
-    async with Desk.open(prepared.settings, environment) as desk:
+    async with Desk.open(prepared.settings, environment, seen_as=seen_as) as desk:
         # The engine makes the folder that it connects to. Interrupted while it does, it would leave a
         # temporary one behind.
         await desk.collections(Principal(prepared.settings.principal.tenant or DEFAULT_TENANT))

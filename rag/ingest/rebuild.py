@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anyio import to_thread
 
+from rag.ingest.calibrate import calibration
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, cut_of, limit_of, recut, written
 from rag.ingest.foreign import foreign_parts, is_within
@@ -25,7 +26,7 @@ from rag.store import builds, schema
 from rag.store.collections import change_collection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from rag.corpus import Access, Build, Chunking, Collection, Passage
@@ -41,9 +42,17 @@ def _nothing(_done: int, _total: int) -> None:
     """No progress: nobody looks at it."""
 
 
+async def _at_once() -> bool:
+    """Nobody looks at what was built before searches use it."""
+    return True
+
+
 @dataclass(slots=True)
 class Rebuilt:
-    """What a rebuild did. `kept` are the paths of sources that only an ingestion can cut as it should be."""
+    """What a rebuild did. `kept` are the paths of sources that only an ingestion can cut as it should be.
+
+    Where it wasn't `switched`, searches use the former tables still, and the new ones wait for another call.
+    """
 
     sources: int = 0
     chunks: int = 0
@@ -51,6 +60,7 @@ class Rebuilt:
     recut: int = 0
     without_vector: int = 0
     kept: list[str] = field(default_factory=list)
+    switched: bool = True
 
 
 async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
@@ -62,11 +72,13 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     *,
     progress: Callable[[int, int], None] = _nothing,
     around: AbstractContextManager[None] | None = None,
+    approved: Callable[[], Awaitable[bool]] = _at_once,
 ) -> Rebuilt:
     """Make the build that is to come, or complete it, and switch to it in one commit.
 
     `chunkings` and `max_tokens` are those of the settings. `progress` is told how many sources are done, of
-    how many. `around` encloses the switch.
+    how many. When the build is complete, and the catalog names it as the one that is coming, `approved`
+    decides whether to switch. `around` encloses the switch.
 
     Raises:
         ProviderError, StoreError: the embedder or the storage failed. The present tables stay in use, and
@@ -77,6 +89,9 @@ async def rebuild(  # noqa: PLR0913 what an ingestion needs, too
     await builds.drop_others(data, made)
     writer.collection = made
     rebuilt = await _completed(writer, coming, embedder, (*coming.chunking, *chunkings), max_tokens, progress)
+    if not await approved():
+        rebuilt.switched = False
+        return rebuilt
     with around or nullcontext():
         writer.collection = await change_collection(data, tenant, name, builds.switched)
     await builds.drop_others(data, writer.collection)
@@ -110,6 +125,13 @@ async def _completed(
     now = await writer.records()  # rights can change at any time
     await target.relabel({id_: one.access for id_, one in now.items()})
     await target.finish({id_: row["generation"] for id_, row in rows.items()})
+    scale = await calibration(embedder, target, coming.calibration)
+    writer.collection = await change_collection(
+        writer.data,
+        writer.collection.tenant,
+        writer.collection.name,
+        lambda one: replace(one, coming=replace(coming, calibration=scale)),
+    )
     return await run.result(len(stay))
 
 

@@ -45,7 +45,7 @@ from rag.store.reader import Reader
 from rag.uris import NOT_FOUND, parse_id, split_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from rag.answers import Context, Extract, Hit, Part, RequestValues
     from rag.config.settings import SearchSettings, Settings
@@ -115,11 +115,12 @@ class Desk:
         environment: Mapping[str, str] = NO_KEYS,
         *,
         retrievers: Sequence[RetrieverCollection] = (),
+        seen_as: Callable[[Collection], Collection] | None = None,
     ) -> AsyncIterator[Desk]:
         """Open the data folder and the models that the settings name. That sends no request to an endpoint.
 
         `environment` holds the keys of remote models, under the names that the settings give. `retrievers`
-        are searched besides those of the settings.
+        are searched besides those of the settings. `seen_as` is for evaluations, as in `Reader`.
 
         Raises:
             ConfigurationError: a model, a retriever or the function of a custom stage can't be loaded, or the
@@ -141,13 +142,16 @@ class Desk:
             timeout_seconds=settings.search.timeout_seconds,
             letter_case=settings.access.letter_case,
             urls=settings.search.urls,
+            seen_as=seen_as,
         )
         breakers = {kind: Breaker() for kind in ENDPOINTS}
         breakers |= {f"embedding {name}": Breaker() for name in settings.embedders}
         of_embedders = {name: breakers[f"embedding {name}"] for name in settings.embedders}
         of_embedders[DEFAULT_EMBEDDER] = breakers["embedding"]
         async with (
-            open_embedders(settings.embedders_by_name, environment, of_embedders) as embedders,
+            open_embedders(
+                settings.embedders_by_name, environment, of_embedders, settings.installed_model
+            ) as embedders,
             open_chat(settings.chat, environment, breaker=breakers["chat"]) as chat,
             open_reranker(settings.reranker, environment, breaker=breakers["reranking"]) as reranker,
         ):

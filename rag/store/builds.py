@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections import defaultdict
 from dataclasses import replace
@@ -105,6 +106,28 @@ async def drop_tables(
     for number in numbers(data, tenant, name) - {*but}:
         for table in (schema.chunks_table, schema.sources_table):
             await database.drop_table(table(tenant, name, number), ignore_missing=True)
+
+
+def check_space(data: Path, collection: Collection, coming: Build) -> None:
+    """Check that the disk has room for another build: as much as the present one, and its new vectors.
+
+    Raises:
+        StoreError: it has not.
+    """
+    present = sum(
+        file.stat().st_size
+        for name in table_names(collection)
+        for file in table_folder(data, name).rglob("*")
+        if file.is_file()
+    )
+    needed = present * max(1, coming.embedder.dimension / max(1, collection.embedder.dimension))
+    free = shutil.disk_usage(data).free
+    if free < needed:
+        raise StoreError(
+            f"New tables of the collection {collection.name!r} need about {needed / 1e6:,.0f} MB; the disk "
+            f"has {free / 1e6:,.0f} MB. Free some space, or drop former tables with "
+            "refdesk-admin purge."
+        )
 
 
 async def drop_others(data: Path, collection: Collection) -> None:

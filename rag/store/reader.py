@@ -667,7 +667,8 @@ class Reader:
     """A data folder opened for reading. Every call sees what other processes have committed before it.
 
     `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
-    for the URLs of sources that state none.
+    for the URLs of sources that state none. `seen_as` changes the definitions of collections for this reader:
+    so an evaluation searches tables that no other reader opens.
     """
 
     def __init__(
@@ -677,10 +678,12 @@ class Reader:
         timeout_seconds: float,
         letter_case: LetterCase = "allow",
         urls: Mapping[str, str] = NO_URLS,
+        seen_as: Callable[[Collection], Collection] | None = None,
     ) -> None:
         self.letter_case = letter_case
         self.data = data
         self._urls = urls
+        self._seen_as = seen_as
         self._timeout_seconds = timeout_seconds
         self._scans = anyio.CapacityLimiter(cores())
         self.database: lancedb.AsyncConnection | None = None
@@ -701,7 +704,8 @@ class Reader:
             version = await catalog.version()
             if version != self._version:
                 rows = (await catalog.query().to_arrow()).to_pylist()
-                self._collections = tuple(sorted(map(collection_record, rows), key=lambda one: one.name))
+                found = sorted(map(collection_record, rows), key=lambda one: one.name)
+                self._collections = tuple(map(self._seen_as, found) if self._seen_as else found)
                 self._version = version
                 self._open.clear()  # a new collection can have the name of a removed one
                 self._attached = None

@@ -61,7 +61,9 @@ async def stored(data: Path) -> Calibration:
     return found
 
 
-async def test_an_endpoint_is_asked_for_nothing_more_and_few_passages_are_not_enough(tmp_path: Path) -> None:
+async def test_an_endpoint_is_asked_for_nothing_more_and_few_passages_are_not_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, docs = tmp_path / "data", tmp_path / "docs"
     write(docs, range(8))
     remote = model("openai")
@@ -76,7 +78,7 @@ async def test_an_endpoint_is_asked_for_nothing_more_and_few_passages_are_not_en
     write(docs, range(14))
     await ingested(data, docs, embedder=remote)
     assert await stored(data) == found  # grown, but not much
-    write(docs, range(49))
+    monkeypatch.setattr("rag.ingest.calibrate.GROWTH", 1.1)
     await ingested(data, docs, embedder=remote)
     assert (await stored(data)).passages == len(remote.texts)
 

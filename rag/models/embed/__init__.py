@@ -123,7 +123,7 @@ class Embedders:
         return self.opened.get(name) or await self._newly_opened(name)
 
     async def _newly_opened(self, name: str) -> Embedder:
-        if self.open is None or name not in self.settings:
+        if self.open is None:
             raise ConfigurationError(f"The settings have no embedder {name!r}.")
         async with self._lock:
             if name in self.opened:
@@ -144,22 +144,31 @@ class Embedders:
         await self._kept.aclose()
 
 
+def _none_installed(_name: str) -> None:
+    """No models but those of the settings."""
+
+
 @asynccontextmanager
 async def open_embedders(
     settings: Mapping[str, EmbedderSettings],
     environment: Mapping[str, str],
     breakers: Mapping[str, Breaker],
+    installed: Callable[[str], EmbedderSettings | None] = _none_installed,
 ) -> AsyncIterator[Embedders]:
     """The embedders of the settings, for as long as the context lasts. Nothing is sent to an endpoint.
 
-    `breakers` are those of the endpoints, by the names of the embedders.
+    `breakers` are those of the endpoints, by the names of the embedders. A name that the settings lack is
+    looked for among the `installed` models.
 
     Raises:
         ConfigurationError: the default can't be loaded, or its key is missing.
     """
 
     def opening(name: str) -> AbstractAsyncContextManager[Embedder]:
-        return open_embedder(settings[name], environment, probe=False, breaker=breakers[name])
+        found = settings.get(name) or installed(name)
+        if found is None:
+            raise ConfigurationError(f"The settings have no embedder {name!r}.")
+        return open_embedder(found, environment, probe=False, breaker=breakers.get(name))
 
     async with opening(DEFAULT_EMBEDDER) as default:
         embedders = Embedders({DEFAULT_EMBEDDER: default}, settings, opening)
