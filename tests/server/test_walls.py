@@ -169,6 +169,8 @@ def _requests(ids: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "find", {"query": "secret", "mode": mode}
         yield "find", {"query": "pendulum", "mode": mode, "sources": list(ids.values())}
         yield "find", {"query": "pendulum", "mode": mode, "exclude_sources": [ids["handbook/rules.md"]]}
+    for id_ in ids.values():
+        yield "find", {"query": "pendulum", "related": id_, "limit": 9}
     yield "find", {"query": "se?cret.*", "mode": "exact", "match": "regex"}
     yield "find", {"query": "1666", "mode": "exact"}
     for filter_ in (

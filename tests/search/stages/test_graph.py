@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rag.answers import Answer, SearchRequest
-from rag.corpus import Access, Principal
+from rag.corpus import Access, Binding, Principal
 from rag.search.reply.search import search_reply
 from rag.search.stages.graph import HUB
 
@@ -105,6 +105,17 @@ async def test_a_request_leaves_out_the_same_documents_on_the_way(shelf: Shelf) 
     assert "Jane Miller" in _titles(await _asked(shelf, filter={"title": {"$ne": "other 1"}}))
     assert "Jane Miller" not in _titles(await _asked(shelf, filter={"title": {"$ne": "Jane Miller"}}))
     assert "Jane Miller" not in _titles(await _asked(shelf, query=f'{QUESTION} "clock"'))
+
+
+async def test_a_walk_goes_to_other_collections_and_not_beyond_a_binding(shelf: Shelf) -> None:
+    await shelf.put("Tower", TOWER)
+    await shelf.put("Jane Miller", MILLER, collection="people")
+    await shelf.put_all({f"other {number}": f"Who designed clock {number} of a tower" for number in range(6)})
+    assert "Jane Miller" in _titles(await _asked(shelf))
+    assert "Jane Miller" not in _titles(await _asked(shelf, collections=("documents",)))
+    bound = replace(ANN, bindings=(Binding(collections=("documents",)),))
+    assert "Tower" in _titles(await _asked(shelf, bound))
+    assert "Jane Miller" not in _titles(await _asked(shelf, bound))
 
 
 async def test_mode_exact_finds_what_is_written_and_nothing_else(shelf: Shelf) -> None:
