@@ -207,6 +207,16 @@ def share_of_words(query: str, text: str, *languages: Language) -> float:
     return max(_share(query_words(query, [one]), frozenset(stems(text, one))) for one in languages)
 
 
+def spelled_out(text: str) -> str:
+    """A text, and behind it the other forms of its names, for whoever compares words by other rules.
+
+    Example: "PD-1 blocks it" -> "PD-1 blocks it PD 1 PD1".
+    """
+    names = [name for _, name in _cut(text) if name]
+    forms = dict.fromkeys(part for name in names for part in (*name.run, *name.added) if part)
+    return " ".join([text, *forms])
+
+
 def _share(words: Sequence[Word], there: frozenset[str]) -> float:
     distinct = {word.forms for word in words}
     return sum(any(there.issuperset(form) for form in forms) for forms in distinct) / max(1, len(distinct))

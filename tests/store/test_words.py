@@ -9,6 +9,7 @@ from lancedb.index import FTS
 
 from rag.store import schema
 from rag.store.connection import connect
+from rag.store.damage import index_problem
 from rag.store.reader import CollectionReader, Reader
 from rag.store.strict import readable_only
 from rag.store.upgrade import complete_all_words
@@ -116,7 +117,14 @@ async def test_an_upgrade_gives_chunks_their_words_once_and_says_where(
 ) -> None:
     desk = await _stored(small_desk, tmp_path)
     assert await complete_all_words(desk) == []
-    await _made_earlier(desk)
+    chunks = await _made_earlier(desk)
+    database, (collection,) = (
+        await connect(desk),
+        await Reader(desk, timeout_seconds=9).collections("default"),
+    )
+    assert not await index_problem(database, collection)  # it answers as before
+    await chunks.drop_index("body_idx")
+    assert "terms" in await index_problem(database, collection)
     assert [one.name for one in await complete_all_words(desk)] == ["documents"]
     assert await (await _reader(desk)).words_column() == "terms"
     assert await complete_all_words(desk) == []

@@ -16,7 +16,7 @@ from rag.rank.snippets import shared_rarity, statements
 from rag.search.source import between_words, centred
 from rag.search.stages.compress import comparing_model, shown_parts, similarities_by
 from rag.search.stages.surroundings import in_sections
-from rag.store.terms import MAX_TERMS, query_terms
+from rag.store.terms import MAX_TERMS, query_terms, spelled_out
 from rag.text import Span
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
 
 def _by_words(parts: Sequence[Excerpt], query: str, language: Language) -> Excerpt | None:
     """The part with the rarest words of the query, None if none has any."""
-    terms = query_terms(query, [language])[:MAX_TERMS]
-    scores = shared_rarity([part.text for part in parts], terms)
+    terms = spelled_out(" ".join(query_terms(query, [language])[:MAX_TERMS])).split()
+    scores = shared_rarity([spelled_out(part.text) for part in parts], terms)
     if not any(scores):
         return None
     return _shortened(parts[scores.index(max(scores))], terms)

@@ -57,6 +57,15 @@ async def test_a_snippet_is_the_sentence_that_answers(shelf: Shelf, mode: Mode) 
     assert (whole.text, whole.excerpts, whole.score) == (LEAVE, (), hit.score)
 
 
+@pytest.mark.parametrize("query", ["PD1", "pd-1", "json file", "JsonFile"])
+async def test_a_snippet_has_the_name_that_was_asked_for_however_it_is_written(
+    shelf: Shelf, query: str
+) -> None:
+    await shelf.put("a", "The house has rules. It blocks PD-1 by parseJsonFile. Dogs may come in.")
+    (hit,) = (await _shown(shelf, query, "snippet", mode="sparse")).hits
+    assert hit.text == "It blocks PD-1 by parseJsonFile."
+
+
 async def test_a_heading_and_a_question_have_their_answer_with_them(shelf: Shelf) -> None:
     await shelf.put("a", PARK)
     (hit,) = (await _shown(shelf, "where to park", "snippet")).hits
