@@ -40,7 +40,8 @@ _NAME = re.compile(
     rf"|[0-9{_LETTERS}]+(?:(?:[-_.'’\u2010\u2011·&]|__|,(?=[0-9]))[0-9{_LETTERS}]+)*"
 )
 _JOINT = re.compile(r"[-_.,'’\u2010\u2011·&]+")
-_CASE = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_CASE = re.compile("(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")  # not APIs, CoT, IPv6
+_BRAND = re.compile("[A-Z][a-z]+[A-Z][a-z]+")  # TypeScript is one word, unless it is called or indexed
 _DIGIT = re.compile(f"(?<=[0-9])(?=[{_LETTERS}])|(?<=[{_LETTERS}])(?=[0-9])")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:[.,][0-9]{3})+")  # 1,000; in German 1.000
 _ENDINGS = {"s", "d", "m", "re", "ll", "ve"}  # behind an apostrophe, in English
@@ -91,7 +92,9 @@ def _name(match: re.Match[str]) -> _Name | None:
     if _GROUPED.fullmatch(written):
         return _Name(("".join(pieces),), "", ())
     run = tuple(part for piece in pieces for part in _DIGIT.split(piece))
-    inside = tuple(part for piece in run for part in _CASE.split(piece))
+    inside = run
+    if not _BRAND.fullmatch(written) or match.string.startswith(("(", "[", "{", "<"), match.end()):
+        inside = tuple(part for piece in run for part in _CASE.split(piece))
     if len(inside) == 1:
         return None
     if len(inside) > _MOST_PARTS:

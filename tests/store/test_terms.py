@@ -158,6 +158,17 @@ def test_other_forms_stand_at_the_end_and_lengthen_a_text_only_once() -> None:
     assert terms_of("plain words", "none") == "plain words"
 
 
+@pytest.mark.parametrize("written", ["APIs", "LLMs", "CoT", "PhD", "plain", "GmbH"])
+def test_abbreviations_are_words(written: str) -> None:
+    assert stems(written, "none") == [written.lower()]
+
+
+def test_brands_are_words_and_names_in_code_have_parts() -> None:
+    assert stems("TypeScript, GitHub.", "none") == ["typescript", "github"]
+    assert stems("new JsonParser(x)", "none") == ["new", "jsonparser", "x", "json", "parser"]
+    assert stems("JsonParser.parse", "none") == ["jsonparser", "parse", "jsonparserparse", "json", "parser"]
+
+
 def test_digests_and_encoded_pictures_are_not_taken_to_pieces() -> None:
     digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     assert stems(digest, "none") == [digest]

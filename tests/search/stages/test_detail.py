@@ -57,7 +57,7 @@ async def test_a_snippet_is_the_sentence_that_answers(shelf: Shelf, mode: Mode) 
     assert (whole.text, whole.excerpts, whole.score) == (LEAVE, (), hit.score)
 
 
-@pytest.mark.parametrize("query", ["PD1", "pd-1", "json file", "JsonFile"])
+@pytest.mark.parametrize("query", ["PD1", "pd-1", "json file", "parse_json_file"])
 async def test_a_snippet_has_the_name_that_was_asked_for_however_it_is_written(
     shelf: Shelf, query: str
 ) -> None:
