@@ -105,7 +105,9 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
             baseline = max(
                 settings.embedder_named(name).baseline or 0, fused if name == DEFAULT_EMBEDDER else 0
             )
-            if abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:
+            of_folder = settings.embedder_named(name).provider == "onnx"
+            is_measured = of_folder and settings.embedder_named(name).baseline is None
+            if is_measured or abs(usual - baseline) <= TELLING or usual > MAX_BASELINE:
                 return found
             advice = f"so set baseline = {max(usual, 0):.2f}"
             return f"{found}; unrelated texts have a cosine of {usual:.2f}, {advice}"
