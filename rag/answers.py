@@ -6,6 +6,7 @@ All classes are frozen. All positions are characters of a source's text.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from rag.text import Span
@@ -29,6 +30,7 @@ Detail = Literal["snippet", "passage", "section"]
 MAX_LIMIT = 100  # hits of one search; 0 shows none
 MAX_QUERY_CHARS = 4096
 BETWEEN_EXCERPTS = " … "
+LINE_BREAKS = "\n\n"  # at most as many as characters of white space are left out
 MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
 
 
@@ -59,9 +61,10 @@ class Hit:
     another one made the collection. `vector` is the chunk's embedding; its text can be guessed from it.
     `fields` are the declared fields of the source. `excerpts` are shown instead of the chunk, in the order of
     the source: more of the source around it, or only parts of it. If they exceed the chunk, `around` has all
-    chunks that they may touch, in order. `tokens` counts the excerpts, in tokens of the embedder; None if
-    there are none. In mode exact, `occurrences` are the first matches that begin in the chunk, and
-    `occurrence_count` is the number of all of them.
+    chunks that they may touch, in order. Hits of chunks in a row are one hit: the best of them, with the text
+    of all and the best similarity. `tokens` counts the excerpts, in tokens of the embedder; None if there are
+    none. In mode exact, `occurrences` are the first matches that begin in the chunk, and `occurrence_count`
+    is the number of all of them.
     """
 
     chunk: Chunk
@@ -114,8 +117,25 @@ class Hit:
 
     @property
     def text(self) -> str:
-        """The text that is shown of the hit, with an ellipsis between excerpts."""
-        return BETWEEN_EXCERPTS.join(one.text for one in self.excerpts) if self.excerpts else self.chunk.text
+        """The text that is shown of the hit, with an ellipsis where text between excerpts is left out."""
+        if not self.excerpts:
+            return self.chunk.text
+        gaps = zip(self.gaps, self.excerpts[1:], strict=True)
+        return self.excerpts[0].text + "".join(gap + one.text for gap, one in gaps)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What stands between the excerpts: line breaks where only white space is left out, or an ellipsis.
+
+        Between a chunk and the next one there is nothing but white space.
+        """
+        borders = {(one.end, following.start) for one, following in pairwise(self.around)}
+        return tuple(
+            LINE_BREAKS[: following.start - one.end]
+            if (one.end, following.start) in borders
+            else BETWEEN_EXCERPTS
+            for one, following in pairwise(self.excerpts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +146,8 @@ class SearchRequest:
     [search.thresholds], `stages` may have the keys "of" (a profile) and "without" (names of stages), and
     `distance` is the metric of the thresholds, in place of that of each collection.
     A request with a `detail` is not shown what the stages of its profile add or leave out.
+    If `joined`, chunks in a row are one hit, as assistants read them, and without a `limit`, what says little
+    more about a document gives way to other documents.
     `match` and `case` are for mode exact: what the query is, and whether letter case counts. Every hit
     contains all texts of `must_contain`, in any letter case, besides those of the profile.
 
@@ -160,6 +182,7 @@ class SearchRequest:
     case: bool | None = None
     must_contain: tuple[str, ...] = ()
     related: str | None = None
+    joined: bool = False
 
 
 class RequestValues(TypedDict, total=False):
@@ -186,6 +209,7 @@ class RequestValues(TypedDict, total=False):
     case: bool | None
     must_contain: Sequence[str]
     related: str | None
+    joined: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,8 +191,8 @@ class SearchArguments(_Arguments):
     max_chars: MaxChars = None
 
     def request(self) -> SearchRequest:
-        """The library's request. It has every argument that it knows by the same name."""
-        given: dict[str, Any] = {}
+        """The library's request: every argument that it knows by the same name, and hits to be read."""
+        given: dict[str, Any] = {"joined": True}
         for field in fields(SearchRequest):
             if (value := getattr(self, field.name, None)) is not None:  # some are for programs
                 given[field.name] = tuple(value) if isinstance(value, list) else value

@@ -197,6 +197,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         detail=detail,
         vector=vector,
         related=related,
+        joined=True,
     )
     if not query and vector is None and related is None:
         raise click.UsageError(

@@ -15,7 +15,7 @@ SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what t
 MAX_NAME_CHARS, MAX_TITLE_CHARS = 64, 100  # every reply names the server
 MAX_INSTRUCTIONS_CHARS = 1_000  # hosts cut at 2,048 without a word, and refdesk adds its own
 MAX_DESCRIPTION_CHARS = 2_000  # the same
-_OF_PROGRAMS, _OF_REPLIES = {"query", "vector", "must_contain"}, {"explain", "max_chars", "vectors"}
+_OF_PROGRAMS, _OF_REPLIES = {"query", "vector", "must_contain", "joined"}, {"explain", "max_chars", "vectors"}
 ARGUMENTS = {field.name for field in fields(SearchRequest)} - _OF_PROGRAMS | _OF_REPLIES
 """The arguments that a search tool can do without."""
 

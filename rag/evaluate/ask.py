@@ -89,11 +89,11 @@ async def _asked(
 ) -> QuestionResult:
     """Three searches: as the tool's default, timed; down to the last candidate; and with the maximum limit.
 
-    The first is what an assistant is shown. The second has its order, and more hits. The third fetches more
-    candidates, which can change the order, so only metrics with a cut-off beyond the second use it.
+    The first is what an assistant is shown. The others rank passages. The third fetches more candidates
+    than the second, which can change the order, so only metrics with a cut-off beyond the second use it.
     """
     began = time.perf_counter()
-    answer = await desk.search(one.principal, _request(one, ask))
+    answer = await desk.search(one.principal, _request(one, partial(ask, joined=True)))
     took = time.perf_counter() - began
     reply = default_reply(await desk.checked(answer), server)
     depth = min(candidates, MAX_LIMIT)

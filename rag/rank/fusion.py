@@ -1,4 +1,4 @@
-"""Fusion of several rankings into one, and the tie-break by date.
+"""Fusion of several rankings into one, the tie-break by date, and neighbours as one group.
 
 A cosine and a BM25 score can't simply be added. The cosine has a fixed scale. BM25 is a sum over the query's
 words: its maximum depends on the query's length and on the corpus. Rank-based fusion (RRF) avoids the
@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import hypot, sqrt
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +23,9 @@ WORD = 1.5  # the score of one rare word that matches well, in units of the rare
 WORDS = 4  # matches of so many rare words are as strong as a cosine of 1; fewer if the query has fewer
 DEVIATIONS = 3  # standard deviations from the mean to either end of the scale
 TIE = 0.02  # scores that differ by no more are equal
+MAX_JOINED_CHARS = 3_200  # of one hit: four usual chunks, so that five such hits fit into a reply of 16,000
+FURTHER = 0.7  # of the best score: the least for another hit of a source (rag/evaluate/measuring.md)
+NEXT = 0.5  # the least for a chunk that follows or precedes a hit: it costs its text, and no place
 
 
 def best_scores(scored: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -196,3 +199,61 @@ def _by_date(ties: Sequence[Hit]) -> list[Hit]:
     dated = [hit for hit in ties if hit.source.date is not None]
     newest_first = iter(sorted(dated, key=lambda hit: hit.source.date, reverse=True))  # type: ignore[arg-type, return-value]  # all have one
     return [hit if hit.source.date is None else next(newest_first) for hit in ties]
+
+
+class Groups(NamedTuple):
+    """Hits in groups, best first, each with its best hit first; and how many of the hits were looked at."""
+
+    groups: list[list[Hit]]
+    looked_at: int
+
+
+def neighbours(hits: Sequence[Hit], limit: int, *, selective: bool) -> Groups:
+    """Up to `limit` groups of `hits` (best first): chunks that follow one another in a source are a group.
+
+    A group grows until it would be longer than `MAX_JOINED_CHARS`; only hits that show their chunk and no
+    more take part. Looking ends at the hit that would begin one group too many. If `selective`, a further hit
+    of a source needs `NEXT` of the best score beside a group, and `FURTHER` elsewhere; others are dropped.
+    So what says little more about a source gives way to other sources. That takes positive scores.
+    Example: limit 2 and chunks a/4, b/0, a/5, a/9, c/1, c/2 -> [[a/4, a/5], [b/0]], if selective and a/9 is
+    poor; a/9 would be the third group, and c/1 is it otherwise.
+    """
+    groups: list[list[Hit]] = []
+    of_chunk: dict[tuple[str, str, int], list[Hit]] = {}
+    shown: set[tuple[str, str]] = set()
+    least = max(hits[0].score, 0.0) if hits and selective else 0.0
+    for looked_at, hit in enumerate(hits):
+        source, seq = (hit.source.collection, hit.source.id), hit.chunk.seq
+        touched = [of_chunk[*source, at] for at in (seq - 1, seq + 1) if (*source, at) in of_chunk]
+        joins = _that_fit(touched, hit) if not hit.excerpts else []
+        if source in shown and least and hit.score < least * (NEXT if touched else FURTHER):
+            continue
+        if not joins and len(groups) == limit:
+            return Groups(groups, looked_at)
+        group = _with(hit, sorted(joins, key=groups.index), groups)
+        shown.add(source)
+        if not hit.excerpts:
+            of_chunk.update({(*source, one.chunk.seq): group for one in group})
+    return Groups(groups, len(hits))
+
+
+def _that_fit(touched: Sequence[list[Hit]], hit: Hit) -> Sequence[list[Hit]]:
+    """The groups that a hit joins: both that it touches, or one of them if all would be too long."""
+    for chosen in (touched, touched[:1], touched[1:]):
+        chunks = [hit.chunk, *(one.chunk for group in chosen for one in group)]
+        if max(one.end for one in chunks) - min(one.start for one in chunks) <= MAX_JOINED_CHARS:
+            return chosen
+    return []
+
+
+def _with(hit: Hit, joins: Sequence[list[Hit]], groups: list[list[Hit]]) -> list[Hit]:
+    """The group that the hit is in now: a new one of `groups`, or the first that it joins, with others."""
+    if not joins:
+        groups.append([hit])
+        return groups[-1]
+    first, *others = joins
+    for other in others:
+        first += other
+        groups.remove(other)
+    first.append(hit)
+    return first

@@ -13,6 +13,10 @@ from rag.config.profiles import (
     DEFAULT_PROFILE,
     DISPLAY_STAGES,
     LOOSENING,
+    CustomStage,
+    NeighborsStage,
+    ParentStage,
+    RerankStage,
     applies,
     makes_queries,
     takes_hits,
@@ -67,6 +71,8 @@ class Plan:
     first. Those that lack some are found by `unquoted`, the query without quotation marks. It is None if none
     may lack any: in a query of phrases alone, and where every word must occur.
     With a `seed`, a passage, the search is for what is related to it.
+    If the plan `joins`, chunks in a row become one hit. If it `selects`, too, hits that say little more about
+    a source give way to other sources: only by default, when the request has no limit.
     """
 
     query: str
@@ -97,6 +103,8 @@ class Plan:
     seed: Hit | None = None
     phrases: tuple[Needle, ...] = ()
     unquoted: str | None = None
+    joins: bool = False
+    selects: bool = False
 
     @property
     def required(self) -> tuple[Needle, ...]:
@@ -198,11 +206,26 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         phrases=() if mode == "exact" else needles_of(request.query),
         unquoted=_unquoted(request.query, mode, settings),
     )
+    plan = replace(plan, joins=request.joined and _joins(plan))
+    plan = replace(
+        plan, selects=plan.joins and request.limit is None and request.related is None and not _rescores(plan)
+    )
     if request.vector is None:
         return plan
     from rag.search.given import with_vector  # noqa: PLC0415 imports numpy, which a starting server does without
 
     return with_vector(plan, request.vector)
+
+
+def _joins(plan: Plan) -> bool:
+    """Whether hits show their chunks: sections and neighbours are joined otherwise, and lines not at all."""
+    shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
+    return plan.mode != "exact" and plan.detail == "passage" and not shows_more
+
+
+def _rescores(plan: Plan) -> bool:
+    """Whether scores are on a scale of a model or operator, of which no share of the best was measured."""
+    return any(isinstance(stage, RerankStage | CustomStage) for stage in plan.hit_stages)
 
 
 def _mode(request: SearchRequest, usual: Mode) -> Mode:

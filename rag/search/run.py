@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from opentelemetry.trace import get_tracer
 
-from rag.answers import Answer, Listing, Preview, Step, Trace, Usage
+from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
 from rag.corpus import Calibration
+from rag.rank.fusion import neighbours
 from rag.report.tables import counted
 from rag.search.recall import shares_of_best
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 PREVIEWS = 5  # hits shown of each step
 PREVIEW_CHARS = 200
+LOOKED_AT = 3  # times the limit: so many hits usually make enough, once neighbours are one
 
 UNREAD = (
     "Some documents could not be searched, because a table or a retriever that the operator attached is "
@@ -135,9 +137,35 @@ class Run:
         ]
         self.note([f"Left out: {'; '.join(parts)}."] if parts else [])
 
+    @property
+    def looked_at(self) -> int:
+        """How many hits are usually enough for the plan's limit."""
+        return self.plan.limit * (LOOKED_AT if self.plan.joins else 1)
+
+    def takes_more_than(self, hits: Sequence[Hit]) -> bool:
+        """Whether these hits, as one where they stand in a row, leave room below the limit."""
+        plan = self.plan
+        return plan.joins and neighbours(hits, plan.limit, selective=plan.selects).looked_at == len(hits)
+
+    def joined(self, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits up to the plan's limit, those of chunks in a row as one; see `rag.rank.fusion.neighbours`.
+
+        If that changes anything, the trace gets a step `join`.
+        """
+        if not self.plan.joins:
+            return self.limited(hits)
+        groups, looked_at = neighbours(hits, self.plan.limit, selective=self.plan.selects)
+        shown = [as_one(group) for group in groups]
+        if len(shown) < looked_at:
+            gone = {hit.chunk.id for hit in hits[:looked_at]}
+            beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
+            with self.steps.step("join") as step:
+                step.left(shown, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
+        return self.limited(shown)
+
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
-        limit, before = self.plan.limit, self.steps.last_left
+        limit, before = self.plan.limit, len(self.steps.last_ids)
         if before > limit:
             with self.steps.step("limit") as step:
                 step.left(hits[:limit], of=before)
@@ -153,7 +181,10 @@ class Run:
         failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]
         degraded = tuple(dict.fromkeys([*self.degraded, *failed]))
         spans = self.models.embedders.default.token_spans
-        counted_hits = (replace(hit, tokens=len(spans(hit.text))) if hit.excerpts else hit for hit in hits)
+        counted_hits = (
+            replace(hit, tokens=len(spans(hit.text))) if hit.excerpts and hit.tokens is None else hit
+            for hit in hits
+        )
         return Answer(tuple(counted_hits), tuple(self.notes), context, steps, trace, degraded)
 
 
@@ -228,14 +259,38 @@ class Steps:
             notify(self._on_step, step.record)
 
     @property
-    def last_left(self) -> int:
-        """How many hits there were after the last step that recorded hits; 0 without details."""
+    def last_ids(self) -> tuple[str, ...]:
+        """The ids that the last step left which recorded hits; none without details."""
         recorded = (step.record for step in reversed(self._steps) if step.record.after is not None)
-        return next((len(step.left) for step in recorded), 0)
+        return next((step.left for step in recorded), ())
 
     def ended(self) -> tuple[Step, ...]:
         """The records of the steps that have ended."""
         return tuple(step.record for step in self._steps)
+
+
+def as_one(group: Sequence[Hit]) -> Hit:
+    """Hits of chunks in a row as one: the first, which is the best, with the text of all, nothing twice."""
+    best = group[0]
+    if len(group) == 1:
+        return best
+    chunks = sorted((hit.chunk for hit in group), key=lambda chunk: chunk.seq)
+    excerpts: list[Excerpt] = []
+    for chunk in chunks:
+        if excerpts and chunk.start <= (last := excerpts[-1]).end:
+            text = last.text + chunk.text[last.end - chunk.start :]
+            excerpts[-1] = Excerpt(last.start, last.start + len(text), text)
+        else:
+            excerpts.append(Excerpt(chunk.start, chunk.end, chunk.text))
+    counts = [chunk.tokens for chunk in chunks if chunk.tokens is not None]
+    is_sum = len(counts) == len(chunks) == len(excerpts)  # no token contains white space
+    return replace(
+        best,
+        similarity=max((hit.similarity for hit in group if hit.similarity is not None), default=None),
+        excerpts=tuple(excerpts),
+        around=tuple(chunks),
+        tokens=sum(counts) if is_sum else None,
+    )
 
 
 def listings(lists: Sequence[Lists], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:

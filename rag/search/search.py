@@ -1,7 +1,7 @@
 """One search, on one page: read `search` from top to bottom. Each step of the trace is a line here.
 
     plan -> queries (the question and those that query stages add) -> vectors -> lists -> one ranking
-    -> what the principal may read -> what is near enough -> hit stages -> answer
+    -> what the principal may read -> what is near enough -> hit stages -> neighbours as one -> answer
 
 The query changes form twice: a profile completes the request to a `Plan`, and each text to search for becomes
 a `Query` with its vector. Each step is explained in the module that it is imported from.
@@ -85,7 +85,7 @@ async def search(run: Run) -> Answer:
             hits = await find(queries, run)
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], run)
-    hits = run.limited(hits)
+    hits = run.joined(hits)
     if plan.detail != "passage":
         hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()
@@ -158,7 +158,7 @@ async def embed(run: Run) -> list[Query]:
 async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
     """The hits of these queries, best first. The first query is the caller's; similarities are to it.
 
-    Up to the plan's limit, or all hits if thresholds or hit stages select among them.
+    Enough of them for the plan's limit, or all if thresholds or hit stages select among them.
     """
     plan = run.plan
     if plan.mode == "exact":
@@ -168,9 +168,11 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
         recalled.warns(*_moot(queries, run))
     with run.steps.step("fuse") as fused:
         candidates = fuse(queries, lists, plan)
-    wanted = len(candidates) if plan.drops_distant or plan.hit_stages else plan.limit
+    wanted = len(candidates) if plan.drops_distant or plan.hit_stages else run.looked_at
     with run.steps.step("gate") as gate:
         hits = await admit(candidates, queries[0], wanted, run.alarm)
+        if wanted < len(candidates) and run.takes_more_than(hits):
+            hits = await admit(candidates, queries[0], len(candidates), run.alarm)
         gate.made(len(hits))
     if run.steps.detailed:
         await _record(candidates, lists, hits, (recalled, fused, gate), queries[0], run)
@@ -311,7 +313,8 @@ def _is_evidence(hit: Hit, plan: Plan, collection: Collection) -> bool:
         return True  # comparing words takes longer
     if not query:
         return hit.similarity >= least
-    described = "\n".join([hit.source.title, *hit.chunk.section, hit.chunk.text])
+    texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
+    described = "\n".join([hit.source.title, *hit.chunk.section, *texts])
     return hit.similarity + share_of_words(query, described, language) >= 2 * least
 
 

@@ -53,7 +53,8 @@ def rank_figure(
 ) -> Iterator[Html]:
     """The figure, and the passages that dropped out. Nothing if fewer than two steps ranked anything."""
     asked = {fate.chunk_id: fate for fate in fates if fate.chunk_id and fate.step is not None}
-    nearly = _nearly(steps, {hit.chunk.id for hit in hits} | asked.keys())
+    shown = {chunk.id for hit in hits for chunk in hit.shown_chunks}
+    nearly = _nearly(steps, shown | asked.keys())
     texts = {one.id: label(one.text) for stage in stages for one in stage.preview}
     texts |= {id_: label(fate.source.title) for id_, fate in asked.items()}
     marks = dict.fromkeys(asked, "?") | dict(zip(nearly, ascii_lowercase, strict=False))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from rag.answers import BETWEEN_EXCERPTS
 from rag.cells import hull, is_cell_range
 from rag.search.reply.untrusted import label
 
@@ -38,17 +40,31 @@ _WITHOUT_BRACKETS = str.maketrans("[]", "()")
 def cite_as(hit: Hit) -> str:
     """The title, the headings above what is shown, and the page, slide or cells, on one short line.
 
+    Of several chunks that are a hit together, the headings that all of them have; and below these, from which
+    to which: "Handbook › Leave › Sick leave … Parental leave".
     It has no square brackets, so a title can't pass for the citation of another document. Of a long path of
     headings, the title and the last ones stay.
     Example: "Handbook", ("Rules", "Leave", "Parental leave"), page 4
     -> "Handbook › … › Leave › Parental leave, p. 4".
     """
-    title, headings = hit.source.title, headings_of(hit.source, hit.chunk)
+    title, headings = hit.source.title, _headings(hit)
     below = headings[1:] if headings[:1] == (title,) else headings
     parts = [shown for part in (title, *below) if (shown := _part(part))]
     if len(parts) > MAX_PARTS:
         parts = [parts[0], "…", *parts[1 - MAX_PARTS :]]
     return BETWEEN.join(parts) + _cells(hit) + _pages(hit)
+
+
+def _headings(hit: Hit) -> tuple[str, ...]:
+    """The headings above a hit; of several chunks the common ones, and from which to which below these."""
+    of_each = [headings_of(hit.source, chunk) for chunk in hit.shown_chunks]
+    if len(of_each) == 1 or hit.source.mime_type in SHEETS:
+        return headings_of(hit.source, hit.chunk)
+    first, last = of_each[0], of_each[-1]
+    pairs = zip(*of_each, strict=False)
+    common = [headings[0] for headings in takewhile(lambda headings: len(set(headings)) == 1, pairs)]
+    own = [headings[len(common)] for headings in (first, last) if len(headings) > len(common)]
+    return (*common, BETWEEN_EXCERPTS.join(own)) if len(own) > 1 else (*common,)
 
 
 def headings_of(source: Source, chunk: Chunk) -> tuple[str, ...]:

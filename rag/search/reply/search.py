@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
+from rag.answers import BETWEEN_EXCERPTS
 from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
 from rag.flags import Flag  # noqa: TC001 the same
 from rag.search.reply.cited import cite_as
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class HitRecord(Reply):
-    """A passage that answers, and how to cite it. Its id is the source's, a slash and its number.
+    """A passage that answers, and how to cite it. Its id is the source's, a slash and its number, or a range.
 
     `citation` is for machines, `cite_as` for people: title, section and page. Nothing that these say is said
     again: every further mention would take room from passages. `start` and `end` are characters of the
@@ -138,7 +139,7 @@ def _reply(
 
 def _text_notes(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
     """Notes if the text of a hit that is shown is not verbatim, or if one reads like orders to a model."""
-    texts = {hit.chunk.id: hit.text for hit in answer.hits}
+    texts = {hit.cited: hit.text for hit in answer.hits}
     altered = [ALTERED] if any(one.text != texts[one.id] for one in shown) else []
     return altered + ([ORDERS] if any("instructions" in (one.flags or ()) for one in shown) else [])
 
@@ -148,7 +149,8 @@ def _context_reply(
 ) -> SearchReply:
     """A context, and the hits that are in it. A context that is too long is assembled again, shorter."""
     while True:
-        shown = [hit for hit in hits if hit.id in context.chunk_ids]
+        pairs = zip(answer.hits, hits, strict=True)
+        shown = [record for hit, record in pairs if hit.chunk.id in context.chunk_ids]
         notes = [*answer.notes, *_text_notes(answer, shown), *_context_notes(context)]
         results = [hit.model_copy(update={"header": None, "text": None}) for hit in shown]
         reply = _reply(answer, results, notes, context.text)
@@ -191,24 +193,24 @@ def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
 
 def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
     """A hit as JSON, with its vector or without. With `urls`, its resource's URI stands for a missing URL."""
-    chunk, source, url = hit.chunk, hit.source, shown_url(hit.source)
+    source, url = hit.source, shown_url(hit.source)
     metadata = shown_metadata(source, hit.fields)
     if url:  # the document can be opened without its path
         metadata.pop("path", None)
     return HitRecord(
-        id=chunk.id,
+        id=hit.cited,
         title=label(source.title),
         cite_as=cite_as(hit),
         citation=f"[{hit.cited}]",
-        url=url or (resource_uri(source.collection, chunk.id) if urls else None),
+        url=url or (resource_uri(source.collection, hit.cited) if urls else None),
         collection=source.collection,
-        page=chunk.page,
+        page=hit.shown_chunks[0].page,
         date=shown_date(source),
         header=label(hit.header) or None,
         text=disarmed(hit.text),
         start=hit.span.start,
         end=hit.span.end,
-        excerpts=[[one.start, one.end] for one in hit.excerpts] if len(hit.excerpts) > 1 else None,
+        excerpts=[[one.start, one.end] for one in hit.excerpts] if BETWEEN_EXCERPTS in hit.gaps else None,
         matches=[asdict(one) for one in hit.occurrences] or None,
         match_count=hit.occurrence_count or None,
         tokens=hit.shown_tokens,

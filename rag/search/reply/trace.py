@@ -87,9 +87,10 @@ def trace_record(answer: Answer) -> TraceRecord:
         queries=[_query(query) for query in queries],
         steps=[_step(step) for step in answer.steps],
         listings={
-            hit.chunk.id: [_listing(one, several=several) for one in listings[hit.chunk.id]]
+            chunk.id: [_listing(one, several=several) for one in listings[chunk.id]]
             for hit in answer.hits
-            if hit.chunk.id in listings
+            for chunk in hit.shown_chunks
+            if chunk.id in listings
         },
     )
 

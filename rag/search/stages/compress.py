@@ -68,7 +68,7 @@ async def compressed(
         terms = query_terms(query.text, [languages[hit.source.collection]])
         answering = [one for part in shown_parts(hit) for one in _answering(part, terms, stage, theirs)]
         if answering:
-            kept.append(replace(hit, excerpts=tuple(answering)))
+            kept.append(replace(hit, excerpts=tuple(answering), tokens=None))
     return kept, [cause for cause in similarities.values() if isinstance(cause, str)]
 
 

@@ -1,0 +1,177 @@
+"""Hits of chunks in a row are one hit, cited as a range that can be opened and checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import Answer, Excerpt, Hit, SearchRequest
+from rag.corpus import Access, Chunk, Principal
+from rag.search import tool_functions
+from rag.search.cite.check import check_answer
+from rag.search.reply.context import assemble
+from rag.search.reply.search import search_reply
+from rag.search.reply.trace import trace_record
+from rag.search.run import as_one
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+
+ME = Principal("default")
+ROW = ("pendulum clock one", "pendulum clock two", "pendulum clock three")
+
+
+async def _joined(shelf: Shelf, query: str = "pendulum clock", **request: Any) -> Answer:  # noqa: ANN401
+    return await shelf.search(query, joined=True, **request)
+
+
+async def test_one_hit_shows_a_row_of_chunks_once_and_its_range_is_opened_and_checked(shelf: Shelf) -> None:
+    source = await shelf.put("clocks", *ROW, "rowing boats on a lake")
+    await shelf.put("other", "a pendulum")
+    hits = (await _joined(shelf)).hits
+    first, other = hits
+    assert (first.cited, first.text) == (f"{source.id}/0-2", "\n\n".join(ROW))
+    assert (first.span.start, first.span.end) == (0, len("\n\n".join(ROW)))
+    assert other.source.title == "other"
+    apart = (await shelf.search("pendulum clock")).hits
+    of_row = [hit for hit in apart if hit.source.id == source.id and hit.chunk.seq < 3]
+    assert len(of_row) == 3
+    assert (first.chunk, first.score) == (of_row[0].chunk, max(hit.score for hit in of_row))
+    assert first.similarity == max(hit.similarity or 0 for hit in of_row)
+    assert first.shown_tokens == sum(hit.chunk.tokens or 0 for hit in of_row)
+    desk = shelf.desk()
+    opened = await desk.extract(ME, first.cited, max_chars=60)
+    assert opened.text == first.text
+    checked = await check_answer(desk, ME, f'It says "pendulum clock two" [{first.cited}].')
+    assert [quote.verdict for quote in checked.quotes] == ["verbatim"]
+
+
+async def test_a_reply_cites_the_range_and_says_nothing_of_joints(shelf: Shelf) -> None:
+    source = await shelf.put("clocks", *ROW)
+    answer = await _joined(shelf, context=True)
+    (record,) = search_reply(replace(answer, context=None), None).results
+    assert (record.id, record.citation) == (f"{source.id}/0-2", f"[{source.id}/0-2]")
+    assert (record.excerpts, record.page) == (None, 1)
+    assert record.cite_as == "clocks › pendulum clock one, pp. 1-3"
+    assert (record.text or "").count("two") == 1
+    assert answer.context
+    assert answer.context.text.startswith(f"[{source.id}/0-2]\npendulum clock one\n\npendulum clock two")
+    assert search_reply(answer, None).results[0].text is None
+
+
+async def test_an_assistant_gets_the_range_as_id_and_opens_it(shelf: Shelf) -> None:
+    source = await shelf.put("clocks", *ROW, "rowing boats on a lake")
+    search, get_source = tool_functions(shelf.desk(), ME)
+    (record,) = json.loads(await search("pendulum clock", mode="sparse"))["results"]
+    assert record["id"] == f"{source.id}/0-2"
+    opened = json.loads(await get_source(record["id"], around=0))
+    assert opened["text"] == record["text"] == "\n\n".join(ROW)
+
+
+async def test_a_chunk_that_was_not_admitted_is_in_no_range(shelf: Shelf, blind: Callable[[], None]) -> None:
+    source = await shelf.put("clocks", "pendulum gold", "pendulum lead", "pendulum gold again")
+    hidden = await shelf.put(
+        "hidden", "pendulum gold", "pendulum gold", access=Access("restricted", frozenset({"user:ann"}))
+    )
+    blind()
+    whole = (await _joined(shelf, "pendulum gold", limit=8)).hits
+    assert [hit.cited for hit in whole] == [f"{source.id}/0-2"]
+    gold = (await _joined(shelf, "pendulum gold", must_contain=("gold",), limit=8)).hits
+    assert sorted(hit.cited for hit in gold) == [f"{source.id}/0", f"{source.id}/2"]
+    assert "lead" not in "".join(hit.text for hit in gold)
+    ann = await shelf.desk().search(Principal("default", "ann"), "pendulum gold", joined=True)
+    assert f"{hidden.id}/0-1" in {hit.cited for hit in ann.hits}
+
+
+async def test_a_limit_is_of_joined_hits_and_freed_places_go_to_others(shelf: Shelf) -> None:
+    await shelf.put("clocks", *ROW)
+    for name in ("a", "b", "c"):
+        await shelf.put(name, f"the pendulum of {name}")
+    for limit in (1, 2, 4):
+        hits = (await _joined(shelf, limit=limit)).hits
+        assert len(hits) == limit
+        assert hits[0].cited.endswith("/0-2")
+    assert len((await _joined(shelf, limit=100)).hits) == 4
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{"mode": "exact"}, {"detail": "snippet"}, {"joined": False}],
+    ids=["exact", "snippet", "apart"],
+)
+async def test_lines_snippets_and_what_programs_ask_for_stay_apart(
+    shelf: Shelf, request_: dict[str, Any]
+) -> None:
+    await shelf.put("clocks", *ROW)
+    hits = (await shelf.search("pendulum clock", **{"joined": True} | request_)).hits
+    assert [hit.chunk.seq for hit in sorted(hits, key=lambda hit: hit.chunk.seq)] == [0, 1, 2]
+    assert hits == (await shelf.search("pendulum clock", **request_ | {"joined": False})).hits
+
+
+async def test_stages_that_show_more_get_single_chunks_and_others_see_each_chunk(shelf: Shelf) -> None:
+    source = await shelf.put("clocks", "a plain beginning", *ROW, "a plain end")
+    desk = shelf.desk(stages=[{"stage": "neighbors", "count": 1}])
+    (hit,) = (await desk.search(ME, "pendulum two", joined=True, mode="sparse")).hits
+    assert hit.cited == f"{source.id}/0-4"
+    compressed = shelf.desk(stages=[{"stage": "compress"}])
+    (short,) = (await compressed.search(ME, "pendulum clock", joined=True, mode="sparse")).hits
+    assert short.cited == f"{source.id}/1-3"
+    assert short.shown_tokens == len(short.text.split())
+
+
+async def test_the_trace_has_the_step_and_the_lists_of_every_chunk(shelf: Shelf) -> None:
+    source = await shelf.put("clocks", *ROW)
+    await shelf.put("other", "a pendulum")
+    desk = shelf.desk()
+    request = SearchRequest("pendulum clock", joined=True, limit=1)
+    answer, fate = await desk.why_not(ME, request, source.id)
+    assert [step.name for step in answer.steps][-2:] == ["join", "limit"]
+    join = answer.steps[-2]
+    assert (join.before, join.after) == (4, 2)
+    assert set(trace_record(answer).listings) == {f"{source.id}/{seq}" for seq in range(3)}
+    assert fate.step is None
+    (other,) = [hit for hit in (await shelf.search("pendulum")).hits if hit.source.title == "other"]
+    _, fate = await desk.why_not(ME, request, other.source.id)
+    assert (fate.step, fate.reason) == ("limit", "Its best passage has rank 2, and the limit is 1.")
+
+
+def _chunk(seq: int, start: int, text: str, tokens: int | None = 2) -> Chunk:
+    return Chunk(f"a/{seq}", "a", seq, start, start + len(text), text, tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "text", "excerpts"),
+    [
+        ([_chunk(0, 0, "One two."), _chunk(1, 9, "Three.")], "One two.\nThree.", 2),
+        ([_chunk(0, 0, "One two."), _chunk(1, 12, "Three.")], "One two.\n\nThree.", 2),
+        ([_chunk(0, 0, "One two."), _chunk(1, 4, "two. Three.")], "One two. Three.", 1),  # an overlap
+        ([_chunk(0, 0, "One "), _chunk(1, 4, "two.")], "One two.", 1),
+        ([_chunk(0, 0, "One two three."), _chunk(1, 4, "two")], "One two three.", 1),
+    ],
+)
+def test_text_is_joined_as_it_stands_without_saying_anything_twice(
+    chunks: list[Chunk], text: str, excerpts: int
+) -> None:
+    hits = [Hit(chunk, None, 0.5, None) for chunk in reversed(chunks)]  # type: ignore[arg-type]
+    one = as_one(hits)
+    assert (one.text, len(one.excerpts), one.cited) == (text, excerpts, "a/0-1")
+    assert one.chunk == chunks[-1]
+    assert one.similarity is None
+    assert one.shown_tokens == (4 if excerpts == 2 else None)
+    assert all(isinstance(part, Excerpt) for part in one.excerpts)
+
+
+def test_a_context_that_has_no_room_truncates_a_range_like_any_passage() -> None:
+    hits = [Hit(_chunk(0, 0, "One two."), None, 0.5, None), Hit(_chunk(1, 9, "Three."), None, 0.4, None)]  # type: ignore[arg-type]
+    context = assemble(
+        [as_one(hits)], budget=16, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
+    )
+    assert context.cut
+    assert context.text.startswith("[a/0-1]\nOne two.")
