@@ -1,8 +1,8 @@
 """Looks through a web site: the listed pages, what sitemaps and feeds list, and what pages link to.
 
-One request at a time, with a delay, as far as robots.txt allows. An unchanged page (304) is not fetched, and
-its links are those of the last run. A page that is gone (404, 410) or that the server doesn't give out any
-more (401, 403, 451) is removed; one that can't be fetched now stays as it is.
+The `visitor` asks for them, one at a time. An unchanged page (304) is not fetched, and its links are those of
+the last run. A page that is gone (404, 410) or that the server doesn't give out any more (401, 403, 451) is
+removed; one that can't be fetched now stays as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import mimetypes
 from collections import deque
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -18,12 +17,11 @@ from urllib.parse import urlsplit
 import anyio
 
 from rag.ingest.origins.errors import FetchError, GoneError, RefusedError
-from rag.ingest.origins.http import MAX_REDIRECTS, RETRIED, Client, Reply, seconds_to_wait
+from rag.ingest.origins.http import MAX_REDIRECTS, Client, Reply
 from rag.ingest.origins.listing import Entry, Listing, listing, unpacked
 from rag.ingest.origins.look import Desk, Look, is_readable, matches, suffix_of
 from rag.ingest.origins.pages import PageFacts, canonical, host_of, page_facts, path_below
-from rag.ingest.origins.robots import MAX_BYTES as ROBOTS_BYTES
-from rag.ingest.origins.robots import Robots, robots_of
+from rag.ingest.origins.visitor import REDIRECTS, Visitor
 from rag.ingest.paths import printable
 from rag.ingest.report import Outcome
 
@@ -33,10 +31,7 @@ if TYPE_CHECKING:
     from rag.config.origins import WebOrigin
     from rag.ingest.origins.addresses import Resolve
 
-ATTEMPTS = 3
-LONGEST_WAIT = 120.0  # seconds; a server that asks for more is asked again in the next run
 WITHDRAWN = frozenset({401, 403, 404, 410, 451})
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SUFFIXES = {
     "text/html": ".html",
     "application/xhtml+xml": ".html",
@@ -87,17 +82,13 @@ class _Crawl:
     def __init__(self, origin: WebOrigin, desk: Desk, client: Client) -> None:
         self._origin = origin
         self._desk = desk
-        self._client = client
         self._look = Look()
-        self._robots: dict[tuple[str, str], Robots | FetchError] = {}
         self._starts = [url for one in origin.urls if (url := canonical(one))]
         self._hosts = {host_of(url) for url in self._starts}
+        most = desk.files.max_file_bytes
+        self._visitor = Visitor(client, self._hosts, origin.delay_seconds, most)
         self._queue: deque[_Visit] = deque()
         self._seen: set[str] = set()
-        self._fetched = 0
-        self._bytes = 0
-        self._last = -1e9
-        self._delay = origin.delay_seconds
         self._withdrawn: set[str] = set()
         self._complete = True
         self._feeds = False
@@ -116,9 +107,9 @@ class _Crawl:
 
     async def _visit_all(self) -> None:
         while self._queue:
-            if self._fetched >= self._origin.max_pages:
+            if self._visitor.fetched >= self._origin.max_pages:
                 self.stop(f"the limit of {self._origin.max_pages} pages is reached (max_pages)")
-            elif self._bytes >= self._origin.max_bytes:
+            elif self._visitor.received >= self._origin.max_bytes:
                 self.stop(f"the limit of {self._origin.max_bytes / 1e6:,.0f} MB is reached (max_bytes)")
             else:
                 await self._visit(self._queue.popleft())
@@ -162,13 +153,13 @@ class _Crawl:
         before = self._desk.before.get(visit.url, {})
         uri = before.get("uri") or self._desk.uri(path_below(visit.url))
         try:
-            robots = await self._robots_of(visit.url)
+            robots = await self._visitor.robots_of(visit.url)
             if not robots.allow(visit.url):
                 self._forbidden += 1
                 if visit.may_list:
                     raise RefusedError("robots.txt forbids it")
                 return
-            reply = await self._reply(visit.url, self._conditions(before))
+            reply = await self._visitor.reply(visit.url, self._conditions(before))
             await self._take(visit, reply, before, uri)
         except GoneError as error:
             self._missing += 1
@@ -261,54 +252,6 @@ class _Crawl:
         for entry in listed.entries:
             if url := canonical(entry.url):
                 self._add(_Visit(url, may_list=listed.kind == "index", hops=1, stated=_stated(entry)))
-
-    async def _robots_of(self, url: str) -> Robots:
-        """The rules of an address's server, fetched once.
-
-        Raises:
-            FetchError: they can't be read.
-        """
-        host = host_of(url)
-        if host not in self._robots:
-            try:
-                self._robots[host] = await self._read_robots(canonical("/robots.txt", url) or url)
-            except FetchError as error:
-                self._robots[host] = FetchError(f"its robots.txt: {error}")
-        rules = self._robots[host]
-        if isinstance(rules, FetchError):
-            raise FetchError(str(rules))
-        self._delay = max(self._delay, rules.delay)
-        return rules
-
-    async def _read_robots(self, url: str) -> Robots:
-        for _ in range(MAX_REDIRECTS):
-            reply = await self._reply(url, {}, most=ROBOTS_BYTES)
-            if reply.status not in REDIRECTS:
-                return robots_of(reply)
-            target = canonical(reply.headers.get("location", ""), url)
-            if target is None or host_of(target) not in self._hosts:
-                break
-            url = target
-        raise FetchError("it redirects to another host, or too often")
-
-    async def _reply(self, url: str, headers: Mapping[str, str], most: int | None = None) -> Reply:
-        """The answer of a server that is asked again if it is overloaded, as late as it wants.
-
-        Raises:
-            FetchError: there is none.
-        """
-        most = most or self._desk.files.max_file_bytes
-        for attempt in range(1, ATTEMPTS + 1):
-            await anyio.sleep(max(0.0, self._last + self._delay - anyio.current_time()))
-            self._last = anyio.current_time()
-            reply = await self._client.get(url, headers, max_bytes=most)
-            self._fetched += 1
-            self._bytes += len(reply.body)
-            wait = max(seconds_to_wait(reply.headers, datetime.now(UTC)), self._delay * 2**attempt)
-            if reply.status not in RETRIED or attempt == ATTEMPTS or wait > LONGEST_WAIT:
-                break
-            await anyio.sleep(wait)
-        return reply
 
 
 def _stated(entry: Entry) -> dict[str, str]:
