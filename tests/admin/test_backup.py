@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.admin.three_documents import ingest_documents, titles, write_documents
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts, SmallDisk
-
-QUERY = "pendulum"
-
-
-def titles(desk: Desk, *options: str) -> set[str]:
-    return {one["title"] for one in desk.json("search", QUERY, *options)["results"]}
 
 
 def records(desk: Desk, *options: str) -> str:
@@ -37,23 +33,8 @@ def other(desk: Desk, name: str) -> Desk:
 def base(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Documents, a data folder with them and a key, of which one is for a group only, and its backup."""
     folder = tmp_path_factory.mktemp("base")
-    write_documents(folder / "docs")
-    for command in (
-        ("ingest", folder / "docs", "--visibility", "tenant"),
-        ("access", "set", "*/wages.md", "--visibility", "restricted", "--allow", "group:hr"),
-        ("key", "create", "--user", "ann"),
-        ("backup", folder / "desk.tar"),
-    ):
-        run = scripts.admin(*command, "--data", folder / "data")
-        assert run.returncode == 0, run.stderr
+    ingest_documents(scripts, folder, ("key", "create", "--user", "ann"), ("backup", folder / "desk.tar"))
     return folder
-
-
-def write_documents(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name in ("leave", "travel", "wages"):
-        (folder / f"{name}.md").write_text(f"# {name}\n\nThe {name} of a pendulum.\n")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 
 from rag.store import schema
 from rag.store.connection import table_folder
+from tests.admin.three_documents import ingest_documents, titles, write_documents
 from tests.ingest.kill_scenes import orphans
 
 if TYPE_CHECKING:
@@ -29,20 +30,8 @@ ACCESS = schema.access_table("default")
 def base(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with documents, and a data folder with them, of which one is for a group only."""
     folder = tmp_path_factory.mktemp("base")
-    write_documents(folder / "docs")
-    for command in (
-        ("ingest", folder / "docs", "--visibility", "tenant"),
-        ("access", "set", "*/wages.md", "--visibility", "restricted", "--allow", "group:hr"),
-    ):
-        assert scripts.admin(*command, "--data", folder / "data").returncode == 0
+    ingest_documents(scripts, folder)
     return folder
-
-
-def write_documents(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name in ("leave", "travel", "wages"):
-        (folder / f"{name}.md").write_text(f"# {name}\n\nThe {name} of a pendulum.\n")
 
 
 @pytest.fixture
@@ -55,10 +44,6 @@ def docs(base: Path) -> Path:
 def filled(inside: Desk, base: Path) -> Desk:
     shutil.copytree(base / "data", inside.data)
     return inside
-
-
-def titles(desk: Desk, *options: str) -> set[str]:
-    return {one["title"] for one in desk.json("search", "pendulum", *options)["results"]}
 
 
 def wrong(desk: Desk, *options: str, code: int = 1) -> list[Any]:
