@@ -22,6 +22,10 @@ METADATA_CACHE_BYTES = 32 << 20
 log = logging.getLogger(__name__)
 
 
+PANICS = frozenset({"PanicException", "RustPanic"})
+"""What a panic of the engine arrives as, in a call and in an awaited one. Neither type can be imported."""
+
+
 def database_folder(data: Path) -> Path:
     """The folder of all tables in a data folder."""
     return data / "tables"
@@ -35,7 +39,8 @@ def table_folder(data: Path, table: str) -> Path:
 async def connect(data: Path) -> lancedb.AsyncConnection:
     """The database of a data folder."""
     # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
-    return await connect_to(str(database_folder(data).absolute()))
+    with engine_errors("opening the tables"):
+        return await connect_to(str(database_folder(data).absolute()))
 
 
 async def connect_to(database: str) -> lancedb.AsyncConnection:
@@ -61,7 +66,7 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
 
 @contextmanager
 def engine_errors(doing: str) -> Iterator[None]:
-    """Turn the engine's errors into a `StoreError` without their text.
+    """Turn the engine's errors into a `StoreError` without their text, and its panics, too.
 
     The engine's messages quote stored rows, so they only go to the debug log.
     """
@@ -69,7 +74,9 @@ def engine_errors(doing: str) -> Iterator[None]:
         yield
     except RefdeskError:
         raise
-    except (RuntimeError, ValueError, OSError) as error:
+    except BaseException as error:
+        if not isinstance(error, RuntimeError | ValueError | OSError) and type(error).__name__ not in PANICS:
+            raise
         log.debug("the engine failed while %s", doing, exc_info=True)
         message = f"The storage engine failed while {doing}."
         if isinstance(error, OSError) or "No space left" in str(error):

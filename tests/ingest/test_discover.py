@@ -395,3 +395,10 @@ def test_a_file_without_a_suffix_is_read_if_its_content_says_what_it_is(tmp_path
     found = discover([tmp_path], IngestSettings())
     assert _names(found) == ["page"]
     assert {one.kind for one in found.outcomes} == {"unsupported"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="it needs a file whose reading fails midway")
+def test_a_file_that_fails_while_it_is_read_is_one_skipped_file() -> None:
+    file = Path(f"/proc/{os.getpid()}/mem")  # it can be opened, and reading it gives EIO
+    with pytest.raises(ParseError, match=r"^it can't be read: Input/output error$"):
+        read(Found.local(file, "mem"), 1 << 20)
