@@ -18,6 +18,7 @@ from rag.ingest.metadata import MAX_BYTES as SIDECAR_BYTES
 from rag.ingest.origins.errors import FetchError, RefusedError
 from rag.ingest.origins.http import too_large
 from rag.ingest.origins.look import Desk, Look, is_readable, suffix_of
+from rag.ingest.parse import is_recognized, is_unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +72,7 @@ async def _look(git: _Git, origin: GitOrigin, desk: Desk) -> Look:
             continue
         if entry.mode in _KINDS:
             look.ignored_for(path, _KINDS[entry.mode])
-        elif not is_readable(path):
+        elif not is_readable(path) and not is_unnamed(_name(path)):
             look.ignored(path, suffix_of(path))
         else:
             wanted[path] = _token(path, tree, dates)
@@ -83,6 +84,10 @@ async def _look(git: _Git, origin: GitOrigin, desk: Desk) -> Look:
             continue
         try:
             data, sidecar = await _contents(git, path, tree, desk)
+            if not is_readable(path) and not is_recognized(data, _name(path)):
+                look.ignored(path, suffix_of(path))
+                del look.state[path]
+                continue
             found = desk.found(path, data, stated=_stated(path, dates), sidecar=sidecar)
         except FetchError as error:
             look.failed(path, str(error))
@@ -117,6 +122,10 @@ def _token(path: str, tree: Mapping[str, _Entry], dates: Mapping[str, str]) -> s
 
 def _stated(path: str, dates: Mapping[str, str]) -> dict[str, str]:
     return {"date": dates[path]} if path in dates else {}
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _is_hidden(path: str, desk: Desk) -> bool:

@@ -81,6 +81,17 @@ async def test_a_folder_at_a_ref_with_its_dates_and_only_new_blobs(repository: P
 
 
 @pytest.mark.anyio
+async def test_a_file_whose_name_tells_nothing_is_taken_by_its_content(repository: Path, desk: Desk) -> None:
+    (repository / "docs" / "letter").write_bytes(b"{\\rtf1 A letter.\\par}")
+    (repository / "docs" / "old.doc").write_bytes(b"{\\rtf1 A letter.\\par}")
+    (repository / "docs" / "blob").write_bytes(bytes(range(256)))
+    commit(repository, "2026-02-02T00:00:00Z")
+    look = await looked(repository, desk, folder="docs")
+    assert {one.name for one in look.discovery.found.values()} == {"a.md", "b.md", "letter", "old.doc"}
+    assert ("blob", "ignored") in {(one.path, one.outcome) for one in look.discovery.outcomes}
+
+
+@pytest.mark.anyio
 async def test_the_configuration_of_a_repository_runs_nothing(repository: Path, desk: Desk) -> None:
     """The commands of a hostile configuration would leave a file; the control is that plain git leaves it."""
     mark = repository.parent / "ran"
