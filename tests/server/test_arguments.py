@@ -62,7 +62,7 @@ def hit(wire: Wire) -> dict[str, Any]:
             {"query": MARK, "top_k": MARK},
             (
                 "Unknown argument 'top_k'. Valid arguments: query, limit, mode, match, case, collections, "
-                "exclude_collections, sources, exclude_sources, filter, detail, context, max_chars."
+                "exclude_collections, sources, exclude_sources, filter, detail, related, context, max_chars."
             ),
         ),
         ({"query": MARK, "match": "glob"}, "match must be one of text, words, regex."),
