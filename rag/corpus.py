@@ -48,7 +48,11 @@ Language = Literal[
     "Vietnamese",
     "none",
 ]
-"""The stemming language of the full-text index; `none` disables stemming."""
+"""A language by whose rules words are analysed for the full-text index; `none` disables stemming."""
+LanguageChoice: TypeAlias = Language | Literal["auto"]
+"""What a collection says of it: `auto` means each document's own."""
+USUAL_LANGUAGE: Language = "English"
+"""That of documents whose language nobody knows, in a collection that has no others."""
 FieldType = Literal["string", "integer", "number", "boolean", "datetime", "string list"]
 Value: TypeAlias = "str | int | float | bool | datetime | tuple[str, ...]"
 """A value of a declared metadata field, by the field's type; never an empty list."""
@@ -405,7 +409,8 @@ class Collection:
     that matches a document says how it is cut; if none does, the settings say it.
     `build` is the number of the tables that readers open. The tables of `former` are kept for an undo, and
     those of `coming` are being made by a rebuild (`rag.store.builds`).
-    `calibration` is None if nothing was measured: cosines count as they are.
+    `calibration` is None if nothing was measured: cosines count as they are. With the language `auto`,
+    `languages` are those by whose rules its documents were analysed, most frequent first.
     `personal_data` has the policy for each kind that isn't just allowed. Sources expire `keep_days` after
     their date, unless that is 0; it is `expiring` if any of them stated by itself when it expires.
     """
@@ -413,7 +418,7 @@ class Collection:
     tenant: str
     name: str
     embedder: EmbedderIdentity
-    language: Language
+    language: LanguageChoice
     distance: Distance
     created_at: datetime
     fields: Mapping[str, FieldType] = field(default_factory=dict)
@@ -430,3 +435,11 @@ class Collection:
     former: Build | None = None
     coming: Build | None = None
     calibration: Calibration | None = None
+    languages: tuple[Language, ...] = ()
+
+    @property
+    def usual_language(self) -> Language:
+        """That of a document whose own is unknown."""
+        if self.language == "auto":
+            return self.languages[0] if self.languages else USUAL_LANGUAGE
+        return self.language

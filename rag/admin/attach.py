@@ -14,13 +14,13 @@ from rag.admin.acts import Act, recorded
 from rag.admin.collection_options import description_option, embedder_option, fields_of, link_option
 from rag.admin.console import command, echo, language_option, print_json
 from rag.admin.sources import open_reader
-from rag.corpus import NO_VECTORS, Attachment, Collection
+from rag.corpus import NO_VECTORS, USUAL_LANGUAGE, Attachment, Collection
 from rag.errors import ConfigurationError
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store.attached.reader import AttachedReader
 from rag.store.attached.tables import AttachedTables, located
-from rag.store.collections import DEFAULT_LANGUAGE, ensure_collection
+from rag.store.collections import ensure_collection
 from rag.store.folder import prepare
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def column_option(name: str, text: str, *, required: bool = False) -> Callable[[
 @embedder_option
 @description_option(default="")
 @link_option(default="")
-@language_option("the texts")
+@language_option("the texts", auto=False, default=USUAL_LANGUAGE)
 async def attach_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -114,7 +114,7 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
         tenant_of(settings),
         name,
         await _embedder(settings, attachment, embedder_name),
-        language or DEFAULT_LANGUAGE,
+        language or USUAL_LANGUAGE,
         "cosine",
         datetime.now(UTC),
         fields,

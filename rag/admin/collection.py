@@ -29,11 +29,18 @@ from rag.admin.rebuild import rebuild_command
 from rag.admin.sources import open_collections, open_reader
 from rag.corpus import Distance, FieldType, Visibility
 from rag.errors import ConfigurationError, NotFoundError
+from rag.ingest.analysis import change_language
 from rag.ingest.declare import check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
 from rag.store.catalog import check_embedder, check_writable
-from rag.store.collections import change_collection, drop_collection, ensure_collection, finish_drop
+from rag.store.collections import (
+    change_collection,
+    drop_collection,
+    ensure_collection,
+    finish_drop,
+    open_writer,
+)
 from rag.store.folder import prepare, spending_reserve
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
-    from rag.corpus import Chunking, Collection, EmbedderIdentity, Language, Policy
+    from rag.corpus import Chunking, Collection, EmbedderIdentity, LanguageChoice, Policy
     from rag.flags import Flag
     from rag.ingest.declare import Declared
     from rag.store.reader import CollectionReader
@@ -107,7 +114,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     link: str,
     policies: dict[Flag, Policy],
     keep_days: int,
-    language: Language | None,
+    language: LanguageChoice | None,
     as_json: bool,
 ) -> None:
     """Create a collection with metadata fields to filter by.
@@ -168,6 +175,7 @@ async def create_command(  # noqa: PLR0913 one parameter an option
 )
 @click.option("--no-field", multiple=True, metavar="NAME", help="No longer declare this field. Repeatable.")
 @chunking_option
+@language_option("the collection", default=None)
 @personal_data_option
 @keep_days_option()
 async def set_command(  # noqa: PLR0913 one parameter an option
@@ -180,6 +188,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     link: str | None,
     embedder_name: str | None,
     chunking: tuple[Chunking, ...] | None,
+    language: LanguageChoice | None,
     policies: dict[Flag, Policy],
     keep_days: int | None,
     as_json: bool,
@@ -188,7 +197,8 @@ async def set_command(  # noqa: PLR0913 one parameter an option
 
     An empty description or link is removed. The embedder must be the model that made the collection's
     vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again. Another
-    chunking and other policies apply to each file at the next ingest of it.
+    chunking and other policies apply to each file at the next ingest of it. Another language applies at once
+    to all that is stored.
     """
     given = {
         "description": description,
@@ -198,16 +208,16 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         "keep_days": keep_days,
     }
     after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if not after and not fields and not no_field and not policies:
+    if not after and not fields and not no_field and not policies and not language:
         raise click.UsageError(
-            "Give --description, --link, --embedder, --chunking, --field, --no-field, --personal-data or "
-            "--keep-days."
+            "Give --description, --link, --embedder, --chunking, --language, --field, --no-field, "
+            "--personal-data or --keep-days."
         )
     (table,) = await open_collections(settings, name)
     if policies:
         after["personal_data"] = with_policies(table.collection.personal_data, policies)
     check_fields(table.collection, fields, no_field)
-    if after.keys() & OF_INGESTION:
+    if after.keys() & OF_INGESTION or language:
         check_writable(table.collection)  # nothing is ingested into an attached table
     identity = None if embedder_name is None else await _identity_of(settings, embedder_name)
 
@@ -218,7 +228,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         return made
 
     tenant, before = table.collection.tenant, _logged(table.collection, after)
-    changes = _with_fields(table.collection, fields, no_field)
+    changes = _logged_changes(table.collection, fields, no_field, language)
     declared = None
     with recorded(
         settings.data,
@@ -233,12 +243,13 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         if fields or no_field:
             declared = await declare(settings.data, made, fields, no_field)
             made = declared.collection
+        made = await _analysed(settings, made, language)
     if as_json:
         print_json(_json(made) | (_declared_json(declared) if declared else {}))
         return
     if declared:
         _print_declared(declared, no_field)
-    for key, value in after.items():
+    for key, value in (after | ({"language": _language(made)} if language else {})).items():
         echo(_set_line(name, key, value))
 
 
@@ -250,6 +261,8 @@ async def _identity_of(settings: Settings, embedder_name: str) -> EmbedderIdenti
 def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any property
     if key == "chunking":
         return f"The next ingest cuts the documents of the collection {name} so: {chunking_words(value)}."
+    if key == "language":
+        return f"The words of the collection {name} are analysed as {value} now."
     done = f"{'Set' if value else 'Removed'} the {CALLED.get(key, key)} of the collection {name}."
     return f"{done} The next ingest applies them." if key == "personal_data" else done
 
@@ -260,14 +273,33 @@ def _logged(collection: Collection, keys: Iterable[str]) -> dict[str, object]:
     return values | ({"chunking": chunking_words(collection.chunking)} if "chunking" in values else {})
 
 
-def _with_fields(
-    collection: Collection, fields: Mapping[str, FieldType], removed: Sequence[str]
+def _logged_changes(
+    collection: Collection,
+    fields: Mapping[str, FieldType],
+    removed: Sequence[str],
+    language: LanguageChoice | None,
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """The fields before and after, for the audit log; nothing if they stay."""
-    if not fields and not removed:
-        return {}, {}
-    kept = {name: kind for name, kind in collection.fields.items() if name not in removed}
-    return {"fields": collection.fields}, {"fields": kept | dict(fields)}
+    """The fields and the language before and after, for the audit log; nothing of what stays."""
+    before: dict[str, object] = {}
+    after: dict[str, object] = {}
+    if fields or removed:
+        kept = {name: kind for name, kind in collection.fields.items() if name not in removed}
+        before["fields"], after["fields"] = collection.fields, kept | dict(fields)
+    if language:
+        before["language"], after["language"] = collection.language, language
+    return before, after
+
+
+async def _analysed(
+    settings: Settings, collection: Collection, language: LanguageChoice | None
+) -> Collection:
+    """The collection with its words analysed as this language has them, if one is given."""
+    if language is None:
+        return collection
+    async with open_writer(settings.data, collection) as writer:
+        made = await change_language(writer, language)
+        await writer.finish()
+    return made
 
 
 def _declared_json(declared: Declared) -> dict[str, Any]:
@@ -294,7 +326,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         print_json({"collections": [_json(one) for one in found]})
     elif found:
         rows = [
-            (one.name, one.language, one.visibility, _embedder(one, settings), ", ".join(one.fields) or "-")
+            (one.name, _language(one), one.visibility, _embedder(one, settings), ", ".join(one.fields) or "-")
             for one in found
         ]
         print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"), *rows])
@@ -357,6 +389,12 @@ async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: 
                 await drop_collection(data, made, forget=forget)
 
 
+def _language(collection: Collection) -> str:
+    """What a collection says of its language: "German", or "auto (German, English)"."""
+    held = ", ".join("others" if one == "none" else one for one in collection.languages)
+    return f"{collection.language} ({held})" if held else collection.language
+
+
 def _embedder(collection: Collection, settings: Settings) -> str:
     """The name of a collection's embedder, and whether the settings lack it."""
     name = collection.embedder_name
@@ -372,7 +410,7 @@ def _json(collection: Collection) -> dict[str, Any]:
         if not one:
             del details[name]
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
-    for name in ("attached", "calibration", "personal_data", "keep_days", "expiring"):
+    for name in ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages"):
         if not details[name]:
             del details[name]
     return details

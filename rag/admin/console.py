@@ -91,13 +91,15 @@ def collection_option(default: str | None) -> Callable[[Any], Any]:
     return click.option("--collection", default=default, metavar="NAME", help=text)
 
 
-def language_option(of: str) -> Callable[[Any], Any]:
-    """--language; None if it is not given."""
+def language_option(of: str, *, auto: bool = True, default: str | None = "auto") -> Callable[[Any], Any]:
+    """--language; None if it is not given. Without `auto`, one must be chosen. The help names `default`."""
+    each = "auto for that of each document, or " if auto else ""
+    usual = f" Default: {default}." if default else ""
     return click.option(
         "--language",
-        type=click.Choice(get_args(Language), case_sensitive=False),
+        type=click.Choice([*(["auto"] if auto else []), *get_args(Language)], case_sensitive=False),
         metavar="NAME",
-        help=f"Stemming language of {of}: German, French, …, none. Default: English.",
+        help=f"Language by which words of {of} are stemmed: {each}German, French, …, none.{usual}",
     )
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rag.config.settings import Settings
-    from rag.corpus import Language
+    from rag.corpus import LanguageChoice
     from rag.evaluate.compare import Comparison
     from rag.evaluate.evaluation import Prepared
     from rag.evaluate.runs import Run
@@ -115,7 +115,7 @@ async def run_command(  # noqa: PLR0913 one parameter an option
     path: Path,
     fresh: bool,
     collection: str | None,
-    language: Language | None,
+    language: LanguageChoice | None,
     profiles: tuple[str, ...],
     modes: tuple[Mode | None, ...],
     metric: str,

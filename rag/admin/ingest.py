@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from rag.admin.rehearse import Rehearsed
     from rag.config.settings import Settings
-    from rag.corpus import Collection, Language, Visibility
+    from rag.corpus import Collection, LanguageChoice, Visibility
     from rag.ingest.origins.run import OriginRun
     from rag.ingest.report import Outcome, Report
     from rag.store.access_writer import Pairs
@@ -94,7 +94,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     hidden: bool,
     archives: bool,
     collection: str,
-    language: Language | None,
+    language: LanguageChoice | None,
     visibility: Visibility | None,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
@@ -209,7 +209,12 @@ def show_rehearsed(rehearsed: Rehearsed, *, as_json: bool) -> int:
 def report_json(report: Report) -> dict[str, Any]:
     """A report as JSON."""
     files = [_json(one) for one in report.outcomes]
-    shown = {"counts": report.counts, "files": files, "notes": report.notes}
+    shown = {
+        "counts": report.counts,
+        "languages": report.languages,
+        "files": files,
+        "notes": report.notes,
+    }
     return shown | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
 
 
@@ -235,7 +240,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     paths: tuple[Path, ...],
     collection: str,
     *,
-    language: Language | None = None,
+    language: LanguageChoice | None = None,
     rights: Rights | None = None,
     removes: bool = False,
     verbose: bool = False,

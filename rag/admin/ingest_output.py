@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.admin.console import echo
 from rag.hidden import in_one_line
+from rag.languages import name_of
 from rag.report.html import Html, note, page, section, tag
 from rag.report.tables import counted, listed
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 UNUSUAL = ("moved", "missing")
 SUFFIXES_SHOWN = 8
+LANGUAGES_SHOWN = 8
 _PICTURE = re.compile(r"\.(apng|avif|bmp|cr2|dng|gif|heic|heif|ico|jpe?g|jxl|nef|png|psd|raw|svg|tiff?|webp)")
 _RECORDING = re.compile(
     r"\.(aac|aiff?|avi|flac|flv|m4[av]|mid|mkv|mov|mp[34]|mpe?g|ogg|opus|wav|webm|wm[av])"
@@ -52,6 +54,8 @@ def print_summary(report: Report, collection: Collection, *, quiet: bool) -> Non
     echo(", ".join(f"{count} {kind}" for kind, count in counts.items()), err=quiet)
     if stored := stored_formats(report.outcomes):
         echo(f"Stored: {stored}", err=quiet)
+    if report.languages.keys() - {""}:
+        echo(f"Languages: {in_languages(report.languages)}", err=quiet)
     if failed := failures(report.outcomes):
         echo(f"Failed: {failed}", err=quiet)
     if unread := not_read(report.outcomes):
@@ -69,6 +73,12 @@ def print_summary(report: Report, collection: Collection, *, quiet: bool) -> Non
         echo(bill_line(report.bill), err=quiet)
     for one in report.notes:
         echo(f"Note: {one}", err=True)
+
+
+def in_languages(counts: Mapping[str, int]) -> str:
+    """Documents by language: {"de": 12, "": 2} -> "12 German, 2 without one"."""
+    named = [f"{count} {name_of(tag) if tag else 'without one'}" for tag, count in counts.items()]
+    return listed(named, LANGUAGES_SHOWN)
 
 
 def bill_line(bill: Bill) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rag.answers import Mode
     from rag.config.settings import Settings
-    from rag.corpus import Collection, Language
+    from rag.corpus import Collection, LanguageChoice
     from rag.evaluate.expected import Expected
     from rag.evaluate.sets.judged import JudgedSet
     from rag.ingest.progress import Progress as Ingesting
@@ -81,7 +81,7 @@ async def on_fresh(
     settings: Settings,
     environment: Mapping[str, str],
     *,
-    language: Language | None,
+    language: LanguageChoice | None,
     progress: Ingesting,
 ) -> AsyncIterator[Prepared]:
     """The questions on a temporary data folder with the set's own documents.

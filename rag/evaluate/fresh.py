@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.config.settings import Settings
-    from rag.corpus import Language
+    from rag.corpus import LanguageChoice
     from rag.evaluate.sets.judged import JudgedDocument
     from rag.ingest.progress import Progress
     from rag.ingest.report import Report
@@ -29,7 +29,7 @@ async def ingest_documents(
     settings: Settings,
     environment: Mapping[str, str],
     *,
-    language: Language | None,
+    language: LanguageChoice | None,
     progress: Progress,
 ) -> frozenset[str]:
     """Ingest the documents as files below `folder`. Returns the names of those that failed.

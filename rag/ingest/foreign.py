@@ -20,7 +20,8 @@ KNOWN = 0.3  # of a text; Latin scripts .4 and more by `Embedder.known`, others 
 REGION = 400  # characters of words that are judged together, so that a chapter is told apart
 LEAST = 40  # characters of words; fewer say nothing of their language
 
-_NO_WORDS = re.compile(r"[!-~]*[\d_@/\\=<>{}|#$%^*+~\[\]][!-~]*")
+_ASCII = re.compile(r"[!-~]+")
+_NO_WORD = re.compile(r"[\d_@/\\=<>{}|#$%^*+~\[\]]")
 
 
 def words_in(text: str) -> str:
@@ -28,7 +29,7 @@ def words_in(text: str) -> str:
 
     Example: "Restart nginx_2 (see https://a.b): теперь 5 раз" -> "Restart (see теперь раз".
     """
-    return " ".join(_NO_WORDS.sub(" ", text).split())
+    return " ".join(_ASCII.sub(lambda run: " " if _NO_WORD.search(run[0]) else run[0], text).split())
 
 
 class _Region(NamedTuple):

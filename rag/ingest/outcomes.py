@@ -11,6 +11,7 @@ from rag.ingest.extras import extra_notes
 from rag.ingest.paths import path_of
 from rag.ingest.report import Outcome, door_notes, flag_notes
 from rag.ingest.vectors import vector_notes
+from rag.languages import LANGUAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -64,7 +65,23 @@ class Outcomes:
         reason = "; ".join([*self._remarks[uri], *remarks, *about_vectors])
         flags, masked = self._flags.get(uri, ()), self._masked.get(uri, {})
         path = path_of(uri)
-        self.finish([Outcome(path, kind, reason, source.id, chunks, access, lacking, flags, masked=masked)])
+        language = source.metadata.get(LANGUAGE, "")
+        self.finish(
+            [
+                Outcome(
+                    path,
+                    kind,
+                    reason,
+                    source.id,
+                    chunks,
+                    access,
+                    lacking,
+                    flags,
+                    masked=masked,
+                    language=language,
+                )
+            ]
+        )
 
     def fail(self, found: Found, error: ParseError, *, has_earlier: bool) -> None:
         """Report a file that can't be stored. An empty one is no failure, unless it had a text before."""

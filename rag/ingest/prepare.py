@@ -19,6 +19,7 @@ from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, limit_of, written
 from rag.ingest.content import read_content, recipe_of
 from rag.ingest.foreign import foreign_parts
+from rag.ingest.language import load, with_language
 from rag.ingest.measure import Reading
 from rag.ingest.metadata import declared_fields, described
 from rag.ingest.parse import may_be_scanned
@@ -171,10 +172,11 @@ class Preparation:
             EmptyFileError: it has no text.
             NotAdmittedError: the door keeps it out.
         """
+        await to_thread.run_sync(load)
         deadline = monotonic() + self.files.parse_timeout_seconds
         parsed = await self.parsed(file)
         admitted = await self.door.admitted(parsed, file.found, file.state)
-        document = admitted.document
+        document = await to_thread.run_sync(with_language, admitted.document)
         fields, complaints = declared_fields(_all_metadata(document), self.declared)
         return Chunked(
             document,

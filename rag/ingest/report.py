@@ -10,6 +10,7 @@ from rag.access.rule import in_words, visible_to_nobody
 from rag.errors import ProviderError
 from rag.flags import FLAGS, IN_WORDS, Flag
 from rag.ingest.masks import in_numbers
+from rag.languages import primary
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Outcome:
     `access` is who may see the source, if the run decided that. `without_vector` counts the chunks for which
     the embedder has no valid vector. `flags` say what the text contains, if the run has read it anew.
     `cause` tells of a skipped file what its reason says in words. `masked` are the numbers of values that
-    were masked in what is stored.
+    were masked in what is stored. `language` is the tag of that of a stored document, empty if nobody knows.
     """
 
     path: str
@@ -49,6 +50,7 @@ class Outcome:
     kind: LeftOut = ""
     cause: Cause | None = None
     masked: Mapping[Flag, int] = field(default_factory=dict)
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,13 @@ class Report:
         """The number of files with each outcome, zeros included."""
         counted = Counter(one.outcome for one in self.outcomes)
         return {kind: counted[kind] for kind in get_args(OutcomeKind)}
+
+    @property
+    def languages(self) -> dict[str, int]:
+        """The number of documents that are stored in each language, most frequent first; "" is none."""
+        kinds = _STORED | {"unchanged"}
+        counted = Counter(primary(one.language) for one in self.outcomes if one.outcome in kinds)
+        return dict(sorted(counted.items(), key=lambda pair: (-pair[1], pair[0])))
 
     @property
     def visibility(self) -> str:

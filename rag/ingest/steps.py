@@ -10,6 +10,7 @@ import anyio
 from anyio import to_thread
 
 from rag.errors import ParseError, ProviderError, WithheldError
+from rag.ingest.analysis import language_notes, note_languages, settle_languages
 from rag.ingest.calibrate import calibrate
 from rag.ingest.claims import Claims
 from rag.ingest.containers import unopened
@@ -224,6 +225,7 @@ class Steps:
         async with waves:
             async for wave in waves:
                 await note_expiring(self._writer, wave)
+                await note_languages(self._writer, wave)
                 records = await self._writer.replace(wave)
                 for new in wave:
                     self._finish_new(new, records[new.source.id])
@@ -259,6 +261,7 @@ class Steps:
 
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
         """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
+        await settle_languages(self._writer)
         await self._writer.finish()
         if not self.failure:
             await calibrate(self._writer, self._embedder)
@@ -267,6 +270,7 @@ class Steps:
             *notes,
             *discovery.notes,
             *self._outcomes.notes(mended=self._mended),
+            *language_notes(self._outcomes.finished, self._writer.collection),
             *self._claims.notes([one.path for one in files.values()]),
             *unopened(self._known, discovery),
         )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
+from rag.languages import LANGUAGE, primary
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,6 +24,8 @@ Single: TypeAlias = "str | int | float | bool | datetime"
 Versions: TypeAlias = "tuple[object, ...]"
 
 MAX_COUNTED = 50_000  # sources of a collection, in 1.5 s of CPU
+MAX_LANGUAGES = 3
+RARE = 0.05  # share of the documents below which a language isn't worth telling
 MAX_VALUES = 1_000  # values of a field that are kept
 KEPT = 1_000  # overviews; one takes some KB
 
@@ -44,6 +48,8 @@ class FieldValues:
 class Holding:
     """What a principal may read of a collection. `first` and `last` are dates of its documents.
 
+    `languages` are the tags of the most frequent languages of these documents, as far as they are known.
+
     If there are `more` than `MAX_COUNTED` sources, so many were counted, and nothing is said of their dates
     and values.
     """
@@ -54,18 +60,21 @@ class Holding:
     last: datetime | None
     fields: Mapping[str, FieldValues]
     more: bool = False
+    languages: tuple[str, ...] = ()
 
 
 async def counted(view: View) -> Holding:
     """What the view's principal may read of its collection."""
     collection = view.table.collection
     sources, dates = 0, set[datetime]()
+    tags: Counter[str] = Counter()
     values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}
     async with aclosing(view.walk()) as walk:
         async for some in walk:
             for stored in some:
                 sources += 1
                 dates |= {stored.source.date} if stored.source.date else set()
+                tags[primary(stored.source.metadata.get(LANGUAGE, ""))] += 1
                 for name, value in stored.fields.items():
                     values[name].update(set(value) if isinstance(value, tuple) else [value])
             dates = {min(dates), max(dates)} if dates else dates
@@ -73,7 +82,16 @@ async def counted(view: View) -> Holding:
                 nothing = dict.fromkeys(values, FieldValues())
                 return Holding(collection, MAX_COUNTED, None, None, nothing, more=True)
     fields = {name: _field_values(counter) for name, counter in values.items()}
-    return Holding(collection, sources, min(dates, default=None), max(dates, default=None), fields)
+    first, last = min(dates, default=None), max(dates, default=None)
+    return Holding(collection, sources, first, last, fields, languages=_frequent(tags))
+
+
+def _frequent(tags: Counter[str]) -> tuple[str, ...]:
+    """The most frequent languages, those of a few documents left out."""
+    least = RARE * tags.total()
+    del tags[""]
+    ranked = sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))
+    return tuple(tag for tag, count in ranked[:MAX_LANGUAGES] if count >= least)
 
 
 def _field_values(counted: Counter[Single]) -> FieldValues:

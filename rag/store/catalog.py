@@ -23,7 +23,7 @@ from rag.store import schema
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rag.corpus import Language
+    from rag.corpus import LanguageChoice
 
 
 USUAL: dict[str, object] = {
@@ -39,6 +39,7 @@ USUAL: dict[str, object] = {
     "keep_days": 0,
     "expiring": False,
     "calibration": None,
+    "languages": (),
 }
 
 
@@ -77,6 +78,7 @@ def collection_record(row: dict[str, Any]) -> Collection:
         definition["chunking"] = _chunking(definition["chunking"])
     if "calibration" in definition:
         definition["calibration"] = Calibration(**definition["calibration"])
+    definition["languages"] = tuple(definition.get("languages", ()))
     for name in ("former", "coming"):
         if name in definition:
             definition[name] = _build(**definition[name])
@@ -141,17 +143,17 @@ def check_writable(collection: Collection) -> None:
         )
 
 
-def check_language(collection: Collection, language: Language) -> None:
-    """Check that the collection's full-text index was made for this language.
+def check_language(collection: Collection, language: LanguageChoice) -> None:
+    """Check that the words of the collection were analysed so.
 
     Raises:
         ConfigurationError: it was made for another one; the message says what to do.
     """
     if collection.language != language:
         raise ConfigurationError(
-            f"The collection {collection.name!r} was made for the language {collection.language}, not "
-            f"{language}. Omit the language, or ingest into another collection (--collection NAME), or "
-            f"remove this one (refdesk-admin remove --all --collection {collection.name}) and ingest again."
+            f"The collection {collection.name!r} has the language {collection.language}, not {language}. "
+            "Omit the language, or ingest into another collection (--collection NAME), or change this one: "
+            f"refdesk-admin collection set {collection.name} --language {language}."
         )
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         Distance,
         EmbedderIdentity,
         FieldType,
-        Language,
+        LanguageChoice,
         Policy,
         Visibility,
     )
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 CATALOG_WAIT_SECONDS = 15
 WRITER_WAIT_SECONDS = 5  # outlasts a change of access, which copies labels; not an ingestion
 CATALOG_COMPACTED = 32  # commits; each leaves a file, and 2,000 files slow down a server's first search
-DEFAULT_LANGUAGE: Language = "English"
+DEFAULT_LANGUAGE: LanguageChoice = "auto"
 
 
 async def ensure_collection(  # noqa: PLR0913 what a collection is made of
@@ -64,7 +64,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     name: str,
     embedder: EmbedderIdentity,
     *,
-    language: Language | None = None,
+    language: LanguageChoice | None = None,
     fields: Mapping[str, FieldType] = MappingProxyType({}),
     visibility: Visibility = "tenant",
     distance: Distance = "cosine",
@@ -217,7 +217,7 @@ async def _opened(
             maintenance.repair(table_folder(data, name))
         with engine_errors("opening the collection"):
             chunks, sources = [await database.open_table(name) for name in names]
-            await maintenance.create_chunk_indexes(chunks, collection.language)
+            await maintenance.create_chunk_indexes(chunks, collection.usual_language)
         yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data, around=around)
 
 
@@ -240,6 +240,8 @@ async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -
         build=now.build,
         former=now.former,
         coming=now.coming,
+        language=now.language,
+        languages=now.languages,
     )
 
 

@@ -25,7 +25,7 @@ from rag.store import schema
 from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
 from rag.store.connection import connect, database_folder, engine_errors, open_if_there
-from rag.store.terms import MAX_TERMS, query_terms, query_words, search_terms
+from rag.store.terms import MAX_TERMS, asked_languages, query_terms, query_words, search_terms
 from rag.web_addresses import page_address
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class CollectionReader:
             NotReadyError: the collection has no full-text index.
         """
         column = await self.words_column()
-        languages = [self.collection.language]
+        languages = asked_languages(self.collection)
         if column == schema.TERMS:
             match = matching(query_words(text, languages), every=every)
         else:  # the engine analyses its words

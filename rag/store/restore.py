@@ -225,7 +225,7 @@ async def _load(folder: Path, file: Path, wanted: Sequence[Collection], away: fr
     for one in wanted:
         if not one.attached:
             chunks, sources = (tables[name] for name in _names(one))
-            await maintenance.create_chunk_indexes(chunks, one.language)
+            await maintenance.create_chunk_indexes(chunks, one.usual_language)
             await maintenance.compact(chunks, sources, one)
     return loaded
 

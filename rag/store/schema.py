@@ -16,6 +16,7 @@ from rag.corpus import Access, AccessRecord, FieldType, Heading, Source
 from rag.expiry import expiry
 from rag.file_state import FileState
 from rag.filters.predicate import EPOCH, literal, microseconds
+from rag.languages import analysed_in
 from rag.store.terms import terms_of
 
 if TYPE_CHECKING:
@@ -428,7 +429,8 @@ def chunk_rows(new: NewSource, *, generation: str, access: Access | None, collec
         "body": [body(passage.context, new.text[passage.start : passage.end]) for passage in passages],
         "vector": vector_column(new.vectors),
     }
-    columns[TERMS] = [terms_of(one, collection.language) for one in columns["body"]]
+    language = analysed_in(collection, new.source.metadata)
+    columns[TERMS] = [terms_of(one, language) for one in columns["body"]]
     schema = chunks_schema(new.vectors.shape[1], collection.fields)
     columns |= {name: [same.get(name)] * count for name in schema.names if name not in columns}
     return pa.table(columns, schema=schema)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from rag.store.matches import Matches, Rows
 from rag.store.reader import CHUNK_COLUMNS, Scored, stored_chunks, words_in
 from rag.store.schema import TERMS, one_of
-from rag.store.terms import query_words, search_terms, stems
+from rag.store.terms import asked_languages, query_words, search_terms, stems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,7 +91,7 @@ class StrictReader:
         """
         column = await self.reader.words_column()
         ours = column == TERMS
-        words = query_words(text, [self.reader.collection.language], names=ours)
+        words = query_words(text, asked_languages(self.reader.collection), names=ours)
         terms = search_terms(words)
         asked = {word.forms[0][0]: word.written for word in words} if not ours else {}
         holds = {
@@ -116,7 +116,7 @@ class StrictReader:
     async def _analysed(self, rows: Sequence[StoredChunk], column: str) -> list[list[str]]:
         """The words of these rows as the index has them."""
         if column != TERMS or not rows:
-            return [stems(row.body, self.reader.collection.language, names=False) for row in rows]
+            return [stems(row.body, self.reader.collection.usual_language, names=False) for row in rows]
         chosen = one_of("id", {row.id for row in rows})
         found = await self.reader.chunk_rows(
             lambda query: query.where(chosen).select(["id", "generation", TERMS])

@@ -15,6 +15,7 @@ from unicodedata import normalize
 
 from lancedb import tokenize
 
+from rag.corpus import USUAL_LANGUAGE
 from rag.store.stop_words import STOP_WORDS
 
 if TYPE_CHECKING:
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 
     from lancedb import FtsToken
 
-    from rag.corpus import Language
+    from rag.corpus import Collection, Language
 
 TOKENIZER = "icu/split"  # segments Chinese, Japanese and Korean, too
+
+ASKED_LANGUAGES = 4
+"""Languages of a collection in which a query is analysed, the most frequent ones: each is more to look up."""
 
 MAX_TERMS = 64
 """The cost of a full-text query is proportional to its words, about 0.3 ms each."""
@@ -106,6 +110,13 @@ def _name(match: re.Match[str]) -> _Name | None:
         plain = pieces[1] in _ENDINGS or (len(pieces[0]) <= 2 and pieces[0].islower())  # noqa: PLR2004 l', qu'
         whole = "" if plain else whole
     return _Name(run, whole if len(whole) <= _LONGEST else "", inside, pieces if pieces != run else ())
+
+
+def asked_languages(collection: Collection) -> tuple[Language, ...]:
+    """Those in which a query of a collection is analysed, most frequent first; at least one."""
+    if collection.language != "auto":
+        return (collection.language,)
+    return collection.languages[:ASKED_LANGUAGES] or (USUAL_LANGUAGE,)
 
 
 def query_terms(query: str, languages: Iterable[Language]) -> list[str]:

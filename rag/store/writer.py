@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rag.filters.predicate import literal
-from rag.store import declare, maintenance, schema
+from rag.store import declare, maintenance, schema, words
 from rag.store.access_writer import nothing_around
 from rag.store.collection_access import CollectionAccess
 from rag.store.connection import engine_errors, table_folder
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     import lancedb
 
-    from rag.corpus import Access, AccessRecord, Collection, FieldType, Vectors
+    from rag.corpus import Access, AccessRecord, Collection, FieldType, Language, Vectors
     from rag.file_state import FileState
     from rag.store.access_writer import Around
     from rag.store.declare import Values
@@ -182,6 +182,23 @@ class CollectionWriter:
             sources = await self._sources.query().where(schema.one_of("id", ids)).to_arrow()
             chunks = await self._chunks.query().where(schema.one_of("source_id", ids)).to_arrow()
         return whole_sources(sources, chunks)
+
+    async def describe(self, metadata: Mapping[str, Mapping[str, str]]) -> None:
+        """Give sources, by id, other metadata for readers. Declared fields and texts stay."""
+        rows = [
+            {"id": id_, "metadata": json.dumps(dict(one), ensure_ascii=False)}
+            for id_, one in metadata.items()
+        ]
+        if rows:
+            with engine_errors("describing sources"):
+                self._changed = True
+                await self._update(rows, ("id", "metadata"))
+
+    async def analyse_anew(self, ids: Sequence[str], language: Language) -> None:
+        """Give the chunks of these sources the words that they have in this language."""
+        with engine_errors("analysing words"):
+            self._changed = True
+            await words.analyse_anew(self._chunks, ids, language)
 
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Record the states of the files of sources, by id, whose text stays."""

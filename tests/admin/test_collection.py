@@ -81,8 +81,8 @@ def test_people_read_the_same(desk: Desk, inside: Desk) -> None:
     inside.run("collection", "create", "closed", "--visibility", "restricted")
     assert [line.split() for line in desk.run("collection", "list").stdout.splitlines()] == [
         ["COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"],
-        ["closed", "English", "restricted", "default", "-"],
-        ["handbook", "English", "tenant", "default", "year"],
+        ["closed", "auto", "restricted", "default", "-"],
+        ["handbook", "auto", "tenant", "default", "year"],
     ]
     shown = [line.split() for line in inside.run("collection", "show", "handbook").stdout.splitlines()]
     assert ["name", "handbook"] in shown
@@ -123,7 +123,7 @@ def test_a_collection_has_a_link_which_can_change_without_its_description(inside
     for wrong in ("javascript:alert(1)", "wiki.example", f"https://example.org/{'x' * 200}"):
         assert "--link" in inside.run("collection", "set", "wiki", "--link", wrong, code=2).stderr
     assert (
-        "--link, --embedder, --chunking, --field, --no-field, --personal-data or --keep-days"
+        "--link, --embedder, --chunking, --language, --field, --no-field, --personal-data or --keep-days"
         in inside.run("collection", "set", "wiki", code=2).stderr
     )
 

@@ -168,9 +168,9 @@ async def test_a_collection_keeps_its_language(small_desk: ModuleType, tmp_path:
     assert made.language == "German"
     assert await ensure_collection(tmp_path, "default", "handbuch", identity) == made
     assert await ensure_collection(tmp_path, "default", "handbuch", identity, language="German") == made
-    with pytest.raises(ConfigurationError, match=r"'handbuch' was made for the language German, not French"):
+    with pytest.raises(ConfigurationError, match=r"'handbuch' has the language German, not French"):
         await ensure_collection(tmp_path, "default", "handbuch", identity, language="French")
-    assert (await ensure_collection(tmp_path, "default", "other", identity)).language == "English"
+    assert (await ensure_collection(tmp_path, "default", "other", identity)).language == "auto"
 
 
 async def test_a_second_writer_of_a_collection_is_turned_away(

@@ -11,6 +11,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rag.languages import is_known, name_of
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
@@ -62,11 +63,20 @@ def _line(holding: Holding, detail: int) -> str:
     facts = [_documents(holding.sources, more=holding.more)]
     if holding.first and holding.last:
         facts.append(_range(holding.first, holding.last))
-    if collection.language != "none":
-        facts.append(collection.language)
+    if languages := _languages(holding):
+        facts.append(languages)
     line = f"- {collection.name}: {described.lstrip() if detail < NAMES else ''}{', '.join(facts)}."
     fields = [_field(name, one, detail) for name, one in holding.fields.items()] if detail < NO_FIELDS else []
     return f"{line} Fields: {'; '.join(fields)}." if fields else line
+
+
+def _languages(holding: Holding) -> str:
+    """The languages of the documents; where none is known, the one that the collection is said to have."""
+    if told := [name_of(tag) for tag in holding.languages if is_known(tag)]:
+        *others, last = told
+        return f"{', '.join(others)} and {last}" if others else last
+    chosen = holding.collection.language
+    return "" if chosen in {"auto", "none"} else chosen
 
 
 def _field(name: str, values: FieldValues, detail: int) -> str:

@@ -15,7 +15,7 @@ from rag.errors import ProviderError
 from rag.models.breaker import note_failure
 from rag.rank.excerpts import excerpts
 from rag.search.vectors import is_remote
-from rag.store.terms import query_terms
+from rag.store.terms import asked_languages, query_terms
 from rag.text import sentences
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ async def compressed(
         for name, theirs in by_model.items()
     ]
     similarities = dict(zip(by_model, await concurrently(calls), strict=True))
-    languages = {view.table.collection.name: view.table.collection.language for view in query.views}
+    languages = {view.table.collection.name: asked_languages(view.table.collection) for view in query.views}
     kept: list[Hit] = []
     for hit in hits:
         theirs = similarities[models[hit.source.collection]]
         if isinstance(theirs, str):
             kept.append(hit)
             continue
-        terms = query_terms(query.text, [languages[hit.source.collection]])
+        terms = query_terms(query.text, languages[hit.source.collection])
         answering = [one for part in shown_parts(hit) for one in _answering(part, terms, stage, theirs)]
         if answering:
             kept.append(replace(hit, excerpts=tuple(answering), tokens=None))

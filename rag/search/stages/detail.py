@@ -16,7 +16,7 @@ from rag.rank.snippets import shared_rarity, statements
 from rag.search.source import between_words, centred
 from rag.search.stages.compress import comparing_model, shown_parts, similarities_by
 from rag.search.stages.surroundings import in_sections
-from rag.store.terms import MAX_TERMS, query_terms, spelled_out
+from rag.store.terms import MAX_TERMS, asked_languages, query_terms, spelled_out
 from rag.text import Span
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def with_snippets(
     wordless: dict[str | None, list[str]] = {}
     for hit in hits:
         id_, view = hit.chunk.id, views[hit.source.collection]
-        if by_words := _by_words(parts[id_], query.text, view.table.collection.language):
+        if by_words := _by_words(parts[id_], query.text, asked_languages(view.table.collection)):
             best[id_] = by_words
         elif len(parts[id_]) > 1:
             wordless.setdefault(comparing_model(query, view), []).append(id_)
@@ -99,9 +99,9 @@ def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
     return _shortened((parts or shown_parts(hit))[0], [])
 
 
-def _by_words(parts: Sequence[Excerpt], query: str, language: Language) -> Excerpt | None:
+def _by_words(parts: Sequence[Excerpt], query: str, languages: Sequence[Language]) -> Excerpt | None:
     """The part with the rarest words of the query, None if none has any."""
-    terms = spelled_out(" ".join(query_terms(query, [language])[:MAX_TERMS])).split()
+    terms = spelled_out(" ".join(query_terms(query, languages)[:MAX_TERMS])).split()
     scores = shared_rarity([spelled_out(part.text) for part in parts], terms)
     if not any(scores):
         return None

@@ -1,0 +1,122 @@
+"""The words of a collection, analysed as each document's own language has them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from rag.ingest.analysis import change_language
+from rag.store.collections import ensure_collection, open_writer
+from rag.store.reader import Reader
+from rag.store.terms import asked_languages
+from tests.ingest.test_language import CODE, TEXTS
+from tests.small_desk import BagOfWords
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.corpus import Collection, Language
+    from rag.ingest.report import Report
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Files, and a collection made of them."""
+
+    small: ModuleType
+    files: Path
+    data: Path
+
+    async def ingest(self, **texts: str | None) -> Report:
+        for name, text in texts.items():
+            path = self.files / name.replace("_", ".")
+            path.unlink() if text is None else path.write_text(text, encoding="utf-8")
+        return cast("Report", await self.small.ingested(self.data, self.files))
+
+    async def collection(self) -> Collection:
+        (made,) = await Reader(self.data, timeout_seconds=15).collections("default")
+        return made
+
+    async def found(self, query: str, *, every: bool = False) -> set[str]:
+        reader = Reader(self.data, timeout_seconds=15)
+        (made,) = await reader.collections("default")
+        table = await reader.open(made)
+        names = {one.id: one.name for one in await table.listing()}
+        hits = await table.sparse(query, 20, "(true)", every=every)
+        return {names[one.stored.chunk.source_id] for one in hits}
+
+
+@pytest.fixture
+def shelf(small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+    (tmp_path / "files").mkdir()
+    return Shelf(small_desk, tmp_path / "files", tmp_path / "data")
+
+
+async def test_each_document_is_found_by_the_forms_of_words_in_its_own_language(shelf: Shelf) -> None:
+    report = await shelf.ingest(a_md=TEXTS["de"], b_md=TEXTS["ru"], c_md=TEXTS["en"], d_md=TEXTS["uk"])
+    assert report.languages == {"de": 1, "en": 1, "ru": 1, "uk": 1}
+    assert (await shelf.collection()).languages == ("English", "German", "Russian", "none")
+    assert await shelf.found("Protokolle der Sitzungen") == {"a.md"}
+    assert await shelf.found("заседание") == {"b.md"}
+    assert await shelf.found("meetings, accepting") == {"c.md"}
+    assert await shelf.found("засідання") == {"d.md"}
+    assert await shelf.found("meeting minute", every=True) == {"c.md"}
+    assert await shelf.found("Protokolle der Sitzungen", every=True) == {"a.md"}
+
+
+async def test_a_collection_that_becomes_german_takes_its_code_along(shelf: Shelf) -> None:
+    """A document without a language follows the others, also after these have changed."""
+    await shelf.ingest(a_md=TEXTS["en"], notiz_md="Uhren", prog_py=CODE)
+    assert (await shelf.collection()).languages == ("English",)
+    assert await shelf.found("Uhr") == set(), "a word of a few letters has no language, so it is English"
+    report = await shelf.ingest(a_md=TEXTS["de"])
+    assert [one.outcome for one in report.outcomes if one.path.endswith("a.md")] == ["replaced"]
+    assert (await shelf.collection()).languages == ("German",)
+    assert await shelf.found("Uhr") == {"notiz.md"}
+    await shelf.ingest(a_md=None)
+    assert asked_languages(await shelf.collection()) == ("English",)
+
+
+async def test_a_run_without_changes_writes_nothing(shelf: Shelf) -> None:
+    await shelf.ingest(a_md=TEXTS["de"])
+    before = await shelf.collection()
+    report = await shelf.ingest()
+    assert report.languages == {"de": 1}
+    assert await shelf.collection() == before
+
+
+@pytest.mark.parametrize("kept", ["English", "German"])
+async def test_documents_in_another_language_than_the_collection_are_warned_of(
+    shelf: Shelf, kept: Language
+) -> None:
+    identity = BagOfWords().identity
+    await ensure_collection(shelf.data, "default", "documents", identity, language=kept)
+    report = await shelf.ingest(a_md=TEXTS["de"], b_md=TEXTS["de"] * 2, c_md=TEXTS["en"])
+    told = [one for one in report.notes if "collection set documents --language auto" in one]
+    assert [one[:29] for one in told] == (["2 of 3 documents are in Germa"] if kept == "English" else [])
+
+
+async def test_a_collection_changes_its_language_without_embedding(shelf: Shelf) -> None:
+    identity = BagOfWords().identity
+    made = await ensure_collection(shelf.data, "default", "documents", identity, language="English")
+    await shelf.ingest(a_md=TEXTS["de"], b_md=TEXTS["en"])
+    assert await shelf.found("Sitzungen") == set()
+    async with open_writer(shelf.data, made) as writer:
+        changed = await change_language(writer, "auto")
+        await writer.finish()
+    assert changed == await shelf.collection()
+    assert (changed.language, changed.languages) == ("auto", ("English", "German"))
+    assert await shelf.found("Sitzungen") == {"a.md"}
+    assert await shelf.found("accepting") == {"b.md"}
+    async with open_writer(shelf.data, changed) as writer:
+        fixed = await change_language(writer, "German")
+    assert (fixed.language, fixed.languages) == ("German", ())
+    assert await shelf.found("Sitzungen") == {"a.md"}
+    assert await shelf.found("accepting") == set()
