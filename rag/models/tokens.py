@@ -71,9 +71,7 @@ _KEPT_WORDS = 1 << 15
 _KEPT_LENGTH = 64  # characters; longer words seldom occur again
 
 WORD_LETTERS = 5  # of an English word, rounded up from 4.7
-IDEOGRAPHS = (
-    3000  # that everyday Chinese is written with; the built-in model has 997 single signs of any kind
-)
+IDEOGRAPHS = 3000  # that everyday Chinese is written with; the built-in model has 997 single signs
 _SAMPLE = 250  # characters in a stretch, about 40 words
 _STRETCHES = 16  # so that a table or a foreign quotation at one place doesn't speak for the whole
 

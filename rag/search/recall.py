@@ -20,7 +20,7 @@ from rag.rank.fusion import (
     ranks,
     reciprocal_rank_fusion,
 )
-from rag.store.terms import asked_languages, query_terms
+from rag.store.terms import query_terms, stop_languages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -269,7 +269,7 @@ def _scores(plan: Plan, query: Query, lists: Lists) -> Mapping[str, float]:
         case "convex":
             return convex_combination(_similarities(query, lists, fusion), sparse, alpha=fusion.alpha)
         case "calibrated":
-            languages = {asked_languages(view.table.collection) for view in query.views}
+            languages = {stop_languages(view.table.collection) for view in query.views}
             words = max((len(query_terms(query.text, asked)) for asked in languages), default=0)
             weighed = _similarities(query, lists, fusion, weighed=True)
             return calibrated_fusion(

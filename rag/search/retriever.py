@@ -26,7 +26,7 @@ from rag.rank.fusion import WORD, WORDS
 from rag.store.attached.held import HeldReader, attachment_of, hold_for
 from rag.store.attached.table import Memory
 from rag.store.reader import Scored
-from rag.store.terms import asked_languages, query_terms
+from rag.store.terms import query_terms, stop_languages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -108,7 +108,7 @@ class RetrieverReader(HeldReader):
         found = await self._asked(text, limit)
         await self.hold(found)
         chunks = await self.held(where)
-        words = len(query_terms(text, asked_languages(self.collection)))
+        words = len(query_terms(text, stop_languages(self.collection)))
         highest = WORD * min(WORDS, max(words, 1))  # as `calibrated_fusion` counts
         ranking = [Scored(chunks[one.id], one.score * highest) for one in found if one.id in chunks]
         return sorted(ranking, key=lambda one: -one.score)

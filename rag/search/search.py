@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
+from rag.languages import analysed_in
 from rag.report.tables import counted
 from rag.search.exact import find_exact
 from rag.search.explain.why_nothing import explain_nothing
@@ -29,7 +30,7 @@ from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
 from rag.search.vectors import query_meanings
 from rag.search.view import narrowed
-from rag.store.terms import MAX_TERMS, asked_languages, query_words, share_of_words
+from rag.store.terms import MAX_TERMS, query_words, share_of_words, stop_languages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -262,7 +263,7 @@ def _truncations(question: Query, run: Run) -> list[str]:
     notes: list[str] = []
     if plan.mode == "exact":
         return notes
-    languages = {asked_languages(view.table.collection) for view in run.views}
+    languages = {stop_languages(view.table.collection) for view in run.views}
     if plan.mode != "dense" and any(len(query_words(plan.query, one)) > MAX_TERMS for one in languages):
         notes.append(f"Keyword search used only the first {MAX_TERMS} words of the query.")
     if plan.mode != "sparse":
@@ -306,16 +307,17 @@ def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
 
 def _is_evidence(hit: Hit, plan: Plan, collection: Collection) -> bool:
     """Whether a hit has evidence enough, as far as it is known: it may have no similarity."""
-    query, languages, least = plan.query, asked_languages(collection), plan.thresholds.min_evidence
+    query, least = plan.query, plan.thresholds.min_evidence
     if least is None:
         least = MEASURED_EVIDENCE if collection.embedder.provider == "builtin" and not plan.given else 0.0
     if not least or hit.similarity is None or hit.similarity >= 2 * least:
         return True  # comparing words takes longer
     if not query:
         return hit.similarity >= least
+    language = analysed_in(collection, hit.source.metadata)
     texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
     described = "\n".join([hit.source.title, *hit.chunk.section, *texts])
-    return hit.similarity + share_of_words(query, described, *languages) >= 2 * least
+    return hit.similarity + share_of_words(query, described, language) >= 2 * least
 
 
 def _context(hits: Sequence[Hit], run: Run) -> Context:

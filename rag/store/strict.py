@@ -8,7 +8,8 @@ rows. A dense search measures every readable row. Ties are ordered by id, also w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from math import log
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag.languages import analysed_in
 from rag.store.matches import Matches, Rows
 from rag.store.reader import CHUNK_COLUMNS, Scored, stored_chunks, words_in
 from rag.store.schema import TERMS, one_of
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from rag.corpus import Collection, Language
     from rag.store.reader import CollectionReader, Ranking, StoredChunk, StoredSource
     from rag.store.terms import Word
 
@@ -40,12 +43,14 @@ class StrictReader:
 
     `readable` is the predicate of what the principal may read. `hidden` is appended to every predicate; it
     leaves out sources whose record differs from the copies that the engine filters by. `rows` are the rest.
+    `languages` are those in which the index is asked: of what the principal may read.
     """
 
     reader: CollectionReader
     readable: str
     hidden: str
     rows: Rows
+    languages: tuple[Language, ...]
 
     async def dense(
         self,
@@ -91,7 +96,7 @@ class StrictReader:
         """
         column = await self.reader.words_column()
         ours = column == TERMS
-        words = query_words(text, asked_languages(self.reader.collection), names=ours)
+        words = query_words(text, self.languages, names=ours)
         terms = search_terms(words)
         asked = {word.forms[0][0]: word.written for word in words} if not ours else {}
         holds = {
@@ -162,4 +167,18 @@ async def readable_only(
         rows = rows.filter(pc.invert(pc.is_in(rows["source_id"], value_set=pa.array(refused))))
     tokens = rows["tokens"].to_numpy()
     lengths = tokens * (len(tokens) / max(int(tokens.sum()), 1))
-    return StrictReader(reader, readable, hidden, Rows(rows["id"].combine_chunks(), lengths))
+    admitted = [sources[id_] for id_ in ids if id_ not in refused]
+    return StrictReader(
+        reader,
+        readable,
+        hidden,
+        Rows(rows["id"].combine_chunks(), lengths),
+        _languages(reader.collection, admitted),
+    )
+
+
+def _languages(collection: Collection, sources: Sequence[StoredSource]) -> tuple[Language, ...]:
+    """As `asked_languages`, of a collection that holds only these sources."""
+    held = Counter(analysed_in(collection, one.source.metadata) for one in sources)
+    ranked = sorted(held, key=lambda language: (-held[language], language))
+    return asked_languages(replace(collection, languages=tuple(ranked)))

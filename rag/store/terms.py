@@ -113,10 +113,15 @@ def _name(match: re.Match[str]) -> _Name | None:
 
 
 def asked_languages(collection: Collection) -> tuple[Language, ...]:
-    """Those in which a query of a collection is analysed, most frequent first; at least one."""
+    """Those in which the index of a collection is asked, most frequent first; at least one."""
     if collection.language != "auto":
         return (collection.language,)
     return collection.languages[:ASKED_LANGUAGES] or (USUAL_LANGUAGE,)
+
+
+def stop_languages(collection: Collection) -> tuple[Language, ...]:
+    """Those whose stop words a query of a collection may have. They don't depend on what it holds."""
+    return tuple(STOP_WORDS) if collection.language == "auto" else (collection.language,)
 
 
 def query_terms(query: str, languages: Iterable[Language]) -> list[str]:
@@ -212,13 +217,13 @@ def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
     return found + [term for term in dict.fromkeys(others) if term not in there]
 
 
-def share_of_words(query: str, text: str, *languages: Language) -> float:
+def share_of_words(query: str, text: str, language: Language) -> float:
     """The share of the words of `query` that `text` contains in any form, compared as in the full-text index.
 
-    `text` is in one of these languages: the highest share counts. Names count like words.
+    Names count like words.
     Example: "Who built the pendulum clocks?", "A pendulum clock ticks." -> 2/3.
     """
-    return max(_share(query_words(query, [one]), frozenset(stems(text, one))) for one in languages)
+    return _share(query_words(query, [language]), frozenset(stems(text, language)))
 
 
 def spelled_out(text: str) -> str:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from rag.config.settings import IngestSettings, SearchSettings
+from rag.corpus import Principal
 from rag.ingest.analysis import change_language
+from rag.ingest.progress import Silent
+from rag.ingest.rights import Rights
+from rag.ingest.run import Instructions, ingest
+from rag.search.desk import Desk
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
 from rag.store.terms import asked_languages
@@ -120,3 +126,24 @@ async def test_a_collection_changes_its_language_without_embedding(shelf: Shelf)
     assert (fixed.language, fixed.languages) == ("German", ())
     assert await shelf.found("Sitzungen") == {"a.md"}
     assert await shelf.found("accepting") == set()
+
+
+async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only(shelf: Shelf) -> None:
+    await shelf.ingest(a_md=TEXTS["en"], b_md="The clock on this wall is what some people would call an Uhr.")
+    before = [await answer(shelf, counted) for counted in ("strict", "collection")]
+    hidden = shelf.files.parent / "hidden.md"
+    hidden.write_text(TEXTS["de"] * 3, encoding="utf-8")
+    embedder, made = BagOfWords(), await shelf.collection()
+    instructions = Instructions(IngestSettings(), 254, Rights("restricted"))
+    async with open_writer(shelf.data, made) as writer:
+        await ingest(writer, embedder, [hidden], instructions, Silent())
+    assert (await shelf.collection()).languages == ("English", "German")
+    after = [await answer(shelf, counted) for counted in ("strict", "collection")]
+    assert before == [set(), set()]
+    assert after == [set(), {"b.md"}], "with German rules, Uhren finds Uhr"
+
+
+async def answer(shelf: Shelf, counted: str) -> set[str]:
+    search = SearchSettings.model_validate({"statistics": counted, "mode": "sparse"})
+    desk = Desk(Reader(shelf.data, timeout_seconds=15), BagOfWords(), search)
+    return {hit.source.name for hit in (await desk.search(Principal("default"), "Uhren")).hits}

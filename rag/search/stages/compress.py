@@ -15,7 +15,7 @@ from rag.errors import ProviderError
 from rag.models.breaker import note_failure
 from rag.rank.excerpts import excerpts
 from rag.search.vectors import is_remote
-from rag.store.terms import asked_languages, query_terms
+from rag.store.terms import query_terms, stop_languages
 from rag.text import sentences
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def compressed(
         for name, theirs in by_model.items()
     ]
     similarities = dict(zip(by_model, await concurrently(calls), strict=True))
-    languages = {view.table.collection.name: asked_languages(view.table.collection) for view in query.views}
+    languages = {view.table.collection.name: stop_languages(view.table.collection) for view in query.views}
     kept: list[Hit] = []
     for hit in hits:
         theirs = similarities[models[hit.source.collection]]

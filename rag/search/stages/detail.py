@@ -16,7 +16,7 @@ from rag.rank.snippets import shared_rarity, statements
 from rag.search.source import between_words, centred
 from rag.search.stages.compress import comparing_model, shown_parts, similarities_by
 from rag.search.stages.surroundings import in_sections
-from rag.store.terms import MAX_TERMS, asked_languages, query_terms, spelled_out
+from rag.store.terms import MAX_TERMS, query_terms, spelled_out, stop_languages
 from rag.text import Span
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def with_snippets(
     wordless: dict[str | None, list[str]] = {}
     for hit in hits:
         id_, view = hit.chunk.id, views[hit.source.collection]
-        if by_words := _by_words(parts[id_], query.text, asked_languages(view.table.collection)):
+        if by_words := _by_words(parts[id_], query.text, stop_languages(view.table.collection)):
             best[id_] = by_words
         elif len(parts[id_]) > 1:
             wordless.setdefault(comparing_model(query, view), []).append(id_)
