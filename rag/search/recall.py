@@ -227,17 +227,20 @@ def fuse(queries: Sequence[Query], lists: Sequence[Lists], plan: Plan) -> list[C
                     chunks[stored.id] = view, (*versions, stored)
     searched = [pair for pair in zip(queries, lists, strict=True) if pair[0].views]
     fused = [_scores(plan, query, of_query) for query, of_query in searched]
-    scores = fused[0] if len(fused) == 1 else _merged([query for query, _ in searched], fused, plan.fusion)
+    scores = fused[0] if len(fused) == 1 else _merged([query for query, _ in searched], fused, plan)
     return [Candidate(id_, score, *chunks[id_]) for id_, score in scores.items()]
 
 
 def _merged(
-    queries: Sequence[Query], fused: Sequence[Mapping[str, float]], fusion: FusionSettings
+    queries: Sequence[Query], fused: Sequence[Mapping[str, float]], plan: Plan
 ) -> Mapping[str, float]:
-    """One ranking of the chunks of several queries, by the best weighted score or by reciprocal ranks."""
-    if fusion.queries == "ranks":
-        weights = [query.weight for query in queries]
-        return reciprocal_rank_fusion([ranks(one.items()) for one in fused], weights=weights, k=fusion.k)
+    """One ranking of the chunks of several queries, by the best weighted score or by reciprocal ranks.
+
+    A question with and without its phrases is one question, so its scores compare.
+    """
+    if plan.fusion.queries == "ranks" and plan.query_stages:
+        weights, k = [query.weight for query in queries], plan.fusion.k
+        return reciprocal_rank_fusion([ranks(one.items()) for one in fused], weights=weights, k=k)
     pairs = zip(queries, fused, strict=True)
     return best_scores(
         (id_, score * query.weight if score > 0 else score)  # weights would raise negative scores
