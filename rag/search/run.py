@@ -19,7 +19,6 @@ from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
 from rag.corpus import Calibration
 from rag.rank.fusion import neighbours
 from rag.report.tables import counted
-from rag.search.recall import shares_of_best
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from rag.models.rerank import Reranker
     from rag.search.gate import Alarm
     from rag.search.plan import Plan
-    from rag.search.recall import Lists
     from rag.search.view import View
 
 PREVIEWS = 5  # hits shown of each step
@@ -291,18 +289,3 @@ def as_one(group: Sequence[Hit]) -> Hit:
         around=tuple(chunks),
         tokens=sum(counts) if is_sum else None,
     )
-
-
-def listings(lists: Sequence[Lists], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:
-    """The rank and score of these chunks in each query's lists, as if the lists held no others."""
-    by_id: dict[str, tuple[Listing, ...]] = dict.fromkeys(ids, ())
-    for query, of_query in enumerate(lists):
-        # Chunks that were withheld are removed before ranks are counted and scores divided by the best one: a
-        # gap in the ranks, or a best score below 1, would reveal them.
-        dense = {id_: score for id_, score in of_query.dense_scores.items() if id_ in by_id}
-        sparse = {id_: score for id_, score in of_query.sparse_scores.items() if id_ in by_id}
-        for rank, (id_, score) in enumerate(dense.items(), 1):
-            by_id[id_] = (*by_id[id_], Listing(query, "dense", rank, score))
-        for rank, (id_, score) in enumerate(shares_of_best(sparse).items(), 1):
-            by_id[id_] = (*by_id[id_], Listing(query, "sparse", rank, score))
-    return by_id

@@ -19,12 +19,13 @@ from rag.errors import InvalidRequestError
 from rag.languages import analysed_in
 from rag.report.tables import counted
 from rag.search.exact import find_exact
+from rag.search.explain.ranks import record_lists
 from rag.search.explain.why_nothing import explain_nothing
 from rag.search.gate import admit
 from rag.search.plan import needles_of
 from rag.search.recall import Query, fuse, is_moot, recall
 from rag.search.reply.context import assemble
-from rag.search.run import Steps, listings
+from rag.search.run import Steps
 from rag.search.stages import apply_hit_stages, as_detailed, more_queries
 from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from rag.answers import Answer, Context, Hit
     from rag.corpus import Collection
     from rag.search.plan import Plan
-    from rag.search.recall import Candidate, Lists
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
 
@@ -176,7 +176,7 @@ async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
             hits = await admit(candidates, queries[0], len(candidates), run.alarm)
         gate.made(len(hits))
     if run.steps.detailed:
-        await _record(candidates, lists, hits, (recalled, fused, gate), queries[0], run)
+        await record_lists(candidates, lists, hits, (recalled, fused, gate), queries[0], run)
     if not plan.drops_distant:
         return hits
     with run.steps.step("thresholds") as step:
@@ -218,28 +218,6 @@ def _moot(queries: Sequence[Query], run: Run) -> list[str]:
         if is_moot(query, view, run.plan)
     }
     return [MOOT.format(", ".join(moot))] if moot else []
-
-
-async def _record(
-    candidates: Sequence[Candidate],
-    lists: Sequence[Lists],
-    hits: Sequence[Hit],
-    steps: tuple[OpenStep, OpenStep, OpenStep],
-    asked: Query,
-    run: Run,
-) -> None:
-    """Record for the trace what recall, fusion and gate left, counting readable chunks only."""
-    recalled, fused, gate = steps
-    # The gate above stopped as soon as it had enough hits. A trace counts and ranks all candidates, and must
-    # not reveal even the number of those that are withheld. So the gate checks all of them here, without an
-    # alarm, which would count a fault twice.
-    admitted = await admit(candidates, asked, len(candidates), lambda _sources: None)
-    ranked = sorted(admitted, key=lambda hit: -hit.score)
-    shown = {hit.chunk.id for hit in hits}
-    recalled.made(len(admitted))
-    fused.left(ranked, of=len(admitted))
-    gate.left(hits, beyond=[hit.chunk.id for hit in ranked if hit.chunk.id not in shown])
-    run.listings = {**run.listings, **listings(lists, {hit.chunk.id for hit in admitted})}
 
 
 async def _views_of(query: SubQuery, run: Run, step: OpenStep) -> Sequence[View]:
