@@ -40,7 +40,7 @@ def test_its_set_up_command_installs_refdesk_and_runs_the_demo() -> None:
 
 def test_its_test_command_installs_the_development_extras_and_runs_the_tests() -> None:
     (command,) = (line for line in "".join(blocks("sh")).splitlines() if "pytest" in line)
-    assert command == 'python3 -m venv .venv && .venv/bin/pip install -e ".[dev]" && .venv/bin/pytest -n 2'
+    assert command == 'python3 -m venv .venv && .venv/bin/pip install -e ".[dev]" && .venv/bin/pytest -n 3'
 
 
 def test_its_configurations_for_hosts_name_a_server_to_start() -> None:
