@@ -22,6 +22,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from rag.corpus import Access
+from rag.languages import LANGUAGE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -225,6 +226,7 @@ def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:
 def office(small_desk: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A handbook with a draft and a secret plan, which only ann may read, and 120 notes of as many statuses.
 
+    The draft is in German, the plan in French, the rest of the handbook in English. No note has a language.
     No model has made its vectors, so nobody can search it by meaning.
     """
     data = tmp_path_factory.mktemp("office") / "data"
@@ -247,6 +249,8 @@ async def _fill_office(small: ModuleType, data: Path) -> None:
     only_ann = Access("restricted", frozenset({"user:ann"}))
     rights = {"pay": only_ann, "plan": only_ann}
     secret = {"pay": {"status": "draft", "year": 1999}}
+    languages = {"leave": {LANGUAGE: "en"}, "travel": {LANGUAGE: "en-GB"}}
+    languages |= {"pay": {LANGUAGE: "de"}, "plan": {LANGUAGE: "fr"}}
     made = {
         "handbook": [("leave", "Leave"), ("travel", "Über trips"), ("pay", "Pay")],
         "many": [(f"m{number:03}", f"Note {number}") for number in range(120)],
@@ -256,7 +260,7 @@ async def _fill_office(small: ModuleType, data: Path) -> None:
         async with await small.writing(data, collection=collection) as writer:
             sources = []
             for name, title in named:
-                metadata = {"path": f"{name}.md"}
+                metadata = {"path": f"{name}.md"} | languages.get(name, {})
                 details: Message = {"fields": {}}
                 if collection == "handbook":
                     metadata["description"] = f"About {name}"

@@ -91,7 +91,7 @@ def test_a_filter_goes_through_the_tool(start: Start, library: Path) -> None:
     assert "there are: date, due, final, path, price" in wire.tool_error(
         "search", {"query": "x", "filter": {"no": 1}}
     )
-    nothing = wire.tool("search", {"query": "x", "filter": {"year": 1980, "status": "final"}})
+    nothing = wire.tool("search", {"query": "pendulum", "filter": {"year": 1980, "status": "final"}})
     assert nothing["structuredContent"]["results"] == []
     (note,) = nothing["structuredContent"]["notes"]
     assert "without year $eq there are results." in note

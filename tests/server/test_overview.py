@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 MAX_TEXT = 2_048  # characters, where hosts cut
 ANYBODYS = """\
 You can search 122 documents here:
-- many: 120 documents, English. Fields: status.
+- many: 120 documents. Fields: status.
 - handbook: Rules for employees (https://intranet.example/handbook). 2 documents, 2024-05-01, English. \
 Fields: status: final (2); year: 2024 (2).\
 """
 ANNS = """\
 You can search 124 documents here:
-- many: 120 documents, English. Fields: status.
+- many: 120 documents. Fields: status.
 - handbook: Rules for employees (https://intranet.example/handbook). 3 documents, 1999-05-01 to 2024-05-01, \
-English. Fields: status: final (2), draft (1); year: 2024 (2), 1999 (1).
-- secret: 1 document, English.\
+English and German. Fields: status: final (2), draft (1); year: 2024 (2), 1999 (1).
+- secret: 1 document, French.\
 """
+"""Only what ann alone may read is in German and French; of the notes in `many`, no language is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def test_each_tool_has_its_words_and_offers_what_it_is_meant_to(wire: Wire) -> N
     assert described.startswith(
         "Rules that are in force.\n\nYou can search 2 documents here:\n- handbook: 2 "
     )
-    assert "\n- notes: 1 document, " in listed["search_notes"]["description"]
+    assert "\n- notes: 1 document. Fields: year: 2022 (1)." in listed["search_notes"]["description"]
     assert listed["open_rules"]["description"] == "Open one of them."
     assert "open_notes" in listed["search_notes"]["description"]
     assert "get_source" not in json.dumps(listed)
