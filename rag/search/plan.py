@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rag.search.given import Given
 
 
+LOOKED_AT = 3  # times the limit: so many hits usually make enough, once neighbours are one
 OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
 """What `rag.search.overrides` takes over from a request."""
 
@@ -206,15 +207,25 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         phrases=() if mode == "exact" else needles_of(request.query),
         unquoted=_unquoted(request.query, mode, settings),
     )
-    plan = replace(plan, joins=request.joined and _joins(plan))
-    plan = replace(
-        plan, selects=plan.joins and request.limit is None and request.related is None and not _rescores(plan)
-    )
+    plan = _joining(plan, request)
     if request.vector is None:
         return plan
     from rag.search.given import with_vector  # noqa: PLC0415 imports numpy, which a starting server does without
 
     return with_vector(plan, request.vector)
+
+
+def _joining(plan: Plan, request: SearchRequest) -> Plan:
+    """The plan, which joins if the request says so and it can.
+
+    A limit that was asked for has enough candidates then, unless their number was asked for, too.
+    """
+    if not (request.joined and _joins(plan)):
+        return plan
+    if request.limit is None:
+        return replace(plan, joins=True, selects=request.related is None and not _rescores(plan))
+    enough = plan.candidates if request.candidates is not None else plan.limit * LOOKED_AT
+    return replace(plan, joins=True, candidates=max(plan.candidates, enough))
 
 
 def _joins(plan: Plan) -> bool:

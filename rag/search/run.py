@@ -19,6 +19,7 @@ from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
 from rag.corpus import Calibration
 from rag.rank.fusion import neighbours
 from rag.report.tables import counted
+from rag.search.plan import LOOKED_AT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 PREVIEWS = 5  # hits shown of each step
 PREVIEW_CHARS = 200
-LOOKED_AT = 3  # times the limit: so many hits usually make enough, once neighbours are one
 
 UNREAD = (
     "Some documents could not be searched, because a table or a retriever that the operator attached is "
