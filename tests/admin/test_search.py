@@ -19,6 +19,13 @@ QUESTION = "How long was the year in which the calendar was reformed?"
 UNKNOWN = "refdesk-admin: Nothing readable has this id or path. Use one from a search result or a listing.\n"
 
 
+def passages(result: dict[str, Any]) -> list[str]:
+    """The ids of the passages of a result: its own, or all of its range."""
+    source, _, seqs = result["id"].partition("/")
+    first, _, last = seqs.partition("-")
+    return [f"{source}/{seq}" for seq in range(int(first), int(last or first) + 1)]
+
+
 @pytest.mark.anyio
 async def test_scripts_get_the_same_records_as_assistants_in_every_mode(clock_desk: Desk) -> None:
     server = StdioServerParameters(
@@ -65,9 +72,9 @@ def test_a_record_says_what_was_found_and_where(clock_desk: Desk) -> None:
 
 def test_people_read_each_passage_under_its_place_and_citation(clock_desk: Desk) -> None:
     lines = clock_desk.run("search", "5.1 seconds slow at Jamaica", "--limit", "2").stdout.splitlines()
-    place = r"1\. The Longitude Problem: .* chronometer › .* › Jamaica, 1761 to 1762, p\. 4"
+    place = r"1\. The Longitude Problem: .* chronometer › .* › Jamaica, 1761 to 1762 … Barbados, 1764, p\. 4"
     assert re.fullmatch(place, f"{lines[0]} {lines[1].strip()}")
-    assert re.fullmatch(r"   \[[a-z2-7]{16}/\d+\]  score [01]\.\d{2}  similarity 0\.\d{3}", lines[2])
+    assert re.fullmatch(r"   \[[a-z2-7]{16}/\d+-\d+\]  score [01]\.\d{2}  similarity 0\.\d{3}", lines[2])
     assert any("5.1 seconds slow" in line for line in lines)
     assert sum(bool(re.match(r"\d\. ", line)) for line in lines) == 2
     assert max(map(len, lines)) <= 100
@@ -77,7 +84,7 @@ def test_people_read_each_passage_under_its_place_and_citation(clock_desk: Desk)
 def test_a_context_is_one_text_for_a_prompt_with_its_citations(clock_desk: Desk) -> None:
     reply = clock_desk.json("search", QUESTION, "--limit", "3", "--context")
     assert all("text" not in result for result in reply["results"])
-    cited = re.findall(r"^\[[a-z2-7]{16}/\d+\]$", reply["context"], re.MULTILINE)
+    cited = re.findall(r"^\[[a-z2-7]{16}/[\d-]+\]$", reply["context"], re.MULTILINE)
     assert cited == [result["citation"] for result in reply["results"]]
     assert len(cited) == 3
     printed = clock_desk.run("search", QUESTION, "--limit", "3", "--context").stdout
@@ -134,7 +141,7 @@ def test_how_the_search_went_is_told_below_the_passages(clock_desk: Desk) -> Non
     assert query == f"Query: {QUESTION}"
     head, *rows = stages.splitlines()
     assert head.split() == ["STAGE", "STATUS", "MS", "BEFORE", "→", "AFTER"]
-    named = ["plan", "embed", "recall", "fuse", "gate", "limit", "total"]
+    named = ["plan", "embed", "recall", "fuse", "gate", "join", "limit", "total"]
     assert [row.split()[0] for row in rows] == named
     assert re.fullmatch(r"limit +ok +\d+\.\d +\d+ → 2", rows[-2])
     assert len(hits) == 2
@@ -157,18 +164,21 @@ def test_scripts_get_the_trace_if_they_ask_for_it(clock_desk: Desk) -> None:
         "recall",
         "fuse",
         "gate",
+        "join",
         "limit",
     ]
-    assert list(trace["listings"]) == [hit["id"] for hit in plain["results"]]
+    assert list(trace["listings"]) == [id_ for hit in plain["results"] for id_ in passages(hit)]
     assert len(trace["steps"][-1]["preview"]) == 2
 
 
 def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_names(
     clock_desk: Desk, beside: Desk
 ) -> None:
-    first, *others = beside.json("search", QUESTION, "--limit", "20")["results"]
-    second = next(hit for hit in others if hit["id"].partition("/")[0] != first["id"].partition("/")[0])
-    rank = 2 + others.index(second)
+    (shown,) = beside.json("search", QUESTION, "--limit", "1")["results"]
+    apart = beside.json("search", QUESTION, "--limit", "20", "--detail", "snippet")["results"]
+    second = next(hit for hit in apart if hit["id"].partition("/")[0] != shown["id"].partition("/")[0])
+    rank = 1 + apart.index(second)
+    joined = rank - len({*passages(shown)} & {hit["id"] for hit in apart[: rank - 1]}) + 1
     source = second["id"].partition("/")[0]
     names = [source, second["id"], f"refdesk://documents/{second['id']}", f"refdesk://documents/{source}"]
     told = [beside.json("search", QUESTION, "--limit", "1", "--expect", name) for name in names]
@@ -178,9 +188,10 @@ def test_a_source_that_one_expected_is_told_where_it_fell_out_by_any_of_its_name
     assert expected["title"] == second["title"]
     assert expected["chunk_id"] == second["id"]
     assert expected["step"] == "limit"
-    assert expected["reason"] == f"Its best passage has rank {rank}, and the limit is 1."
+    assert expected["reason"] == f"Its best passage has rank {joined}, and the limit is 1."
     ranks = {one["stage"]: one["rank"] for one in expected["ranks"]}
     assert (ranks["fuse"], ranks["gate"], ranks["limit"]) == (rank, rank, None)
+    assert ranks.get("join", rank) == joined
     assert [stage["name"] for stage in told[0]["trace"]["steps"]][-1] == "limit"
     printed = clock_desk.run("search", QUESTION, "--limit", "1", "--expect", second["id"]).stdout
     who, *said = printed.strip().rpartition("\n\n")[2].splitlines()
@@ -307,7 +318,7 @@ def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
     given = ("search", QUESTION, "--limit", "4", "--profile", profile, "--config", config)
     reply = beside.json(*given)
     assert reply["results"]
-    plain = {hit["id"]: hit for hit in beside.json("search", QUESTION, "--limit", "4")["results"]}
+    plain = beside.json("search", QUESTION, "--limit", "4")["results"]
     for hit in reply["results"]:
         text = beside.json("source", hit["id"].partition("/")[0])["text"]
         spans = hit.get("excerpts", [[hit["start"], hit["end"]]])
@@ -320,9 +331,18 @@ def test_what_a_profile_shows_of_passages_stands_word_for_word_in_their_sources(
         assert " ".join(hit["text"].split()) in " ".join(printed.split())
 
 
-def _expect_more_or_less(reply: Any, plain: dict[str, Any], *, more: bool, less: bool) -> None:  # noqa: ANN401 any JSON
-    sizes = [(len(hit["text"]), len(plain[hit["id"]]["text"])) for hit in reply["results"]]
+def _expect_more_or_less(
+    reply: dict[str, Any], plain: list[dict[str, Any]], *, more: bool, less: bool
+) -> None:
+    """Longer results than those of the same passages without a profile, or shorter ones of the same."""
+    sizes = [
+        (len(hit["text"]), max(len(whole["text"]) for whole in alike))
+        for hit in reply["results"]
+        if (alike := [whole for whole in plain if {*passages(hit)} & {*passages(whole)}])
+    ]
+    assert sizes
     assert not more or any(shown > whole for shown, whole in sizes)
+    assert not less or len(sizes) == len(reply["results"])
     assert not less or all(shown <= whole for shown, whole in sizes)
     assert not less or any(shown < whole for shown, whole in sizes)
 

@@ -227,7 +227,7 @@ REPLY_KEYS = {
     "resources": {"name", "title", "uri", "mimeType", "description", "size", "annotations"},
     "contents": {"uri", "mimeType", "text"},
 }
-METADATA = {"path", "status", "year", "price", "final", "due", "tags", "clearance", "codename"}
+METADATA = {"path", "status", "year", "price", "final", "due", "tags", "clearance", "codename", "language"}
 
 
 @pytest.mark.parametrize("name", PRINCIPALS)
@@ -424,9 +424,9 @@ def test_b7_nothing_may_be_kept_by_a_client_or_shared(
 
 FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "a0-legacy": ({"status", "year", "tags", "due"}, {"clearance"}),
-    "a0-modern": ({"price", "final"}, {"clearance", "codename"}),
+    "a0-modern": ({"price", "final"}, {"clearance", "codename", "language"}),
     "a1-legacy": ({"status", "clearance"}, {"codename"}),
-    "a2-modern": ({"status"}, {"clearance", "codename"}),
+    "a2-modern": ({"status"}, {"clearance", "codename", "language"}),
     "b1-modern": ({"codename"}, {"clearance", "status", "tags", "due"}),
     "b0-legacy": (set(), {"codename", "clearance", "status", "year", "tags", "due"}),
 }

@@ -171,7 +171,7 @@ class Library:
     def passages(self, person: Person, asked: Json) -> set[str] | None:
         """The passages that a search without a limit must show; in mode sparse, those with a word of it.
 
-        In mode exact, those in which it begins.
+        Parts of names are words, too. In mode exact, those in which it begins.
         """
         papers = self.matches(person, asked)
         is_exact = asked.get("mode") == "exact"
@@ -179,12 +179,12 @@ class Library:
             return None
         if is_exact:
             return {f"{paper.id}/{seq}" for paper in papers for seq in occurrences(paper, asked)}
-        wanted = set(asked["query"].split())
+        wanted = named(asked["query"]) - STOP_WORDS
         return {
             id_
             for paper in papers
             for id_, words in paper.passages.items()
-            if asked.get("mode") != "sparse" or wanted & words
+            if asked.get("mode") != "sparse" or wanted & named(" ".join(words))
         }
 
     def opened(self, duel: Duel) -> tuple[Paper, int | None] | None:
@@ -252,6 +252,15 @@ class Library:
 
 
 INVISIBLE = "\u202e"
+
+
+STOP_WORDS = {"a", "both", "or"}
+"""Those among the words of queries, and in the names that the canaries are."""
+
+
+def named(text: str) -> set[str]:
+    """The words of a text, and the parts of its names: letters and digits are parts of their own."""
+    return {*text.lower().split(), *re.findall(r"[^\W\d]+|\d+", text.lower())}
 
 
 def occurrences(paper: Paper, asked: Json) -> dict[int, list[tuple[int, int, int]]]:

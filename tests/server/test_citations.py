@@ -64,7 +64,8 @@ def test_every_sentence_that_is_shown_passes_the_check_of_its_citation(
     wide = [hit for hit in hits if "-" in hit["citation"].rpartition("/")[2]]
     assert len(wide) > len(hits) / 4
     (tmp_path / "answer.md").write_text(shown(hits))
-    (tmp_path / "narrow.md").write_text(shown([hit | {"citation": f"[{hit['id']}]"} for hit in wide]))
+    narrowed = [hit | {"citation": f"{hit['citation'].rpartition('-')[0]}]"} for hit in wide]
+    (tmp_path / "narrow.md").write_text(shown(narrowed))
     checked, narrow = (
         scripts.admin("cite", "check", tmp_path / name, "--data", clock_room)
         for name in ("answer.md", "narrow.md")
@@ -78,8 +79,9 @@ def test_every_sentence_that_is_shown_passes_the_check_of_its_citation(
 def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
     wire: Wire, scripts: Scripts, clock_room: Path, tmp_path: Path, detail: str
 ) -> None:
-    hits = found(wire, detail=detail)
+    hits, sizes = found(wire, detail=detail), []
     for hit in hits:
+        assert hit["citation"] == f"[{hit['id']}]"
         (exact,) = wire.result("resources/read", {"uri": f"refdesk://documents/{hit['citation'][1:-1]}"})[
             "contents"
         ]
@@ -87,13 +89,13 @@ def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
         window = wire.tool("get_source", {"id": hit["id"].partition("/")[0], "start": hit["start"]})
         assert window["structuredContent"]["text"].startswith(hit["text"][:500])
         assert 0 < hit["tokens"] <= hit["end"] - hit["start"]
+        sizes.append((len(hit["text"]), len(exact["text"])))
     (tmp_path / "answer.md").write_text(shown(hits))
     checked = scripts.admin("cite", "check", tmp_path / "answer.md", "--data", clock_room)
     assert checked.returncode == 0, checked.stdout
-    plain = {hit["id"]: len(hit["text"]) for hit in found(wire)}
-    sizes = [(len(hit["text"]), plain[hit["id"]]) for hit in hits]
-    assert all(size <= passage for size, passage in sizes) == (detail != "section")
-    assert (sum(size for size, _ in sizes) < sum(plain.values()) / 2) == (detail == "snippet")
+    assert all(size == cited for size, cited in sizes) == (detail != "snippet")
+    assert (sum(size for size, _ in sizes) < sum(cited for _, cited in sizes) / 2) == (detail == "snippet")
+    assert any("-" in hit["id"] for hit in hits) == (detail != "snippet")
 
 
 @pytest.mark.parametrize("stage", ["neighbors", "parent"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,11 +65,30 @@ async def test_an_expression_made_to_take_long_does_not(client: Client) -> None:
         assert time.monotonic() - began < 10  # some take a second in this little corpus, on a busy machine
 
 
-async def test_a_phrase_must_occur(client: Client) -> None:
-    result = await client.call_tool("search", {"query": '"pendulum clock" inventor'})
-    hits = result.structured_content["results"]
-    assert hits
-    assert all("pendulum clock" in " ".join(hit["text"].lower().split()) for hit in hits)
-    result = await client.call_tool("search", {"query": '"clock pendulum of quokkas" inventor'})
-    assert result.structured_content["results"] == []
-    assert 'No passage contains "clock pendulum of quokkas"' in result.structured_content["notes"][0]
+async def _by_phrase(client: Client, query: str, **arguments: Any) -> tuple[list[bool], list[str]]:  # noqa: ANN401
+    """Whether each result has the phrase that begins the query, and the notes."""
+    _, quoted, _ = query.split('"')
+    phrase = re.compile(rf"\b{quoted}\b")
+    result = await client.call_tool("search", {"query": query, **arguments})
+    texts = [" ".join(hit["text"].lower().split()) for hit in result.structured_content["results"]]
+    return [bool(phrase.search(text)) for text in texts], result.structured_content["notes"]
+
+
+async def test_a_phrase_is_preferred_beside_words_and_required_alone(client: Client) -> None:
+    having, notes = await _by_phrase(client, '"pendulum clock" inventor', limit=20, max_chars=100_000)
+    assert having[0]
+    ranks = [[rank for rank, has in enumerate(having) if has is kind] for kind in (True, False)]
+    assert fmean(ranks[0]) < fmean(ranks[1])
+    lacking = len(ranks[1])
+    noun = "passage" if lacking == 1 else "passages"
+    assert f'{lacking} {noun} of {len(having)} don\'t contain "pendulum clock".' in " ".join(notes)
+    having, notes = await _by_phrase(client, '"clock pendulum of quokkas" inventor')
+    assert having
+    assert not any(having)
+    assert 'No passage contains "clock pendulum of quokkas"' in notes[0]
+    having, notes = await _by_phrase(client, '"pendulum clock"', limit=20, max_chars=100_000)
+    assert having
+    assert all(having)
+    having, notes = await _by_phrase(client, '"clock pendulum of quokkas"')
+    assert having == []
+    assert 'No passage contains "clock pendulum of quokkas"' in notes[0]
