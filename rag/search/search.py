@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
 
-WITHOUT_PHRASE = 0.5  # times the score of a passage that lacks a phrase of the query
+WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
 NO_DOCUMENTS = "There are no documents to search yet. Ask the operator to ingest some."
 NO_EXACT = "retrievers can't search for exact text"
