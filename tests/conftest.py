@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -56,6 +57,12 @@ def _rank(nodeid: str) -> int:
     """The place in LONGEST, or its length for all else."""
     places = (at for at, start in enumerate(LONGEST) if nodeid.startswith(start))
     return next(places, len(LONGEST))
+
+
+def pytest_configure() -> None:
+    """Let programs that a test starts be interrupted: what runs in a shell's background ignores Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
