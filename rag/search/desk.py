@@ -32,7 +32,7 @@ from rag.search.browse import at, collections_page
 from rag.search.explain.why_not import trace_source
 from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
-from rag.search.overview import Overviews, counted
+from rag.search.overview import Overviews, counted, without_notes
 from rag.search.plan import make_plan, requested
 from rag.search.reply.context import assemble
 from rag.search.run import Models, Run, Steps, notify
@@ -166,8 +166,11 @@ class Desk:
             )
 
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
-        """The collections in which the principal may read anything, ordered by name."""
-        return tuple(view.table.collection for view in await self._views(principal))
+        """The collections in which the principal may read anything, ordered by name.
+
+        What ingestion notes of their documents isn't told: some may be unreadable.
+        """
+        return tuple(without_notes(view.table.collection) for view in await self._views(principal))
 
     async def overview(self, principal: Principal) -> tuple[Holding, ...]:
         """What the principal may read of each collection, ordered by name. Cached by the tables' versions.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -48,7 +48,8 @@ class FieldValues:
 class Holding:
     """What a principal may read of a collection. `first` and `last` are dates of its documents.
 
-    `languages` are the tags of the most frequent languages of these documents, as far as they are known.
+    `languages` are the tags of the most frequent languages of these documents, as far as they are known. The
+    `collection` is `without_notes`.
 
     If there are `more` than `MAX_COUNTED` sources, so many were counted, and nothing is said of their dates
     and values.
@@ -63,9 +64,17 @@ class Holding:
     languages: tuple[str, ...] = ()
 
 
+def without_notes(collection: Collection) -> Collection:
+    """A collection without what ingestion notes of all of its documents, which also tells of unreadable ones.
+
+    These are the languages, whether any of them expires, and the scale of their similarities.
+    """
+    return replace(collection, languages=(), expiring=False, calibration=None)
+
+
 async def counted(view: View) -> Holding:
     """What the view's principal may read of its collection."""
-    collection = view.table.collection
+    collection = without_notes(view.table.collection)
     sources, dates = 0, set[datetime]()
     tags: Counter[str] = Counter()
     values: dict[str, Counter[Single]] = {name: Counter() for name in collection.fields}

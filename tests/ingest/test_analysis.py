@@ -141,6 +141,11 @@ async def test_strict_statistics_ask_in_the_languages_of_readable_documents_only
     after = [await answer(shelf, counted) for counted in ("strict", "collection")]
     assert before == [set(), set()]
     assert after == [set(), {"b.md"}], "with German rules, Uhren finds Uhr"
+    anybody = Principal("default")
+    desk = Desk(Reader(shelf.data, timeout_seconds=15), BagOfWords(), SearchSettings())
+    assert [one.languages for one in await desk.collections(anybody)] == [()]
+    (holding,) = await desk.overview(anybody)
+    assert (holding.languages, holding.collection.languages) == (("en",), ())
 
 
 async def answer(shelf: Shelf, counted: str) -> set[str]:
