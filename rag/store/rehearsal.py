@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import lancedb
     import pyarrow as pa
 
-    from rag.corpus import Access, Collection, Vectors
+    from rag.corpus import Access, Collection, Language, Vectors
     from rag.file_state import FileState
     from rag.store.schema import NewSource
     from rag.store.settle import Claim
@@ -100,6 +100,9 @@ class Rehearsal(CollectionWriter):
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Nothing."""
 
+    async def analyse_anew(self, ids: Sequence[str], language: Language) -> None:
+        """Nothing."""
+
     async def remember(self, folders: Mapping[str, Access]) -> None:
         """Nothing: the run itself knows what it would remember."""
 
@@ -119,6 +122,10 @@ class Rehearsal(CollectionWriter):
     async def give_vectors(self, ids: Sequence[str], rows: pa.Table, vectors: Vectors) -> dict[str, int]:  # noqa: ARG002 nothing is stored
         """Nothing is stored; no chunk lacks its vector any more."""
         return dict.fromkeys(ids, 0)
+
+    async def describe(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
 
     async def set_access(self, *_given: object) -> NoReturn:
         """No run does this."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
-READS = {"source_id", "known", "records", "access", "without_vector", "writes", "source_rows", "whole"}
+READS = {"source_id", "known", "records", "access", "without_vector", "writes"}
+READS |= {"source_rows", "whole", "sample"}
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
