@@ -139,6 +139,11 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
     click.echo(click.style(shown, **style) if style else shown, err=err)
 
 
+def confirmed(question: str) -> bool:
+    """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
+    return click.confirm(for_people(question), default=True, err=True)
+
+
 def print_json(value: object) -> None:
     """Print a JSON object on standard output, in UTF-8 on every platform, with hidden characters escaped."""
     click.echo(escape_hidden(json.dumps(value, ensure_ascii=False, default=str)).encode())

@@ -6,10 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import click
-
 from rag.access.tenants import tenant_of
-from rag.admin.console import echo
+from rag.admin.console import confirmed, echo
 from rag.admin.eval_output import comparison_json, print_comparison, print_runs, run_json
 from rag.admin.progress import evaluation_progress
 from rag.config.profiles import DEFAULT_PROFILE
@@ -71,7 +69,7 @@ class Trial:
             return comparison is not None and comparison.difference > 0
         if self._quiet or not sys.stdin.isatty():
             return True
-        return click.confirm("Use the new tables for searches from now on?", default=True, err=True)
+        return confirmed("Use the new tables for searches from now on?")
 
     async def _asked(self, coming: Build | None) -> Run:
         def seen_as(collection: Collection) -> Collection:
