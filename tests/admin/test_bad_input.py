@@ -107,6 +107,7 @@ def test_a_file_that_can_t_be_read_is_skipped_with_its_reason(outcome: Outcome, 
         "flags": [],
         "cause": CAUSES.get(file, "unreadable"),
         "masked": {},
+        "language": "",
     }
     assert f"\nskipped   {outcome.folder}/{file}: {SKIPPED[file]}\n" in outcome.run.stderr
 

@@ -108,7 +108,10 @@ def test_another_model_is_no_new_name_of_an_embedder(house: House) -> None:
     [
         (["create", "letters", "--embedder", "swiss"], "there is no table [embedders.swiss]"),
         (["set", "letters", "--embedder", "swiss"], "Embedders: default, german."),
-        (["set", "letters"], "Give --description, --link, --embedder, --chunking, --field, --no-field,"),
+        (
+            ["set", "letters"],
+            "Give --description, --link, --embedder, --chunking, --language, --field, --no-field,",
+        ),
     ],
 )
 def test_an_embedder_that_is_not_in_the_settings_is_refused(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.endpoint import Endpoint
 
 
-MORE = ("without_vector", "kind", "flags", "cause", "masked")
+MORE = ("without_vector", "kind", "flags", "cause", "masked", "language")
 
 
 @pytest.fixture
@@ -67,6 +67,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "cause": None,
         "flags": [],
         "masked": {},
+        "language": "",
     }
 
     again = desk.json("ingest", notes)
@@ -93,6 +94,7 @@ def test_a_folder_is_brought_in_once_and_from_then_on_what_changed(desk: Desk, n
         "cause": None,
         "flags": [],
         "masked": {},
+        "language": "",
     }
     texts = [hit["text"] for hit in desk.json("search", "days of leave", "--limit", "50")["results"]]
     assert len(texts) == 3
@@ -106,7 +108,7 @@ def test_a_collection_is_made_for_a_language_and_keeps_it(desk: Desk, tmp_path: 
     assert desk.json("status")["collections"][0]["language"] == "German"
     desk.run("ingest", tmp_path / "a.txt")
     wrong = desk.run("ingest", tmp_path / "a.txt", "--language", "French", code=2)
-    assert "was made for the language German, not French" in wrong.stderr
+    assert "has the language German, not French" in wrong.stderr
     assert "'Klingon' is not one of" in desk.run("ingest", tmp_path, "--language", "Klingon", code=2).stderr
 
 

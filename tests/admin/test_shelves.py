@@ -91,7 +91,7 @@ def test_status_says_where_and_how_much(clock_desk: Desk) -> None:
         "17",
         str(collection["chunks"]),
         "0",
-        "English",
+        "auto",
         "all-MiniLM-L6-v2",
     ]
 

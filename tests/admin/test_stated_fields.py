@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from tests.admin.conftest import Desk
 
 HTML = """<html lang="de"><head><title>Web</title><meta name="author" content="Eve"><meta name="keywords"
-content="clock, oil"></head><body><p>A pendulum on the web.</p></body></html>"""
+content="clock, oil"></head><body><p>Das Pendel einer Uhr im Netz
+heißt auf Englisch pendulum, und es schwingt immer hin und her.</p></body></html>"""
+CZECH = "Kyvadlo hodin v tomto dopise se anglicky jmenuje pendulum a pořád se kývá sem a tam."
 FRONT = "---\nauthors: [Ann, Eve]\ntags: [clock]\nlang: de\n---\n# Note\n\nA pendulum in a note.\n"
 FIELDS = ("author=string list", "keywords=string list", "language=string")
 FOUND = {
@@ -34,7 +36,7 @@ def test_author_keywords_and_language_are_fields_of_all_formats(inside: Desk, tm
     (docs / "note.md").write_text(FRONT)
     (docs / "page.html").write_text(HTML)
     about = core(title="Letter", creator="Ann", keywords="oil; gears", language="cs")
-    (docs / "letter.docx").write_bytes(word(p("A pendulum in a letter."), core=about))
+    (docs / "letter.docx").write_bytes(word(p(CZECH), core=about))
     (docs / "paper.pdf").write_bytes(
         pdf("A pendulum in a paper.", Title="Paper", Author="Bob", Keywords="oil, brass")
     )
