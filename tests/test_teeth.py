@@ -896,7 +896,7 @@ BROKEN = [
     # The trace.
     Broken(
         "a trace lists what the gate kept back",
-        "rag.search.search.listings",
+        "rag.search.explain.ranks._listings",
         lambda real: lambda found, _ids: real(found, {one.id for lists in found for one in lists.stored}),
         a_trace_tells_nothing_of_what_the_gate_keeps_back,
     ),
