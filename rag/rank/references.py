@@ -60,7 +60,7 @@ def linked(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
 
     Links are relative to the folder of the text, or to the top if they begin with a slash. What follows `#`
     or `?` is left out.
-    Example: "[Leave](../leave.md#sick)" in "handbook/work/hours.md" leads to "handbook/leave.md".
+    Example: "[Leave](../leave.md#sick)" in "handbook/rules/hours.md" leads to "handbook/leave.md".
     """
     if not (targets := {_target(link, path) for link in _LINK.findall(text)}):
         return set()

@@ -54,7 +54,7 @@ def test_what_only_resembles_a_title_names_nothing(text: str, name: str) -> None
     assert named(text, [name]) == set()
 
 
-PATHS = {"a": "handbook/leave.md", "b": "handbook/work/hours.md", "c": "top.md"}
+PATHS = {"a": "handbook/leave.md", "b": "handbook/rules/hours.md", "c": "top.md"}
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ PATHS = {"a": "handbook/leave.md", "b": "handbook/work/hours.md", "c": "top.md"}
     ],
 )
 def test_markdown_links_lead_to_paths(text: str, found: set[str]) -> None:
-    assert linked(text, "handbook/work/week.md", PATHS) == found
+    assert linked(text, "handbook/rules/week.md", PATHS) == found
