@@ -263,11 +263,13 @@ def _lacking(hits: Sequence[Hit], plan: Plan) -> list[str]:
         for of_hit in texts
     )
     named = ", ".join(f'"{phrase.written}"' for phrase in plan.phrases)
+    named = f"all of {named}" if len(plan.phrases) > 1 else named
     if not lacking:
         return []
     if lacking == len(hits):
         return [f"No passage contains {named}. These have only some of the words, or a similar meaning."]
-    return [f"{counted(lacking, 'passage')} of {len(hits)} don't contain {named}."]
+    negated = "doesn't" if lacking == 1 else "don't"
+    return [f"{counted(lacking, 'passage')} of {len(hits)} {negated} contain {named}."]
 
 
 def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
