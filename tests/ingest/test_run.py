@@ -363,16 +363,6 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
     assert await library.texts("good.md") == ["good"]
 
 
-@pytest.mark.slow
-async def test_a_file_that_is_parsed_for_too_long_is_given_up_and_harms_no_other(library: Library) -> None:
-    library.write("endless.pdf", _pdf(b"BT /F 1 Tf (Hello) Tj ET\n" * 2_000_000))
-    library.write("good.md", "good")
-    assert _by_name(await library.ingest(parse_timeout_seconds=1)) == {
-        "endless.pdf": ("skipped", "parsing took over 1 s (ingest.parse_timeout_seconds)"),
-        "good.md": ("added", ""),
-    }
-
-
 async def test_a_run_that_brings_nothing_but_failures_is_fruitless(library: Library) -> None:
     library.write("broken.json", "[")
     library.write("photo.jpg", "")
