@@ -79,7 +79,7 @@ class ThresholdSettings(Section):
 class EngineSettings(Section):
     """How thoroughly the storage engine searches its indexes, and whether a passage needs every word.
 
-    The vector index applies to collections from 5,000 chunks on; smaller ones, and `statistics = "strict"`,
+    The vector index applies to collections from 1,000 chunks on; smaller ones, and `statistics = "strict"`,
     are searched exactly. `probes` are the parts of the index that are read at least, `refine` is how many
     times as many candidates are measured by their true distance.
     """

@@ -339,7 +339,11 @@ class CollectionWriter:
     async def finish(self) -> None:
         """Update the indexes, compact the tables, and flush to disk what this writer wrote."""
         with engine_errors("indexing"):
-            if not self._changed and not await maintenance.is_behind(self._chunks):
+            if not (
+                self._changed
+                or await maintenance.is_behind(self._chunks)
+                or await maintenance.needs_vector_index(self._chunks)
+            ):
                 return
             await maintenance.compact(self._chunks, self._sources, self.collection)
         self._flush()

@@ -333,6 +333,19 @@ async def test_a_run_that_was_broken_off_is_indexed_by_the_next_though_nothing_c
     assert (await table.statistics()).unindexed == 0
 
 
+async def test_a_collection_that_is_large_enough_gets_a_vector_index_though_nothing_changed(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "all", *(f"text {n}" for n in range(300)))])
+        await writer.finish()
+    assert "vector (IvfSq)" not in (await (await _opened(tmp_path)).statistics()).indexes
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.finish()
+    assert "vector (IvfSq)" in (await (await _opened(tmp_path)).statistics()).indexes
+
+
 @pytest.mark.slow
 async def test_many_runs_do_not_leave_many_vector_index_segments(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
