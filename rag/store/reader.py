@@ -241,7 +241,8 @@ class CollectionReader:
         with engine_errors("searching by meaning"):
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
-            query = query.minimum_nprobes(probes).maximum_nprobes(0).refine_factor(refine)
+            # The maximum first: the engine refuses a minimum above it, and starts with 20.
+            query = query.maximum_nprobes(0).minimum_nprobes(probes).refine_factor(refine)
             columns = [*CHUNK_COLUMNS, "vector", "_distance"]
             rows = await self._table(query.where(where).select(columns).limit(limit))
         return [Scored(stored, 1.0 - distance) for stored, distance in _with(rows, "_distance")]

@@ -317,6 +317,21 @@ async def test_a_narrow_scope_gets_its_full_number_through_the_vector_index(
     assert all(one.stored.chunk.source_id == far.source.id for one in ranking)
 
 
+@pytest.mark.parametrize("probes", [1, 20, 21, 1000])
+async def test_any_number_of_parts_of_the_index_can_be_read(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probes: int
+) -> None:
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(writer, "a", *(f"pendulum number {n}" for n in range(300)))
+        await writer.replace([item])
+        await writer.finish()
+    table = await _opened(tmp_path)
+    assert "vector (IvfSq)" in (await table.statistics()).indexes
+    first, *_ = await table.dense(item.vectors[7], 9, ALL, probes=probes, refine=5)
+    assert first.stored.chunk.text == "pendulum number 7"
+
+
 @pytest.mark.slow
 async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
