@@ -16,7 +16,7 @@ from rag.store import schema
 from rag.store.catalog import collection_row
 from rag.store.connection import connect, database_folder
 from rag.store.folder import note_tenant
-from rag.store.reader import CHUNK_COLUMNS, PROBES, REFINED, Reader, matching
+from rag.store.reader import CHUNK_COLUMNS, REFINED, Reader, matching
 from rag.store.terms import query_words
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Engine:
 
     def _dense(self, vector: npt.NDArray[np.float32], limit: int) -> Any:  # noqa: ANN401 the engine's queries share no base
         query = self.chunks.query().nearest_to(vector).distance_type("cosine")
-        query = query.maximum_nprobes(0).minimum_nprobes(PROBES).refine_factor(REFINED)
+        query = query.maximum_nprobes(0).refine_factor(REFINED)
         return query.select([*CHUNK_COLUMNS, "vector", "_distance"]).limit(limit)
 
     def _sparse(self, query: str) -> Any:  # noqa: ANN401 the same

@@ -80,11 +80,9 @@ class EngineSettings(Section):
     """How thoroughly the storage engine searches its indexes, and whether a passage needs every word.
 
     The vector index applies to collections from 1,000 chunks on; smaller ones, and `statistics = "strict"`,
-    are searched exactly. `probes` are the parts of the index that are read at least, `refine` is how many
-    times as many candidates are measured by their true distance.
+    are searched exactly. `refine` is how many times as many candidates are measured by their true distance.
     """
 
-    probes: Annotated[int, Field(ge=1, le=1000)] = 20
     refine: Annotated[int, Field(ge=1, le=10)] = 2
     operator: Literal["or", "and"] = "or"
 

@@ -190,10 +190,7 @@ async def _dense(
     """The dense list of a view, by similarity; empty if its vectors are not comparable."""
     if meaning is None:
         return []
-    engine = plan.engine
-    ranking = await table.dense(
-        meaning.vector, plan.candidates, where, probes=engine.probes, refine=engine.refine
-    )
+    ranking = await table.dense(meaning.vector, plan.candidates, where, refine=plan.engine.refine)
     if meaning.scale == AS_IT_IS:
         return ranking
     similarities = meaning.on_scale(np.array([one.score for one in ranking], np.float32))

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})
-PROBES = 20  # minimum; there is no maximum, so that a filter can't starve a search
 REFINED = 2  # times as many are ranked by true distance; with 1, recall@20 is .98 in 100,000
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
@@ -225,24 +224,18 @@ class CollectionReader:
         self._words: tuple[int, str] = (-1, "")
 
     async def dense(
-        self,
-        vector: npt.NDArray[np.float32],
-        limit: int,
-        where: str,
-        *,
-        probes: int = PROBES,
-        refine: int = REFINED,
+        self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
     ) -> Ranking:
         """The chunks nearest to `vector`, with their cosine similarity.
 
-        A vector index reads at least `probes` of its parts, and measures the true distance of `refine` times
-        as many chunks.
+        Where there is a vector index, all its parts are read, and the true distance of `refine` times as many
+        chunks is measured.
         """
         with engine_errors("searching by meaning"):
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
-            # The maximum first: the engine refuses a minimum above it, and starts with 20.
-            query = query.maximum_nprobes(0).minimum_nprobes(probes).refine_factor(refine)
+            # All parts of the index: with some, a filter or narrow rights would starve the search.
+            query = query.maximum_nprobes(0).refine_factor(refine)
             columns = [*CHUNK_COLUMNS, "vector", "_distance"]
             rows = await self._table(query.where(where).select(columns).limit(limit))
         return [Scored(stored, 1.0 - distance) for stored, distance in _with(rows, "_distance")]

@@ -58,8 +58,7 @@ class StrictReader:
         limit: int,
         where: str,
         *,
-        probes: int = 0,  # noqa: ARG002 without an index there is nothing to probe
-        refine: int = 0,  # noqa: ARG002 and nothing to refine
+        refine: int = 0,  # noqa: ARG002 without an index there is nothing to refine
     ) -> Ranking:
         """As `CollectionReader.dense`, by the true distances of all readable rows."""
         taken = limit + 1

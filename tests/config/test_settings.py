@@ -141,7 +141,6 @@ EVERY_SETTING = {
     "search.fusion.queries": ("best score", "best score"),
     "server.include_vectors": ("true", True),
     "search.overrides": ("limit", ("limit",)),
-    "search.engine.probes": ("50", 50),
     "search.engine.refine": ("5", 5),
     "search.engine.operator": ("and", "and"),
     "server.explain": ("true", True),

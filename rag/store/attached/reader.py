@@ -18,7 +18,6 @@ from rag.store.attached.rows import access_of, access_of_ours, revision_of
 from rag.store.connection import engine_errors
 from rag.store.reader import (
     PLACE_COLUMNS,
-    PROBES,
     REFINED,
     WALKED,
     CollectionReader,
@@ -195,16 +194,10 @@ class AttachedReader(CollectionReader):
             return nothing
 
     async def dense(
-        self,
-        vector: npt.NDArray[np.float32],
-        limit: int,
-        where: str,
-        *,
-        probes: int = PROBES,
-        refine: int = REFINED,
+        self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
     ) -> Ranking:
         """As `CollectionReader.dense`."""
-        reading = super().dense(vector, limit, where, probes=probes, refine=refine)
+        reading = super().dense(vector, limit, where, refine=refine)
         return await self.attempt(reading, [])
 
     async def sparse(self, text: str, limit: int, where: str, *, every: bool = False) -> Ranking:
