@@ -45,11 +45,14 @@ class AccessTable:
 
     async def records(self, where: str | None = None) -> dict[str, AccessRecord]:
         """All records by id, or those that satisfy a predicate on the table's columns."""
-        with engine_errors("reading access records"):
-            query = self._table.query().select(schema.RECORD_COLUMNS)
-            query = query.where(where) if where else query
-            rows = (await query.to_arrow()).to_pylist()
+        rows = (await self.columns(schema.RECORD_COLUMNS, where)).to_pylist()
         return {row["id"]: schema.stored_record(row) for row in rows}
+
+    async def columns(self, names: Sequence[str], where: str | None = None) -> pa.Table:
+        """These columns of all records, or of those that satisfy a predicate."""
+        with engine_errors("reading access records"):
+            query = self._table.query().select([*names])
+            return await (query.where(where) if where else query).to_arrow()
 
     async def of(self, ids: Iterable[str]) -> dict[str, AccessRecord]:
         """The records of these ids, by id; missing ones are left out."""

@@ -13,6 +13,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from rag.corpus import AccessRecord
 from rag.filters.predicate import literal
 from rag.store import schema
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+
+    import pyarrow as pa
 
     from rag.corpus import Access, Collection
     from rag.store.access_writer import AccessTable, Around
@@ -133,13 +137,16 @@ class CollectionAccess:
             stored = await table.of(one.id for one in copied)
             await table.put([replace(one, copied=True) for one in copied if stored.get(one.id) == one])
 
-    async def repair(self, uris: Mapping[str, str]) -> None:
-        """Make the records agree with the stored sources, given as URIs by id.
+    async def repair(self, sources: pa.Table) -> None:
+        """Make the records agree with the stored sources, given by their columns `id` and `uri`.
 
         A source without a record gets one that nobody can see it by: its access was lost.
         """
         async with self._locked() as table:
+            if agree(await table.columns(["id", "present"], self._ours), sources):
+                return
             ours = await table.records(self._ours)
+            uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
             wrong = [one for id_, one in ours.items() if one.present != (id_ in uris)]
             name = self._collection.name
             lost = [AccessRecord(id_, name, uri, None) for id_, uri in uris.items() if id_ not in ours]
@@ -163,3 +170,13 @@ class CollectionAccess:
     @property
     def _ours(self) -> str:
         return f"(collection = {literal(self._collection.name)})"
+
+
+def agree(records: pa.Table, sources: pa.Table) -> bool:
+    """Whether exactly the sources have records that say that they are present.
+
+    Without an object per record: a run on one document must not cost what all of them do.
+    """
+    present = pc.equal(pc.is_in(records["id"], sources["id"]), records["present"])
+    known = pc.is_in(sources["id"], records["id"])
+    return all(pc.all(column, min_count=0).as_py() for column in (present, known))

@@ -31,6 +31,7 @@ from rag.store.folder import (
 )
 from rag.store.locks import locked
 from rag.store.runs import drop_runs
+from rag.store.swept import is_swept
 from rag.store.writer import CollectionWriter, table_folders
 
 if TYPE_CHECKING:
@@ -217,8 +218,11 @@ async def _opened(
             maintenance.repair(table_folder(data, name))
         with engine_errors("opening the collection"):
             chunks, sources = [await database.open_table(name) for name in names]
-            await maintenance.create_chunk_indexes(chunks, collection.usual_language)
-        yield CollectionWriter(collection, chunks, sources, key=read_key(data), data=data, around=around)
+            swept = is_swept(data, collection)
+            language = None if swept else collection.usual_language
+            await maintenance.create_chunk_indexes(chunks, language)
+        key = read_key(data)
+        yield CollectionWriter(collection, chunks, sources, key=key, data=data, around=around, swept=swept)
 
 
 async def _as_it_is(database: lancedb.AsyncConnection, collection: Collection) -> Collection:

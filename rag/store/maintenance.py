@@ -61,13 +61,15 @@ _NEEDED: dict[str, FTS | BTree] = {
 CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 
-async def create_chunk_indexes(chunks: lancedb.AsyncTable, language: Language) -> None:
+async def create_chunk_indexes(chunks: lancedb.AsyncTable, language: Language | None) -> None:
     """Create the indexes of a chunk table that every search needs, if they are missing.
 
+    Words that are missing are analysed by the rules of `language`; None if none are. Looking reads all rows.
     Where an earlier version indexed the words of `body`, that index goes only when a later writer opens the
     table: a search that has begun may need it.
     """
-    await complete_words(chunks, language)
+    if language:
+        await complete_words(chunks, language)
     there = await _indexed(chunks)
     if there.issuperset({TERMS, FORMER}):
         await _drop_former(chunks)

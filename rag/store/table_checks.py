@@ -11,6 +11,7 @@ from rag.store.checks import FIX, Finding, lock_name
 from rag.store.collections import make_tables_anew, open_writer
 from rag.store.damage import damage, disagreements, index_problem, roll_back
 from rag.store.locks import locked
+from rag.store.swept import forget_swept
 from rag.store.writer import table_folders
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ async def _check_tables(desk: Opened, one: Collection) -> Finding:
             return Finding("tables", part, problem, remedy, partial(_make_anew, desk, one), loses)
         if maintenance.empty_manifests(folder):
             problem = f"A power failure left the table {folder.name} unreadable."
-            return Finding("tables", part, problem, FIX, partial(_repair_collection, desk, one))
+            return Finding("tables", part, problem, FIX, partial(repair_collection, desk, one))
         if wrong := await damage(desk.database, folder.stem):
             mend = partial(_roll_back, desk, one, folder)
             remedy = (
@@ -54,20 +55,22 @@ async def _check_tables(desk: Opened, one: Collection) -> Finding:
     return Finding("tables", part)
 
 
-async def _repair_collection(desk: Opened, one: Collection) -> None:
+async def repair_collection(desk: Opened, one: Collection) -> None:
+    """Remove what a killed run left in the tables of a collection, whatever is noted of them."""
+    forget_swept(desk.data, one)
     async with open_writer(desk.data, one):  # which repairs and sweeps
         pass
 
 
 async def _make_anew(desk: Opened, one: Collection) -> None:
     await make_tables_anew(desk.data, one)
-    await _repair_collection(desk, one)
+    await repair_collection(desk, one)
 
 
 async def _roll_back(desk: Opened, one: Collection, folder: Path) -> None:
     with locked(desk.data, lock_name(one), seconds=0):
         await roll_back(desk.database, folder)
-    await _repair_collection(desk, one)
+    await repair_collection(desk, one)
 
 
 async def check_indexes(desk: Opened) -> list[Finding]:
@@ -106,7 +109,7 @@ async def _leftovers(desk: Opened, one: Collection) -> tuple[str, str, Mend | No
             f"{wrong.orphans} chunks belong to no source, and {wrong.records} access records don't fit: a "
             "run was killed. Nobody sees them."
         )
-        return problem, FIX, partial(_repair_collection, desk, one)
+        return problem, FIX, partial(repair_collection, desk, one)
     if wrong.incomplete:
         problem = f"{wrong.incomplete} sources lack chunks, as after a power failure."
         return problem, f"Run refdesk-admin ingest again for the files of {one.name}.", None

@@ -7,7 +7,8 @@ written, and the source's row names the generation that is visible. A replacemen
 2. commit the source's row, which names the new generation: from now on readers see the new version only;
 3. delete the chunks of older generations.
 
-A crash between two steps leaves invisible chunks, never a mixture. The next writer deletes them (`sweep`).
+A crash between two steps leaves invisible chunks, never a mixture. The next writer deletes them (`sweep`); it
+looks for them unless the last writer noted that there are none (`swept`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +32,11 @@ from rag.store.folder import forget_origins
 from rag.store.sample import sampled
 from rag.store.settle import until_stored
 from rag.store.source_ids import SourceIds
+from rag.store.swept import note_swept
 from rag.store.whole import whole_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -74,11 +77,14 @@ class Moved:
 
 
 class CollectionWriter:
-    """The tables of one collection, opened for writing. It `writes`, unless a run is only rehearsed."""
+    """The tables of one collection, opened for writing. It `writes`, unless a run is only rehearsed.
+
+    `swept` says that the tables are known to hold no leftovers.
+    """
 
     writes = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what a writer works on
         self,
         collection: Collection,
         chunks: lancedb.AsyncTable,
@@ -87,6 +93,7 @@ class CollectionWriter:
         key: bytes,
         data: Path,
         around: Around = nothing_around,
+        swept: bool = False,
     ) -> None:
         self.collection = collection
         self.data = data
@@ -95,7 +102,8 @@ class CollectionWriter:
         self._chunks = chunks
         self._sources = sources
         self._access = CollectionAccess(data, collection, self.ids, around)
-        self._opened_at = time.time()
+        self._noted = self._swept = swept
+        self._unflushed_since = time.time() if swept else 0.0  # a killed writer flushed nothing
         self._changed = False
         self._incomplete: frozenset[str] = frozenset()
 
@@ -132,7 +140,7 @@ class CollectionWriter:
         """
         generation = secrets.token_hex(8)
         claims = {item.source.id: (item.source.uri, item.claim) for item in items}
-        with engine_errors("writing"):
+        with engine_errors("writing"), self._steps():
             self._changed = True
             records, behind = await self._access.settle(
                 {id_: (uri, until_stored(one)) for id_, (uri, one) in claims.items()}
@@ -255,11 +263,18 @@ class CollectionWriter:
 
     async def remove(self, ids: Sequence[str]) -> None:
         """Remove sources; they are invisible from the first commit. Their access records stay."""
-        with engine_errors("removing"):
+        with engine_errors("removing"), self._steps():
             self._changed = True
             await self._sources.delete(schema.one_of("id", ids))
             await self._chunks.delete(schema.one_of("source_id", ids))
         await self._access.note_removed(ids)
+
+    @contextmanager
+    def _steps(self) -> Iterator[None]:
+        """Steps that leave something if one of them fails; then this writer doesn't note that nothing is."""
+        swept, self._swept = self._swept, False
+        yield
+        self._swept = swept
 
     async def records(self) -> dict[str, AccessRecord]:
         """All access records of the tenant by id; see `CollectionAccess.read`."""
@@ -302,21 +317,28 @@ class CollectionWriter:
         A killed run leaves chunks of a generation that no source names, and records of sources that were
         never stored. An interrupted change of access leaves stale labels. A power failure can leave sources
         that lack chunks: `known` gives these no digest, so the next run stores them again.
+
+        Looking for chunks is left out if there are none, as the last writer noted.
         """
-        leftovers: dict[str, list[str]] = defaultdict(list)
         with engine_errors("looking for leftovers"):
-            sources = await self._source_rows()
-            named = {(row["id"], row["generation"]): row["chunk_count"] for row in sources}
-            stored = await self._stored_chunks()
-            for source_id, generation in stored.keys() - named.keys():
-                leftovers[generation].append(source_id)
-            for generation, ids in leftovers.items():
-                self._changed = True
-                orphaned = schema.one_of("source_id", ids)
-                await self._chunks.delete(f"{orphaned} AND (generation = {literal(generation)})")
-        await self._access.repair({row["id"]: row["uri"] for row in sources})
+            if not self._swept:
+                await self._remove_leftovers()
+            sources = await self._sources.query().select(["id", "uri"]).to_arrow()
+        await self._access.repair(sources)
         await self.copy_labels()
+
+    async def _remove_leftovers(self) -> None:
+        leftovers: dict[str, list[str]] = defaultdict(list)
+        named = await self._named_chunks()
+        stored = await self._stored_chunks()
+        for source_id, generation in stored.keys() - named.keys():
+            leftovers[generation].append(source_id)
+        for generation, ids in leftovers.items():
+            self._changed = True
+            orphaned = schema.one_of("source_id", ids)
+            await self._chunks.delete(f"{orphaned} AND (generation = {literal(generation)})")
         self._incomplete = frozenset(key[0] for key, chunks in named.items() if stored[key] != chunks)
+        self._swept = not self._incomplete
 
     async def add_fields(self, fields: Mapping[str, FieldType], values: Values) -> None:
         """Give the tables columns of these fields, filled with the values of each source.
@@ -339,14 +361,18 @@ class CollectionWriter:
     async def finish(self) -> None:
         """Update the indexes, compact the tables, and flush to disk what this writer wrote."""
         with engine_errors("indexing"):
-            if not (
+            works = (
                 self._changed
                 or await maintenance.is_behind(self._chunks)
                 or await maintenance.needs_vector_index(self._chunks)
-            ):
-                return
-            await maintenance.compact(self._chunks, self._sources, self.collection)
-        self._flush()
+            )
+            if works:
+                await maintenance.compact(self._chunks, self._sources, self.collection)
+        if works or self._swept > self._noted:
+            self._flush()
+            if self._swept:
+                note_swept(self.data, self.collection)
+                self._noted = True
 
     async def sample(self, most: int) -> tuple[list[str], Vectors]:
         """The source ids and vectors of at most so many chunks, from all over the collection."""
@@ -374,7 +400,7 @@ class CollectionWriter:
 
     def _flush(self) -> None:
         for folder in table_folders(self.data, self.collection):
-            maintenance.sync_to_disk(folder, self._opened_at)
+            maintenance.sync_to_disk(folder, self._unflushed_since)
 
     def _chunk_rows(
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
@@ -397,9 +423,11 @@ class CollectionWriter:
         counts = rows.aggregate([([], "count_all")]).to_pylist()
         return Counter({(row["source_id"], row["generation"]): row["count_all"] for row in counts})
 
-    async def _source_rows(self) -> list[dict[str, Any]]:
-        query = self._sources.query().select(["id", "uri", "generation", "chunk_count"])
-        return (await query.to_arrow()).to_pylist()
+    async def _named_chunks(self) -> dict[tuple[str, str], int]:
+        """How many chunks there should be of each source id and generation."""
+        query = self._sources.query().select(["id", "generation", "chunk_count"])
+        rows = (await query.to_arrow()).to_pylist()
+        return {(row["id"], row["generation"]): row["chunk_count"] for row in rows}
 
 
 def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:
