@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from lancedb.index import IvfSq
+from lancedb.query import AsyncVectorQuery
 
 from rag.errors import BusyError, StoreError
 from rag.store import maintenance, schema
@@ -20,6 +21,8 @@ from rag.store.terms import MAX_TERMS
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    import pyarrow as pa
 
     from rag.corpus import Language
     from rag.store.schema import NewSource
@@ -325,10 +328,44 @@ async def test_no_part_of_the_vector_index_is_left_out(small_desk: ModuleType, t
         await writer.replace([far, near])
         await writer.finish()
     chunks = await (await connect(tmp_path)).open_table(schema.chunks_table("default", "documents"))
-    await chunks.create_index("vector", config=IvfSq(distance_type="cosine", num_partitions=100))
+    index: Any = IvfSq(distance_type="cosine", num_partitions=100)
+    await chunks.create_index("vector", config=index)
     table = await _opened(tmp_path)
     (query,) = small_desk.vectors(["pendulum clock"])
     assert len(await table.dense(query, 9, schema.one_of("source_id", [far.source.id]))) == 9
+
+
+@pytest.mark.parametrize(
+    ("where", "exact"),
+    [
+        (schema.one_of("id", ["a/7", "a/8", "a/9", "other/1"]), True),
+        (f"{schema.one_of('id', ['a/7', 'a/8', 'a/9'])} AND regexp_like(body, 'number')", False),
+        (ALL, False),
+    ],
+)
+async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, *, exact: bool
+) -> None:
+    monkeypatch.setattr("rag.store.reader.NARROW_FROM", 300)
+    monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
+    async with await small_desk.writing(tmp_path) as writer:
+        item = small_desk.new_source(writer, "a", *(f"pendulum{n} number" for n in range(300)))
+        await writer.replace([item])
+        await writer.finish()
+    where = where.replace("'a/", f"'{item.source.id}/")
+    table = await _opened(tmp_path)
+    plans: list[str] = []
+    run = AsyncVectorQuery.to_arrow
+
+    async def explained(query: AsyncVectorQuery, **options: Any) -> pa.Table:  # noqa: ANN401 as the engine's
+        plans.append(await query.explain_plan())
+        return await run(query, **options)
+
+    monkeypatch.setattr(AsyncVectorQuery, "to_arrow", explained)
+    ranking = await table.dense(item.vectors[8], 3, where)
+    assert ["ANN" not in plan for plan in plans] == [exact]
+    assert ranking[0].stored.chunk.seq == 8
+    assert where == ALL or {one.stored.chunk.seq for one in ranking} == {7, 8, 9}
 
 
 @pytest.mark.slow
