@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lancedb.index import FTS, BTree, IvfSq, LabelList
 
 from rag.errors import StoreError
+from rag.store import tail
 from rag.store.schema import TERMS, field_column
 from rag.store.words import complete_words
 
@@ -30,17 +31,17 @@ LARGE_ROWS = 1_000
 Without an index, a search reads every vector: 4,300 chunks cost it more memory than 10,000 with one (434
 instead of 305 MB). Scanning the labels of 100,000 rows takes 20 ms, using their index 0.2 ms.
 """
-MAX_VECTOR_SEGMENTS = 4  # each compaction appends a segment, and none merges them
+MAX_VECTOR_SEGMENTS = 16  # each compaction appends a segment, and none merges them
 MAX_UNINDEXED_SHARE = 0.1
 KEPT_VERSIONS = timedelta(hours=1)  # so that a running query keeps its version
-TAIL_SHARE, MAX_TAIL_ROWS = 0.005, 128
-"""How many rows of a large table may be outside its indexes: the smaller of both.
+TAIL_SHARE, TAIL_ROWS, LEAST_TAIL_SHARE = 0.005, 128, 0.001
+"""How many rows of a large table may be outside its indexes: the smaller of the first two, or the third.
 
-Adding them rewrites most indexes, 11 MB and 0.7 s of CPU for 60,000 rows, however few they are. Searches scan
-such rows, 36 µs each.
+Adding them rewrites most indexes, 200 bytes for each row of the table, however few they are. Searches scan
+such rows, some 10 µs each. With the third, a change writes less than a megabyte on average in any table.
 """
-MAX_FRAGMENTS = 16  # files of rows; merging them rewrites most of a table, reading one more costs 0.1 ms
-MAX_OLD_VERSIONS = 64  # files of some KiB
+MAX_FILES = 64  # of a table; merging all of them rewrites it
+MAX_OLD_VERSIONS = 2000  # files of some KiB; so many slow nothing down, but dropping them rewrites indexes
 _RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
 FORMER = "body"
 """The column whose words an earlier version indexed, by rules of the engine's."""
@@ -95,30 +96,56 @@ def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelLi
     }
 
 
-async def compact(chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, collection: Collection) -> None:
+async def compact(
+    chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, collection: Collection, *, swept: bool = False
+) -> None:
     """Add a run's writes to the indexes, and drop versions that nobody reads any more.
 
     In a large collection this waits until there is enough to do. The engine rewrites whole tables and
-    indexes, so one changed document would cost as much as all of them.
+    indexes, so one changed document would cost as much as all of them. Until then only the newest files are
+    merged, if the tables are `swept`: hold no leftovers.
     """
-    if await needs_vector_index(chunks):
+    anew = await needs_vector_index(chunks)
+    if anew:
         await _index_vectors(chunks)
-    large = await chunks.count_rows() >= LARGE_ROWS
-    if large:
-        needed = _large_indexes(collection.fields)
-        for column in needed.keys() - await _indexed(chunks):
-            await chunks.create_index(column, config=needed[column])
+    if await chunks.count_rows() < LARGE_ROWS:
+        await _optimize(chunks, sources)
+        return
+    needed = _large_indexes(collection.fields)
+    for column in needed.keys() - await _indexed(chunks):
+        await chunks.create_index(column, config=needed[column])
     for table in (chunks, sources):
-        if not large or await is_behind(table) or await _is_scattered(table):
-            await table.optimize(cleanup_older_than=KEPT_VERSIONS)
+        if anew or await is_behind(table) or await _has_built_up(table):
+            await _optimize(table)
+        elif swept:
+            await _merge_last_files(table)
+
+
+async def _optimize(*tables: lancedb.AsyncTable) -> None:
+    for table in tables:
+        await table.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+
+async def _merge_last_files(table: lancedb.AsyncTable) -> None:
+    """Merge the newest files if there are many. No more than those outside the indexes: these stay valid."""
+    indices = [*await table.list_indices()]
+    segments = max((index.num_segments or 0 for index in indices), default=0)  # each covers a file
+    if await _files_of_rows(table) - segments > tail.FILES:
+        outside = [index.num_unindexed_rows or 0 for index in indices]
+        await tail.merge_tail(table, *([min(outside)] if outside else []))
 
 
 async def compact_records(records: lancedb.AsyncTable) -> None:
     """Merge the files of a table of access records, and create the indexes that a large one needs."""
-    if await records.count_rows() >= LARGE_ROWS:
-        for column in _RECORD_INDEXES.keys() - await _indexed(records):
-            await records.create_index(column, config=_RECORD_INDEXES[column])
-    await records.optimize(cleanup_older_than=KEPT_VERSIONS)
+    if await records.count_rows() < LARGE_ROWS:
+        await _optimize(records)
+        return
+    for column in _RECORD_INDEXES.keys() - await _indexed(records):
+        await records.create_index(column, config=_RECORD_INDEXES[column])
+    if await is_behind(records) or await _has_built_up(records):
+        await _optimize(records)
+    else:
+        await _merge_last_files(records)
 
 
 async def rebuild_indexes(
@@ -128,8 +155,7 @@ async def rebuild_indexes(
     needed = await needed_indexes(chunks, collection)
     for column, config in needed.items():
         await chunks.create_index(column, config=cast("Any", config))
-    for table in (chunks, sources):
-        await table.optimize(cleanup_older_than=KEPT_VERSIONS)
+    await _optimize(chunks, sources)
 
 
 async def needed_indexes(
@@ -220,16 +246,18 @@ def _files(folder: Path) -> set[Path]:
 async def is_behind(table: lancedb.AsyncTable) -> bool:
     """Whether more rows are missing from the indexes than may be, as after an interrupted run."""
     rows = await table.count_rows()
-    most = min(rows * TAIL_SHARE, MAX_TAIL_ROWS) if rows >= LARGE_ROWS else 0
+    most = max(min(rows * TAIL_SHARE, TAIL_ROWS), rows * LEAST_TAIL_SHARE) if rows >= LARGE_ROWS else 0
     return any((index.num_unindexed_rows or 0) > most for index in await table.list_indices())
 
 
-async def _is_scattered(table: lancedb.AsyncTable) -> bool:
-    """Whether a table consists of many small files, or has many versions that nobody reads any more."""
+async def _has_built_up(table: lancedb.AsyncTable) -> bool:
+    """Whether a table consists of many files, or has many versions that nobody reads any more."""
+    return await _files_of_rows(table) > MAX_FILES or old_versions(Path(await table.uri())) > MAX_OLD_VERSIONS
+
+
+async def _files_of_rows(table: lancedb.AsyncTable) -> int:
     stats: Any = await table.stats()
-    return stats["fragment_stats"]["num_small_fragments"] > MAX_FRAGMENTS or (
-        old_versions(Path(await table.uri())) > MAX_OLD_VERSIONS
-    )
+    return int(stats["fragment_stats"]["num_fragments"])
 
 
 def old_versions(folder: Path) -> int:

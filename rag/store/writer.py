@@ -367,7 +367,7 @@ class CollectionWriter:
                 or await maintenance.needs_vector_index(self._chunks)
             )
             if works:
-                await maintenance.compact(self._chunks, self._sources, self.collection)
+                await maintenance.compact(self._chunks, self._sources, self.collection, swept=self._swept)
         if works or self._swept > self._noted:
             self._flush()
             if self._swept:

@@ -32,7 +32,7 @@ PAD = " ".join(f"word{number}" for number in range(60))
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "LARGE_ROWS", LARGE)
     monkeypatch.setattr(maintenance, "TAIL_SHARE", 1.0)
-    monkeypatch.setattr(maintenance, "MAX_TAIL_ROWS", TAIL)
+    monkeypatch.setattr(maintenance, "TAIL_ROWS", TAIL)
 
 
 async def _changed(small_desk: ModuleType, data: Path, number: int, word: str) -> int:

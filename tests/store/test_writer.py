@@ -351,6 +351,7 @@ async def test_many_runs_do_not_leave_many_vector_index_segments(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "LARGE_ROWS", 300)
+    monkeypatch.setattr(maintenance, "MAX_VECTOR_SEGMENTS", 4)
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "all", *(f"text {n}" for n in range(400)))])
         await writer.finish()

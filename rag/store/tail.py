@@ -1,0 +1,56 @@
+"""Merging the newest small files of a table, without rewriting the others or any index.
+
+Each commit leaves a file, and a search opens each of them. The engine's own compaction also rewrites all
+indexes, and a whole table that has none. This rewrites the rows of the last files only, in one commit.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, cast
+
+from rag.store.schema import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import lancedb
+
+FILES = 16  # beside those that are covered by indexes; reading one more costs a search 0.1 ms and more
+LOOKED_AT = 1024  # rows at the end of a table
+FILE_BITS = 32  # of a row's address, which has the number of its file above
+
+
+async def merge_tail(table: lancedb.AsyncTable, most: int = LOOKED_AT) -> None:
+    """Merge the last files of a table with a column `id` into one, if they lie in its last `most` rows.
+
+    Ids must be unique among all rows. If they aren't, nothing is merged.
+    """
+    rows = await table.count_rows()
+    most = min(most, LOOKED_AT, rows)
+    if not most:
+        return
+    places = await table.take_offsets([*range(rows - most, rows)]).with_row_id().select(["id"]).to_arrow()
+    files = [address >> FILE_BITS for address in cast("list[int]", places["_rowid"].to_pylist())]
+    merged = rows_to_merge([len([*same]) for _, same in groupby(files)])
+    ids = cast("list[str]", places["id"].to_pylist())[most - merged :]
+    if not merged or len({*ids}) < merged or await table.count_rows(one_of("id", ids)) > merged:
+        return
+    last = await table.take_offsets([*range(rows - merged, rows)]).to_arrow()
+    await table.merge_insert("id").when_matched_update_all().execute(last)
+
+
+def rows_to_merge(sizes: Sequence[int]) -> int:
+    """How many rows at the end of files of these sizes to merge: those of the last files, of about one size.
+
+    An older file is left out if it is more than twice as large as all newer ones, so each row is rewritten
+    O(log n) times in all. The oldest file counts as large: there may be more of it than its size says.
+
+    Example: [9000, 50, 20, 1, 1, 1, 1, 1, 1, 1, 1] -> 8, and 28 with one file of 1 more.
+    """
+    taken = files = 0
+    for size in reversed(sizes[1:]):
+        if files >= FILES // 2 and size > 2 * taken:
+            break
+        taken, files = taken + size, files + 1
+    return taken if files > 1 else 0
