@@ -1,17 +1,21 @@
-"""Runs calls concurrently, and counts the available processors."""
+"""Runs calls concurrently, and counts the processors and the memory that this process may use."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 T = TypeVar("T")
+
+OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
@@ -21,6 +25,33 @@ def cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def memory() -> int:
+    """The bytes of memory that this process may use; 1 GB where the system doesn't say."""
+    limits = [*_limits_of_groups()]
+    with suppress(AttributeError, ValueError, OSError):  # Windows doesn't say
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=10**9)
+
+
+def _limits_of_groups() -> Iterator[int]:
+    """The limits of the control groups of Linux that the process is in: of a container or a service, say."""
+    groups = ""
+    with suppress(OSError):
+        groups = OWN_GROUPS.read_text("utf-8")
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, name = GROUPS, "memory.max"
+        elif "memory" in controllers.split(","):  # the first version
+            top, name = GROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        own = top / path.lstrip("/")
+        for folder in (own, *own.parents):
+            with suppress(OSError, ValueError):  # a container doesn't see all; "max" is no number
+                yield int((folder / name).read_text("ascii"))
 
 
 async def concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:

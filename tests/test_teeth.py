@@ -698,7 +698,7 @@ BROKEN = [
     Broken(
         "an open table never looks for newer versions",
         "rag.store.reader.connect",
-        lambda _real: lambda data: lancedb.connect_async(str(database_folder(data))),
+        lambda _real: lambda data, **_options: lancedb.connect_async(str(database_folder(data))),
         a_change_of_access_counts_at_once_for_a_desk_that_is_open,
     ),
     # The engine's predicate: filters and named sources.

@@ -16,6 +16,7 @@ from rag.bench.measure import measured
 from rag.bench.search import PRINCIPAL, desk_on
 from rag.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS, TAGS, stocked
 from rag.bench.timing import interleaved
+from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError
 from rag.filters.parse import MAX_CHARS, MAX_LEAVES, MAX_VALUES, parse
@@ -59,7 +60,7 @@ async def measure_index(bench: Bench) -> list[Measure]:
 
 async def _measured(bench: Bench, data: Path, size: int, name: str) -> list[Measure]:
     engine = await open_engine(data, bench.embedder)
-    reader = Reader(data, timeout_seconds=TIMEOUT_SECONDS)
+    reader = Reader(data, timeout_seconds=TIMEOUT_SECONDS, index_cache_bytes=SearchSettings().most_cached)
     (collection,) = await reader.collections(TENANT)
     table = await reader.open(collection)
     vectors = dict(zip(QUESTIONS, await bench.embedder.embed(QUESTIONS, "query"), strict=True))

@@ -43,7 +43,8 @@ BOOK_SENTENCES = 10  # per chunk: a thousand characters
 def desk_on(bench: Bench, data: Path) -> Desk:
     """A desk on a data folder, with the shared embedder."""
     settings = SearchSettings()
-    return Desk(Reader(data, timeout_seconds=settings.timeout_seconds), bench.embedder, settings)
+    reader = Reader(data, timeout_seconds=settings.timeout_seconds, index_cache_bytes=settings.most_cached)
+    return Desk(reader, bench.embedder, settings)
 
 
 async def measure_search(bench: Bench) -> list[Measure]:

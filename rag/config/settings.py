@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from rag.access.bound_to import CredentialBoundTo, Name
 from rag.access.names import DEFAULT_TENANT, MAX_ENTRIES, NAME_LENGTH, bare_name, check_access
 from rag.answers import Detail, Mode
+from rag.concurrency import memory
 from rag.config.options import ChatOptions, EmbedderOptions, RerankerOptions, VariableName
 from rag.config.origins import OriginSettings
 from rag.config.profiles import (
@@ -49,6 +50,7 @@ DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 RulesCase = Literal["ignore", "exact", "file system"]
 DEFAULT_COLLECTION = "documents"
 MODELS = "models"  # the folder in the data folder
+CACHE_SHARE = 1 / 8  # of the machine's memory, for the engine's cache of indexes
 OPENAI_HOST = "api.openai.com"
 
 
@@ -327,6 +329,7 @@ class SearchSettings(Section):
     context_tokens: ContextTokens = 2000
     check_files: bool = True
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
+    index_cache_bytes: Annotated[int, Field(ge=1_000_000)] | Literal["auto"] = "auto"
     overrides: tuple[Overridable, ...] = ("mode", "limit")
     fusion: FusionSettings = FusionSettings()
     thresholds: ThresholdSettings = ThresholdSettings()
@@ -345,6 +348,11 @@ class SearchSettings(Section):
                 f"'{DEFAULT_PROFILE}' is the name of the settings in [search]; give the profile another name"
             )
         return SHIPPED | profiles
+
+    @property
+    def most_cached(self) -> int:
+        """How many bytes the engine's cache of indexes may grow to."""
+        return int(memory() * CACHE_SHARE) if self.index_cache_bytes == "auto" else self.index_cache_bytes
 
 
 class HttpSettings(Section):

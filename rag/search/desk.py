@@ -143,6 +143,7 @@ class Desk:
             letter_case=settings.access.letter_case,
             urls=settings.search.urls,
             seen_as=seen_as,
+            index_cache_bytes=settings.search.most_cached,
         )
         breakers = {kind: Breaker() for kind in ENDPOINTS}
         breakers |= {f"embedding {name}": Breaker() for name in settings.embedders}

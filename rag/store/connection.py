@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES = 32 << 20
-"""The engine's defaults are 6 GiB and 1 GiB, which keep superseded index files open."""
+"""The engine's defaults are 6 GiB and 1 GiB, which keep superseded indexes, and their files open."""
 
 log = logging.getLogger(__name__)
 
@@ -36,20 +36,20 @@ def table_folder(data: Path, table: str) -> Path:
     return database_folder(data) / f"{table}.lance"
 
 
-async def connect(data: Path) -> lancedb.AsyncConnection:
+async def connect(data: Path, *, index_cache_bytes: int = INDEX_CACHE_BYTES) -> lancedb.AsyncConnection:
     """The database of a data folder."""
     # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
     with engine_errors("opening the tables"):
-        return await connect_to(str(database_folder(data).absolute()))
+        return await connect_to(str(database_folder(data).absolute()), index_cache_bytes)
 
 
-async def connect_to(database: str) -> lancedb.AsyncConnection:
+async def connect_to(database: str, index_cache_bytes: int = INDEX_CACHE_BYTES) -> lancedb.AsyncConnection:
     """The database at an absolute path or URI; every read sees the newest commit of any process."""
     return await lancedb.connect_async(
         database,
         read_consistency_interval=timedelta(0),
         session=lancedb.Session(
-            index_cache_size_bytes=INDEX_CACHE_BYTES, metadata_cache_size_bytes=METADATA_CACHE_BYTES
+            index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=METADATA_CACHE_BYTES
         ),
     )
 

@@ -24,7 +24,13 @@ from rag.filters.predicate import literal
 from rag.store import schema
 from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
-from rag.store.connection import connect, database_folder, engine_errors, open_if_there
+from rag.store.connection import (
+    INDEX_CACHE_BYTES,
+    connect,
+    database_folder,
+    engine_errors,
+    open_if_there,
+)
 from rag.store.terms import MAX_TERMS, asked_languages, query_terms, query_words, search_terms
 from rag.web_addresses import page_address
 
@@ -70,6 +76,7 @@ NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 Of a million, 90 take 12 ms of CPU instead of 30, and 9,000 take 35 instead of 45. Of 100,000 it is the same.
 """
 SCANNING = ("regexp_like(", "contains(")  # no index answers them: counting would cost what a search does
+CACHE_ROOM = 1.5  # times as large as the indexes: while they are rewritten, the former ones are there, too
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
 SOURCES_KEPT = 10_000  # cached summaries per collection, some 5 MB
@@ -228,6 +235,7 @@ class CollectionReader:
         self._expiries: Mapping[str, datetime] | None = None
         self._version = -1, -1
         self._words: tuple[int, str] = (-1, "")
+        self.index_bytes = 0
 
     async def dense(
         self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
@@ -593,12 +601,7 @@ class CollectionReader:
         Raises:
             NotReadyError: there is none.
         """
-        with engine_errors("listing indexes"):
-            version = await self._chunks.version()
-            if self._words[0] != version:
-                indexed = {name for index in await self._chunks.list_indices() for name in index.columns}
-                found = next((name for name in (schema.TERMS, "body") if name in indexed), "")
-                self._words = version, found
+        await self.look_at_indexes()
         if not self._words[1]:
             raise NotReadyError(
                 f"The collection {self.collection.name!r} has no full-text index, so it can't be searched in "
@@ -607,6 +610,16 @@ class CollectionReader:
                 "Use mode dense.",
             )
         return self._words[1]
+
+    async def look_at_indexes(self) -> None:
+        """Note which indexes the newest version has, and in `index_bytes` how large they are together."""
+        with engine_errors("listing indexes"):
+            version = await self._chunks.version()
+            if self._words[0] != version:
+                indexes = await self._chunks.list_indices()
+                indexed = {name for index in indexes for name in index.columns}
+                self._words = version, next((one for one in (schema.TERMS, "body") if one in indexed), "")
+                self.index_bytes = sum(index.size_bytes or 0 for index in indexes)
 
 
 def words_in(column: str, words: Iterable[str], *, every: bool) -> MatchQuery:
@@ -680,7 +693,8 @@ class Reader:
 
     `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
     for the URLs of sources that state none. `seen_as` changes the definitions of collections for this reader:
-    so an evaluation searches tables that no other reader opens.
+    so an evaluation searches tables that no other reader opens. The engine's cache of indexes grows with them
+    up to `index_cache_bytes`.
     """
 
     def __init__(
@@ -691,6 +705,7 @@ class Reader:
         letter_case: LetterCase = "allow",
         urls: Mapping[str, str] = NO_URLS,
         seen_as: Callable[[Collection], Collection] | None = None,
+        index_cache_bytes: int = INDEX_CACHE_BYTES,
     ) -> None:
         self.letter_case = letter_case
         self.data = data
@@ -698,7 +713,10 @@ class Reader:
         self._seen_as = seen_as
         self._timeout_seconds = timeout_seconds
         self._scans = anyio.CapacityLimiter(cores())
+        self._cache_bytes = min(index_cache_bytes, INDEX_CACHE_BYTES)
+        self._most_cached = index_cache_bytes
         self.database: lancedb.AsyncConnection | None = None
+        self._roomy: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
         self._collections: tuple[Collection, ...] = ()
         self._version = -1
@@ -732,26 +750,49 @@ class Reader:
         """
         if collection.attached:
             return await self._attached_tables().open(collection)
+        await self._make_room()
         key = collection.tenant, collection.name
         reader = self._open.get(key)
         if reader is None or reader.collection != collection:
-            with engine_errors("opening a collection"):
-                database = cast("lancedb.AsyncConnection", self.database)
-                build = collection.build
-                chunks = await database.open_table(schema.chunks_table(*key, build))
-                sources = await database.open_table(schema.sources_table(*key, build))
-            access = await self._opened_access(collection.tenant)
-            reader = CollectionReader(
-                collection,
-                chunks,
-                sources,
-                access,
-                timeout_seconds=self._timeout_seconds,
-                scans=self._scans,
-                url=self._urls.get(collection.name, ""),
-            )
-            self._open[key] = reader
+            roomy = self._roomy
+            reader = self._open[key] = await self._opened(collection)
+            if await self._make_room() or roomy is not self._roomy:
+                reader = self._open[key] = await self._opened(collection)
         return reader
+
+    async def _opened(self, collection: Collection) -> CollectionReader:
+        key, build = (collection.tenant, collection.name), collection.build
+        with engine_errors("opening a collection"):
+            database = cast("lancedb.AsyncConnection", self._roomy or self.database)
+            chunks = await database.open_table(schema.chunks_table(*key, build))
+            sources = await database.open_table(schema.sources_table(*key, build))
+        access = await self._opened_access(collection.tenant)
+        reader = CollectionReader(
+            collection,
+            chunks,
+            sources,
+            access,
+            timeout_seconds=self._timeout_seconds,
+            scans=self._scans,
+            url=self._urls.get(collection.name, ""),
+        )
+        await reader.look_at_indexes()
+        return reader
+
+    async def _make_room(self) -> bool:
+        """Connect with a larger cache if the indexes have outgrown it. Then collections are opened anew.
+
+        A larger cache from the start would fill with superseded indexes, however small the present ones are.
+        The access records stay open: all readers of a tenant share them.
+        """
+        needed = sum(one.index_bytes for one in self._open.values())
+        room = min(int(needed * CACHE_ROOM), self._most_cached)
+        if needed <= self._cache_bytes or room <= self._cache_bytes:
+            return False
+        self._roomy = await connect(self.data, index_cache_bytes=room)
+        self._cache_bytes = room
+        self._open.clear()
+        return True
 
     def _attached_tables(self) -> AttachedTables:
         if self._attached is None:
@@ -797,6 +838,8 @@ class Reader:
         if self._catalog is None:
             if not database_folder(self.data).is_dir():
                 return None  # connecting would create the folder
-            self.database = self.database or await connect(self.data)
+            self.database = self.database or await connect(
+                self.data, index_cache_bytes=min(self._cache_bytes, INDEX_CACHE_BYTES)
+            )
             self._catalog = await open_if_there(self.database, schema.COLLECTIONS)
         return self._catalog

@@ -86,6 +86,7 @@ EVERY_SETTING = {
     "search.must_contain": ("approved,final", ("approved", "final")),
     "search.degrade": ("false", False),
     "search.timeout_seconds": ("2", 2.0),
+    "search.index_cache_bytes": ("500000000", 500_000_000),
     "server.name": ("acorn-desk", "acorn-desk"),
     "server.title": ("Acorn's desk", "Acorn's desk"),
     "server.instructions": ("Acorn's own documents, in English.", "Acorn's own documents, in English."),

@@ -368,6 +368,35 @@ async def test_a_narrow_scope_of_a_large_collection_is_searched_exactly(
     assert where == ALL or {one.stored.chunk.seq for one in ranking} == {7, 8, 9}
 
 
+@pytest.mark.parametrize("most", [10**9, 30_000, 1_000])
+async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("rag.store.reader.INDEX_CACHE_BYTES", 20_000)
+    sizes: list[int] = []
+
+    async def connected(data: Path, *, index_cache_bytes: int) -> object:
+        sizes.append(index_cache_bytes)
+        return await connect(data, index_cache_bytes=index_cache_bytes)
+
+    monkeypatch.setattr("rag.store.reader.connect", connected)
+    reader = Reader(tmp_path, timeout_seconds=15, index_cache_bytes=most)
+    async with await small_desk.writing(tmp_path) as writer:
+        for count in (1, 300):
+            item = small_desk.new_source(writer, "a", *(f"pendulum{count} word{n}" for n in range(count)))
+            await writer.replace([item])
+            await writer.finish()
+            (collection,) = await reader.collections("default")
+            for _ in range(3):  # the first search sees how large the indexes are now
+                table = await reader.open(collection)
+                assert await table.sparse(f"pendulum{count}", 9, ALL)
+            if count == 1:
+                assert sizes == [min(20_000, most)]
+    needed = table.index_bytes
+    assert 30_000 < needed < 10**9
+    assert sizes == {10**9: [20_000, int(needed * 1.5)], 30_000: [20_000, 30_000], 1_000: [1_000]}[most]
+
+
 @pytest.mark.slow
 async def test_compaction_and_pruning_do_not_disturb_an_open_reader(
     small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
