@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rag.ingest.progress import Progress
     from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
+    from rag.search import Desk
     from rag.store.writer import CollectionWriter
 
 DIMENSION = 32
@@ -168,6 +169,13 @@ def new_source(
     given: dict[str, Any] = {"access": Access("tenant")} | claimed
     rest: dict[str, Any] = {"claim": Claim(**given)} | kept
     return NewSource(source, text, outline, passages, vectors(paragraphs), **rest)
+
+
+async def rows_in_memory(desk: Desk) -> None:
+    """Wait until the rows of the tables that the desk has searched are in memory."""
+    for table in desk._reader._open.values():  # noqa: SLF001 what happens behind the searches
+        if table.memory and table.memory.copying:
+            await table.memory.copying
 
 
 async def recorded(data: Path, source_id: str, access: Access, tenant: str = "default") -> None:

@@ -43,7 +43,12 @@ BOOK_SENTENCES = 10  # per chunk: a thousand characters
 def desk_on(bench: Bench, data: Path) -> Desk:
     """A desk on a data folder, with the shared embedder."""
     settings = SearchSettings()
-    reader = Reader(data, timeout_seconds=settings.timeout_seconds, index_cache_bytes=settings.most_cached)
+    reader = Reader(
+        data,
+        timeout_seconds=settings.timeout_seconds,
+        index_cache_bytes=settings.most_cached,
+        memory_bytes=settings.bytes_in_memory,
+    )
     return Desk(reader, bench.embedder, settings)
 
 

@@ -51,6 +51,7 @@ RulesCase = Literal["ignore", "exact", "file system"]
 DEFAULT_COLLECTION = "documents"
 MODELS = "models"  # the folder in the data folder
 CACHE_SHARE = 1 / 8  # of the machine's memory, for the engine's cache of indexes
+MEMORY_SHARE, MOST_IN_MEMORY = 1 / 16, 200_000_000  # of rows: of the machine's memory, and in bytes
 OPENAI_HOST = "api.openai.com"
 
 
@@ -330,6 +331,7 @@ class SearchSettings(Section):
     check_files: bool = True
     timeout_seconds: Annotated[float, Field(gt=0, le=600)] = 15.0
     index_cache_bytes: Annotated[int, Field(ge=1_000_000)] | Literal["auto"] = "auto"
+    memory_bytes: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     overrides: tuple[Overridable, ...] = ("mode", "limit")
     fusion: FusionSettings = FusionSettings()
     thresholds: ThresholdSettings = ThresholdSettings()
@@ -353,6 +355,13 @@ class SearchSettings(Section):
     def most_cached(self) -> int:
         """How many bytes the engine's cache of indexes may grow to."""
         return int(memory() * CACHE_SHARE) if self.index_cache_bytes == "auto" else self.index_cache_bytes
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """How many bytes of rows the store keeps in memory."""
+        if self.memory_bytes == "auto":
+            return min(MOST_IN_MEMORY, int(memory() * MEMORY_SHARE))
+        return self.memory_bytes
 
 
 class HttpSettings(Section):

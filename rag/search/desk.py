@@ -144,6 +144,7 @@ class Desk:
             urls=settings.search.urls,
             seen_as=seen_as,
             index_cache_bytes=settings.search.most_cached,
+            memory_bytes=settings.search.bytes_in_memory,
         )
         breakers = {kind: Breaker() for kind in ENDPOINTS}
         breakers |= {f"embedding {name}": Breaker() for name in settings.embedders}

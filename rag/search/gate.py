@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rag.answers import Hit
 from rag.concurrency import concurrently
 from rag.rank.fusion import newer_first, settled
-from rag.store.schema import split_chunk_id
+from rag.store.reader import split_chunk_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import pyarrow as pa
 
 from rag.store import schema
+from rag.store.reader import split_chunk_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +43,7 @@ async def add_fields(
     await _update(sources, [_source(row, fields, found[row["id"]]) for row in rows], _OF_SOURCES)
     ids: dict[str, list[str]] = defaultdict(list)
     for id_ in cast("list[str]", (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()):
-        ids[schema.split_chunk_id(id_)[0]].append(id_)
+        ids[split_chunk_id(id_)[0]].append(id_)
     filled = [
         {"id": id_} | {schema.field_column(name): value for name, value in of_source.items()}
         for source_id, of_source in found.items()

@@ -31,6 +31,7 @@ from rag.store.connection import (
     engine_errors,
     open_if_there,
 )
+from rag.store.in_memory import Budget, TableInMemory
 from rag.store.terms import MAX_TERMS, asked_languages, query_terms, query_words, search_terms
 from rag.web_addresses import page_address
 
@@ -62,13 +63,16 @@ if TYPE_CHECKING:
         LetterCase,
         Source,
         Value,
+        Vectors,
     )
     from rag.store.attached.tables import AttachedTables
+    from rag.store.in_memory import Positions, RowsInMemory
     from rag.store.terms import Word
 
 T = TypeVar("T")
 
 NO_URLS: Mapping[str, str] = MappingProxyType({})
+EVERYTHING = "(true)"  # in SQL
 REFINED = 2  # times as many are ranked by true distance; with 1, recall@20 is .98 in 100,000
 NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 """From so many chunks on, a search of at most this share of them measures each instead of reading the index.
@@ -220,6 +224,7 @@ class CollectionReader:
         timeout_seconds: float,
         scans: anyio.CapacityLimiter,
         url: str = "",
+        memory: Budget | None = None,
     ) -> None:
         self.collection = collection
         self.scans = scans
@@ -236,16 +241,21 @@ class CollectionReader:
         self._version = -1, -1
         self._words: tuple[int, str] = (-1, "")
         self.index_bytes = 0
+        self.memory = TableInMemory(chunks, CHUNK_COLUMNS, memory) if memory else None
 
     async def dense(
         self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
     ) -> Ranking:
         """The chunks nearest to `vector`, with their cosine similarity.
 
-        Where there is a vector index, all its parts are read, and the true distance of `refine` times as many
-        chunks is measured; of a narrow part of a large collection, that of each chunk.
+        Exact where the table's rows are in memory. Otherwise, if there is a vector index, all its parts are
+        read, and the true distance of `refine` times as many chunks is measured; of a narrow part of a large
+        collection, that of each chunk.
         """
         with engine_errors("searching by meaning"):
+            if kept := await self._kept(where):
+                rows, among = kept
+                return _listed(rows, *await rows.nearest(vector, limit, among))
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
             # Refined, because a quantized index returns approximate distances.
             # All parts of the index: with some, a filter or narrow rights would starve the search.
@@ -253,8 +263,8 @@ class CollectionReader:
             if await self._is_narrow(where):
                 query = query.bypass_vector_index()
             columns = [*CHUNK_COLUMNS, "vector", "_distance"]
-            rows = await self._table(query.where(where).select(columns).limit(limit))
-        return [Scored(stored, 1.0 - distance) for stored, distance in _with(rows, "_distance")]
+            found = await self._table(query.where(where).select(columns).limit(limit))
+        return [Scored(stored, 1.0 - distance) for stored, distance in _with(found, "_distance")]
 
     async def _is_narrow(self, where: str) -> bool:
         """Whether so few chunks satisfy a predicate that measuring each takes less than reading the index."""
@@ -280,12 +290,27 @@ class CollectionReader:
             match = matching(query_words(text, languages), every=every)
         else:  # the engine analyses its words
             match = words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
-        query = self._chunks.query().nearest_to_text(match)
         with engine_errors("searching by words"):
-            columns = [*CHUNK_COLUMNS, "vector", "_score"]
-            rows = await self._table(query.where(where).select(columns).limit(limit))
             rarest = await self._rarest()
-        return [Scored(stored, score / rarest) for stored, score in _with(rows, "_score")]
+            if kept := await self._kept(where):
+                rows, among = kept
+                if not len(among):
+                    return []
+                condition = EVERYTHING if len(among) == len(rows) else where
+                found = await self._by_words(match, limit, condition, ["_rowid", "_score"])
+                positions = rows.positions(found["_rowid"].to_numpy())
+                if positions is not None:  # otherwise a commit came meanwhile
+                    return _listed(rows, positions, found["_score"].to_numpy() / rarest)
+            found = await self._by_words(match, limit, where, [*CHUNK_COLUMNS, "vector", "_score"])
+        return [Scored(stored, score / rarest) for stored, score in _with(found, "_score")]
+
+    async def _by_words(self, match: FullTextQuery, limit: int, where: str, columns: list[str]) -> pa.Table:
+        query = self._chunks.query().nearest_to_text(match)
+        return await self._table(query.where(where).select(columns).limit(limit))
+
+    async def _kept(self, where: str) -> tuple[RowsInMemory, Positions] | None:
+        """The table's rows in memory and those among them that satisfy the predicate, None without a copy."""
+        return await self.memory.selection(where, self._table) if self.memory else None
 
     async def _rarest(self) -> float:
         """The weight of a word that only one chunk contains."""
@@ -672,13 +697,24 @@ def _chunk(row: Mapping[str, Any]) -> Chunk:
         section=tuple(row["section"]),
         page=row["page"],
         tokens=row["tokens"],
-        header=schema.header_in(row["body"], row["end"] - row["start"]),
+        header=header_in(row["body"], row["end"] - row["start"]),
     )
 
 
-def stored_chunks(rows: pa.Table) -> list[StoredChunk]:
-    """The chunks of rows with `CHUNK_COLUMNS` and the vector, in order."""
-    vectors = schema.vectors_of(rows)
+def header_in(body: str, length: int) -> str:
+    """The header row in the body of a chunk whose text has this length: the second line of its context."""
+    return body[: max(0, len(body) - length - 2)].partition("\n")[2]
+
+
+def split_chunk_id(id_: str) -> tuple[str, int]:
+    """The parts of a chunk id: "a7…/3" -> ("a7…", 3)."""
+    source_id, _, seq = id_.partition("/")
+    return source_id, int(seq)
+
+
+def stored_chunks(rows: pa.Table, vectors: Vectors | None = None) -> list[StoredChunk]:
+    """The chunks of rows with `CHUNK_COLUMNS`, in order. Their vectors are those of the rows unless given."""
+    vectors = schema.vectors_of(rows) if vectors is None else vectors
     columns: dict[str, list[Any]] = {name: rows[name].to_pylist() for name in CHUNK_COLUMNS}
     rows_ = zip(columns["id"], columns["generation"], columns["revision"], vectors, strict=True)
     return [StoredChunk(*values, columns, row) for row, values in enumerate(rows_)]
@@ -688,16 +724,22 @@ def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
     return zip(stored_chunks(rows), cast("list[float]", rows[column].to_pylist()), strict=True)
 
 
+def _listed(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
+    chunks = stored_chunks(rows.columns.take(positions), rows.vectors(positions))
+    return [Scored(stored, score) for stored, score in zip(chunks, scores.tolist(), strict=True)]
+
+
 class Reader:
     """A data folder opened for reading. Every call sees what other processes have committed before it.
 
     `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
     for the URLs of sources that state none. `seen_as` changes the definitions of collections for this reader:
     so an evaluation searches tables that no other reader opens. The engine's cache of indexes grows with them
-    up to `index_cache_bytes`.
+    up to `index_cache_bytes`. The rows of tables that are searched are kept in memory, in at most
+    `memory_bytes`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 what settings say of the store
         self,
         data: Path,
         *,
@@ -706,6 +748,7 @@ class Reader:
         urls: Mapping[str, str] = NO_URLS,
         seen_as: Callable[[Collection], Collection] | None = None,
         index_cache_bytes: int = INDEX_CACHE_BYTES,
+        memory_bytes: int = 0,
     ) -> None:
         self.letter_case = letter_case
         self.data = data
@@ -715,6 +758,7 @@ class Reader:
         self._scans = anyio.CapacityLimiter(cores())
         self._cache_bytes = min(index_cache_bytes, INDEX_CACHE_BYTES)
         self._most_cached = index_cache_bytes
+        self._memory = Budget(memory_bytes) if memory_bytes else None
         self.database: lancedb.AsyncConnection | None = None
         self._roomy: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
@@ -775,6 +819,7 @@ class Reader:
             timeout_seconds=self._timeout_seconds,
             scans=self._scans,
             url=self._urls.get(collection.name, ""),
+            memory=self._memory,
         )
         await reader.look_at_indexes()
         return reader

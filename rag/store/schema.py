@@ -230,11 +230,6 @@ def body(context: str, text: str) -> str:
     return f"{context}\n\n{text}" if context else text
 
 
-def header_in(body: str, length: int) -> str:
-    """The header row in the body of a chunk whose text has this length: the second line of its context."""
-    return body[: max(0, len(body) - length - 2)].partition("\n")[2]
-
-
 def source_row(new: NewSource, *, generation: str) -> dict[str, Any]:
     """A row of the source table."""
     fields = stored_fields(new.fields)
@@ -388,12 +383,6 @@ def outline_record(value: str) -> tuple[Heading, ...]:
 def chunk_id(source_id: str, seq: int) -> str:
     """A chunk's id, by which it is cited: ("a7…", 3) -> "a7…/3"."""
     return f"{source_id}/{seq}"
-
-
-def split_chunk_id(id_: str) -> tuple[str, int]:
-    """The parts of a chunk id: "a7…/3" -> ("a7…", 3)."""
-    source_id, _, seq = id_.partition("/")
-    return source_id, int(seq)
 
 
 def vector_column(vectors: Vectors) -> pa.FixedSizeListArray[Any]:

@@ -87,6 +87,7 @@ EVERY_SETTING = {
     "search.degrade": ("false", False),
     "search.timeout_seconds": ("2", 2.0),
     "search.index_cache_bytes": ("500000000", 500_000_000),
+    "search.memory_bytes": ("90000000", 90_000_000),
     "server.name": ("acorn-desk", "acorn-desk"),
     "server.title": ("Acorn's desk", "Acorn's desk"),
     "server.instructions": ("Acorn's own documents, in English.", "Acorn's own documents, in English."),

@@ -10,7 +10,8 @@ from rag.corpus import Block, Document
 from rag.ingest.chunk import passages
 from rag.ingest.parse import parse
 from rag.ingest.tables import tables_of
-from rag.store.schema import body, header_in
+from rag.store.reader import header_in
+from rag.store.schema import body
 
 HEADER = "| Team | City | Wins |"
 RULE = "|---|---|---|"

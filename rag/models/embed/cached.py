@@ -26,8 +26,7 @@ class CachedEmbedder(WrappedEmbedder):
     """An embedder with a cache of the vectors of documents.
 
     If it has `parts`, which has vectors as soon as an endpoint has answered, these are in the cache at once.
-    `cached` counts the texts that were not embedded, `tokens` and `seconds` what the others took; without
-    `parts` no tokens are counted.
+    `cached` counts the texts that were not embedded, `tokens` and `seconds` what the others took.
     """
 
     inner: Embedder
@@ -66,8 +65,7 @@ class CachedEmbedder(WrappedEmbedder):
                 vectors |= new
                 valid = [(text, vector) for text, vector in new.items() if vector.any()]
                 await to_thread.run_sync(partial(self.cache.keep, valid))
-                if self.parts:  # the rate of a model on this machine is measured when somebody asks
-                    self.tokens += sum(len(self.token_spans(text)) for text in new)
+                self.tokens += sum(len(self.token_spans(text)) for text in new)
         self.seconds += time.monotonic() - began
         return vectors
 

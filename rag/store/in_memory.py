@@ -1,0 +1,281 @@
+"""The rows of a chunk table kept in memory: exact search by meaning, and what lists show of a row.
+
+The engine takes some milliseconds to open an index, measure and read fifty rows, however small the table
+is. Where its rows fit into memory, comparing all vectors takes a tenth of that, and is exact.
+
+A copy belongs to one version of the table, so a search uses it only if that is still the newest version, and
+asks the engine otherwise. The next copy is then made behind the answer, from the former one and the rows that
+are new. That works because the engine never changes the row at an address: it writes changed rows elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pyarrow as pa
+import simsimd
+
+from rag.errors import StoreError
+from rag.store.connection import engine_errors
+from rag.store.schema import vectors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    import lancedb
+    import numpy.typing as npt
+
+    from rag.corpus import Vectors
+
+    Positions = npt.NDArray[np.int64]
+    Read = Callable[[Any], Awaitable[pa.Table]]
+
+PAUSE_SECONDS = 0.5
+"""Before a copy is made: a command that searches once ends first, and a burst of commits is one change."""
+BUSY_SHARE = 0.1  # of the time may go into copies, however often the table changes
+IDLE_SECONDS = 60.0  # after which a table gives its place to another
+READ_ROWS = 1024  # at a time: what the engine reads ahead of more rows is not given back to the system
+SCAN_ROWS = 65_536  # that are measured in a millisecond, during which nobody else runs
+ATTEMPTS = 3  # at copying one version before the next commit
+MEASURED = 3
+"""So many times as many rows as wanted are measured again by their full vectors: then recall is 1.0."""
+SELECTIONS = 32  # of rows by a predicate, kept with a copy
+STEPS = 127 * 256  # a vector's largest number, in steps of its fine numbers
+
+
+@dataclass(frozen=True, slots=True)
+class RowsInMemory:
+    """The rows of one version of a table, ordered by address.
+
+    A number of a vector is (256 coarse + fine) * scale, with one scale for each vector, so that its error is
+    at most 1/65,000 of the vector's largest number. A search compares the coarse numbers of all vectors, and
+    measures the best by all they have. A vector of zeros has the scale 0, and is near to nothing.
+    """
+
+    version: int
+    addresses: npt.NDArray[np.uint64]
+    coarse: npt.NDArray[np.int8]
+    fine: npt.NDArray[np.int8]
+    scales: npt.NDArray[np.float32]
+    columns: pa.Table
+    selections: dict[str, Positions] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    @property
+    def size(self) -> int:
+        """The memory that this takes, in bytes."""
+        arrays = (self.addresses, self.coarse, self.fine, self.scales)
+        return sum(one.nbytes for one in arrays) + self.columns.nbytes
+
+    def positions(self, addresses: npt.NDArray[np.uint64]) -> Positions | None:
+        """Where the rows at these addresses are; None if one is not here, because it is newer."""
+        found = np.searchsorted(self.addresses, addresses)
+        if len(addresses) and (found.max() >= len(self) or (self.addresses[found] != addresses).any()):
+            return None
+        return found
+
+    def vectors(self, positions: Positions) -> Vectors:
+        """The vectors of these rows."""
+        numbers = self.coarse[positions].astype(np.float32) * 256 + self.fine[positions]
+        return numbers * self.scales[positions, None]
+
+    async def nearest(
+        self, vector: npt.NDArray[np.float32], limit: int, among: Positions
+    ) -> tuple[Positions, npt.NDArray[np.float32]]:
+        """The rows among these that are nearest to `vector`, and their cosine similarity, best first.
+
+        Both `vector` and those of the table have length 1. Among equals, the order is that of the addresses.
+        """
+        largest = np.abs(vector).max(initial=0)
+        if not np.isfinite(largest) or not largest:
+            among = among[:0]
+        if not len(among):
+            return among, np.empty(0, np.float32)
+        coarse = np.rint(vector * (127 / largest)).astype(np.int8)
+        rough = np.empty(len(among), np.float32)
+        for start in range(0, len(among), SCAN_ROWS):
+            part = among[start : start + SCAN_ROWS]
+            rows = self.coarse[part[0] : part[-1] + 1] if _follow(part) else self.coarse[part]
+            products = simsimd.cdist(coarse[None], rows, metric="dot")
+            rough[start : start + len(part)] = np.asarray(products)[0] * self.scales[part]
+            await anyio.lowlevel.checkpoint()
+        rough[self.scales[among] == 0] = -np.inf
+        best = _highest(rough, MEASURED * limit)
+        chosen = among[best[rough[best] > -np.inf]]
+        similarities = self.vectors(chosen) @ vector
+        order = np.argsort(-similarities, kind="stable")[:limit]
+        return chosen[order], similarities[order]
+
+
+def _follow(positions: Positions) -> bool:
+    """Whether no row is left out between these, so that they needn't be copied."""
+    return bool(positions[-1] - positions[0] + 1 == len(positions))
+
+
+def _highest(scores: npt.NDArray[np.float32], most: int) -> Positions:
+    """Where the highest scores are, in the order of the scores' places."""
+    if most >= len(scores):
+        return np.arange(len(scores))
+    return np.sort(np.argpartition(scores, len(scores) - most)[-most:])
+
+
+class Budget:
+    """How many bytes the copies of all tables may take."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._tables: WeakSet[TableInMemory] = WeakSet()
+
+    def room(self, table: TableInMemory) -> int:
+        """How large a copy of this table may be, if those that nobody searches are dropped."""
+        self._tables.add(table)
+        return self.most - sum(one.size for one in self._tables if one is not table and not one.idle)
+
+    def make_room(self, table: TableInMemory, size: int) -> None:
+        """Drop what nobody searches, the longest unused first, until so much more fits."""
+        others = sorted((one for one in self._tables if one is not table), key=lambda one: one.used)
+        for other in others:
+            if sum(one.size for one in others) + size > self.most and other.idle:
+                other.drop()
+
+
+class TableInMemory:
+    """A table, and the copy of its newest version that is made behind the searches of it."""
+
+    def __init__(self, table: lancedb.AsyncTable, columns: Sequence[str], budget: Budget) -> None:
+        self._table = table
+        self._columns = columns
+        self._budget = budget
+        self._rows: RowsInMemory | None = None
+        self.copying: asyncio.Task[None] | None = None
+        self._seconds = 0.0  # that the last copy took
+        self._too_many = 2**63  # rows that didn't fit
+        self._selecting = anyio.Lock()
+        self.used = time.monotonic()
+
+    @property
+    def size(self) -> int:
+        """The bytes of the copy."""
+        return self._rows.size if self._rows else 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody searched it lately."""
+        return time.monotonic() - self.used > IDLE_SECONDS
+
+    def drop(self) -> None:
+        """Forget the copy."""
+        self._rows = None
+
+    async def selection(self, where: str, read: Read) -> tuple[RowsInMemory, Positions] | None:
+        """The rows of the newest version, and those among them that satisfy the predicate.
+
+        None while they are not in memory. The engine evaluates a predicate once for each version, by `read`.
+        """
+        self.used = time.monotonic()
+        rows = self._rows
+        if rows is None or rows.version != await self._table.version():
+            if self.copying is None or self.copying.done():
+                # Not in a task group: the search that begins it doesn't wait for its end.
+                self.copying = asyncio.get_running_loop().create_task(self._copy())
+            return None
+        async with self._selecting:  # the lists of a search ask for the same rows at the same time
+            among = rows.selections.get(where)
+            if among is None:
+                among = rows.positions(_addresses(await read(self._having(where))))
+                if among is None or await self._table.version() != rows.version:
+                    return None
+                while len(rows.selections) >= SELECTIONS:
+                    del rows.selections[next(iter(rows.selections))]
+                rows.selections[where] = among
+        return rows, among
+
+    def _having(self, where: str) -> Any:  # noqa: ANN401 the engine's query classes share no base
+        return self._table.query().where(where).with_row_id().select(["_rowid"])
+
+    async def _copy(self) -> None:
+        await anyio.sleep(max(PAUSE_SECONDS, self._seconds / BUSY_SHARE))
+        began = time.monotonic()
+        try:
+            with engine_errors("keeping rows in memory"):
+                rows = await self._copied()
+        except StoreError:
+            rows = None  # the log says why; the engine still answers, or says what is wrong
+        self._rows = rows
+        self._seconds = time.monotonic() - began
+
+    async def _copied(self) -> RowsInMemory | None:
+        for _ in range(ATTEMPTS):
+            version = await self._table.version()
+            addresses = _addresses(await self._having("(true)").to_arrow())
+            if len(addresses) >= self._too_many:
+                return None
+            rows = await self._read(version, addresses)
+            if rows is None:
+                self._too_many = len(addresses)
+                return None
+            if await self._table.version() == version:
+                self._budget.make_room(self, rows.size)
+                return rows
+        return None
+
+    async def _read(self, version: int, addresses: npt.NDArray[np.uint64]) -> RowsInMemory | None:
+        """The rows at these addresses, from the former copy and the table; None if they don't fit."""
+        schema = await self._table.schema()
+        dimension = schema.field("vector").type.list_size
+        room = self._budget.room(self)
+        if len(addresses) * 2 * dimension > room:
+            return None
+        count = len(addresses)
+        coarse, fine = np.zeros((2, count, dimension), np.int8)
+        scales = np.zeros(count, np.float32)
+        known = np.zeros(count, np.bool_)
+        parts: list[pa.Table] = []
+        if former := self._rows:
+            known = np.isin(addresses, former.addresses)
+            kept = np.searchsorted(former.addresses, addresses[known])
+            coarse[known], fine[known], scales[known] = (
+                former.coarse[kept],
+                former.fine[kept],
+                former.scales[kept],
+            )
+            parts.append(former.columns.take(kept))
+        new = np.flatnonzero(~known)
+        for start in range(0, len(new), READ_ROWS):
+            at = new[start : start + READ_ROWS]
+            rows = await self._at(addresses[at])
+            coarse[at], fine[at], scales[at] = _split(vectors_of(rows))
+            parts.append(rows.select(self._columns).combine_chunks())
+            if sum(part.nbytes for part in parts) + 2 * coarse.nbytes > room:
+                return None
+        columns = pa.concat_tables(parts) if parts else schema.empty_table().select(self._columns)
+        order = np.argsort(np.concatenate([np.flatnonzero(known), new]))
+        return RowsInMemory(version, addresses, coarse, fine, scales, columns.take(order).combine_chunks())
+
+    async def _at(self, addresses: npt.NDArray[np.uint64]) -> pa.Table:
+        """The rows at these addresses, in their order."""
+        query = self._table.take_row_ids(addresses.tolist()).with_row_id()
+        rows = await query.select([*self._columns, "vector", "_rowid"]).to_arrow()
+        return rows.sort_by("_rowid")
+
+
+def _addresses(rows: pa.Table) -> npt.NDArray[np.uint64]:
+    """The addresses of rows, in order."""
+    return np.sort(rows["_rowid"].to_numpy())
+
+
+def _split(vectors: Vectors) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    """The coarse and the fine numbers of vectors, and their scales."""
+    scales = np.abs(vectors).max(axis=1) / STEPS
+    numbers = np.rint(vectors / np.where(scales, scales, 1)[:, None]).astype(np.int32)
+    coarse = (numbers + 128) >> 8
+    return coarse.astype(np.int8), (numbers - coarse * 256).astype(np.int8), scales.astype(np.float32)

@@ -1,0 +1,229 @@
+"""Rows in memory: the same lists as the engine's, at every version, within the budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rag.corpus import Access
+from rag.models.embed import unit_rows
+from rag.store import in_memory
+from rag.store.access_writer import access_table
+from rag.store.in_memory import MEASURED, RowsInMemory, _split
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.corpus import Vectors
+    from rag.store.reader import CollectionReader, Ranking
+
+pytestmark = pytest.mark.anyio
+ALL = "(true)"
+ROOMY = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_memory, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(in_memory, "BUSY_SHARE", 1e9)
+
+
+async def _opened(data: Path, memory_bytes: int = ROOMY, name: str = "documents") -> CollectionReader:
+    reader = Reader(data, timeout_seconds=30, memory_bytes=memory_bytes)
+    by_name = {one.name: one for one in await reader.collections("default")}
+    return await reader.open(by_name[name])
+
+
+async def _copied(table: CollectionReader) -> bool:
+    """Whether the newest version is in memory, once a search has asked for it and its copy is made."""
+    memory = table.memory
+    assert memory is not None
+    if await memory.selection(ALL, table._table) is None:  # noqa: SLF001 as the lists do
+        assert memory.copying is not None
+        await memory.copying
+    return await memory.selection(ALL, table._table) is not None  # noqa: SLF001
+
+
+def _above(ranking: Ranking, score: float) -> set[tuple[str, str, int]]:
+    """What is shown of the rows that score clearly more: where equals are cut, any may be there."""
+    return {
+        (one.stored.id, one.stored.body, one.stored.revision) for one in ranking if one.score > score + 1e-3
+    }
+
+
+def _rows(vectors: Vectors) -> RowsInMemory:
+    coarse, fine, scales = _split(vectors)
+    columns = pa.table({"id": [str(number) for number in range(len(vectors))]})
+    return RowsInMemory(1, np.arange(len(vectors), dtype=np.uint64), coarse, fine, scales, columns)
+
+
+async def test_lists_are_those_of_the_engine(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        texts = [f"pendulum {number} clock{number % 7} word{number % 11}" for number in range(300)]
+        await writer.replace([small_desk.new_source(writer, f"s{at}", *texts[at::30]) for at in range(30)])
+        await writer.finish()
+    ours, engines = await _opened(tmp_path), await _opened(tmp_path, 0)
+    assert engines.memory is None
+    assert await _copied(ours)
+    (query,) = small_desk.vectors(["clock3 word5"])
+    some = "(seq < 4)"
+    for where in (ALL, some, "(false)"):
+        dense, theirs = await ours.dense(query, 12, where), await engines.dense(query, 12, where)
+        assert [one.score for one in dense] == pytest.approx([one.score for one in theirs], abs=1e-4)
+        last = dense[-1].score if dense else 0.0
+        assert _above(dense, last) == _above(theirs, last)
+        sparse = await ours.sparse("pendulum clock3", 500, where)
+        assert _above(sparse, 0) == _above(await engines.sparse("pendulum clock3", 500, where), 0)
+        assert len(sparse) == {ALL: 300, some: 120, "(false)": 0}[where]
+    (best, *_) = await ours.dense(query, 1, ALL)
+    (theirs_best, *_) = [one for one in await engines.dense(query, 9, ALL) if one.stored.id == best.stored.id]
+    assert best.stored.chunk == theirs_best.stored.chunk
+    assert best.stored.vector == pytest.approx(theirs_best.stored.vector, abs=1e-4)
+
+
+async def test_a_commit_is_searched_at_once_and_in_memory_after_it(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "escapement")])
+    table = await _opened(tmp_path)
+    assert await _copied(table)
+    (query,) = small_desk.vectors(["anchor"])
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace(
+            [small_desk.new_source(writer, "b", "anchor"), small_desk.new_source(writer, "a", "foliot")]
+        )
+        await writer.finish()  # merges the files: every row gets another address
+    for _ in range(2):  # from the engine, then from memory
+        assert {one.stored.chunk.text for one in await table.dense(query, 9, ALL)} == {"anchor", "foliot"}
+        assert [one.stored.chunk.text for one in await table.sparse("anchor pendulum", 9, ALL)] == ["anchor"]
+        assert await _copied(table)
+
+
+async def test_a_changed_record_counts_from_its_commit(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        new = small_desk.new_source(writer, "a", "pendulum")
+        await writer.replace([new])
+    table, everybody = await _opened(tmp_path), "(array_has_any(labels, ['*']))"
+    assert await _copied(table)
+    assert [one.stored.revision for one in await table.sparse("pendulum", 9, everybody)] == [1]
+    async with access_table(tmp_path, "default") as records:
+        (record,) = (await records.of([new.source.id])).values()
+        restricted = Access("restricted", allow=frozenset({"group:hr"}), revision=2)
+        await records.put([replace(record, access=restricted, copied=False)])
+    async with await small_desk.writing(tmp_path):
+        pass  # copies the labels
+    (query,) = small_desk.vectors(["pendulum"])
+    for _ in range(2):
+        assert await table.sparse("pendulum", 9, everybody) == []
+        assert await table.dense(query, 9, everybody) == []
+        assert [one.stored.revision for one in await table.dense(query, 9, ALL)] == [2]
+        assert await _copied(table)
+
+
+async def test_a_row_without_a_vector_is_found_by_its_words_only(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        new = small_desk.new_source(writer, "a", "pendulum", "clock")
+        new.vectors[1] = 0.0
+        await writer.replace([new])
+    table = await _opened(tmp_path)
+    assert await _copied(table)
+    (query,) = small_desk.vectors(["clock"])
+    assert [one.stored.chunk.text for one in await table.dense(query, 9, ALL)] == ["pendulum"]
+    assert [one.stored.chunk.text for one in await table.sparse("clock", 9, ALL)] == ["clock"]
+
+
+@pytest.mark.parametrize("number", [0.0, np.nan, np.inf])
+async def test_a_query_without_direction_is_near_to_nothing(number: float) -> None:
+    rows = _rows(unit_rows(np.random.default_rng(1).normal(size=(9, 8))))
+    vector = np.full(8, number, np.float32)
+    positions, similarities = await rows.nearest(vector, 3, np.arange(9))
+    assert (len(positions), len(similarities)) == (0, 0)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+async def test_the_nearest_are_those_by_true_vectors(share: float) -> None:
+    chance = np.random.default_rng(7)
+    centres = chance.normal(size=(40, 384))
+    vectors = unit_rows(centres[chance.integers(40, size=4_000)] + 0.7 * chance.normal(size=(4_000, 384)))
+    rows, among = _rows(vectors), np.flatnonzero(chance.random(4_000) < share)
+    found = []
+    for query in unit_rows(centres + 0.5 * chance.normal(size=centres.shape)):
+        positions, similarities = await rows.nearest(query, 50, among)
+        true = vectors[among] @ query
+        expected = among[np.argsort(-true, kind="stable")[:50]]
+        assert similarities == pytest.approx(vectors[positions] @ query, abs=1e-4)
+        found.append(np.isin(expected, positions).mean())
+    assert np.mean(found) >= 0.999
+    assert MEASURED > 1
+
+
+async def test_rows_that_do_not_fit_stay_with_the_engine(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+    roomy, tight = await _opened(tmp_path), await _opened(tmp_path, 4_000)
+    assert await _copied(roomy)
+    assert not await _copied(tight)
+    assert tight.memory is not None
+    assert tight.memory.size == 0
+    assert len(await tight.sparse("pendulum", 60, ALL)) == 50
+    async with await small_desk.writing(tmp_path) as writer:  # few enough now
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    assert await _copied(tight)
+
+
+async def test_what_nobody_searches_gives_its_place(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("documents", "more"):
+        async with await small_desk.writing(tmp_path, collection=name) as writer:
+            await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+    size = (await _size(await _opened(tmp_path))) * 3 // 2
+    reader = Reader(tmp_path, timeout_seconds=30, memory_bytes=size)
+    first, second = [await reader.open(one) for one in await reader.collections("default")]
+    assert await _copied(first)
+    assert not await _copied(second)  # the first was searched just now
+    assert first.memory is not None
+    assert second.memory is not None
+    monkeypatch.setattr(in_memory, "IDLE_SECONDS", -1.0)
+    second.memory._too_many = 2**63  # noqa: SLF001 as if it had not been tried
+    assert await _copied(second)
+    assert first.memory.size == 0
+
+
+async def _size(table: CollectionReader) -> int:
+    assert await _copied(table)
+    assert table.memory is not None
+    return table.memory.size
+
+
+async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
+    table = await _opened(tmp_path)
+    assert await _copied(table)
+    memory, evaluated = table.memory, 0
+    assert memory is not None
+
+    async def read(query: object) -> pa.Table:
+        nonlocal evaluated
+        evaluated += 1
+        return await table._table(query)  # noqa: SLF001 as the lists do
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(memory.selection, "(seq = 1)", read)
+    assert evaluated == 1
+    for number in range(in_memory.SELECTIONS):
+        await memory.selection(f"(seq = {number + 2})", read)
+    await memory.selection("(seq = 1)", read)  # the oldest is gone
+    assert evaluated == in_memory.SELECTIONS + 2
