@@ -44,6 +44,7 @@ def main() -> None:
 
     If the configuration is wrong, a server that listens ends at once. A local one tells its host first.
     """
+    stdio.fill_closed()
     flags = argparse.Namespace(http="--http" in sys.argv)
     try:
         flags = _read_flags()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import os
 import signal
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 import anyio
 from anyio import to_thread
 from mcp import types
-from mcp.server.stdio import stdio_server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
 from server import EXIT_FORCED, PARENT
@@ -29,10 +27,10 @@ if TYPE_CHECKING:
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server.lowlevel import Server
-    from mcp.shared._stream_protocols import WriteStream
 
     from server.admission import Admission
 
+STDERR = 2
 PARENT_CHECK_SECONDS = 0.5
 DRAIN_SECONDS = 10
 WRITE_SECONDS = 1  # for what is written at the end, if nobody reads it
@@ -72,6 +70,30 @@ class StdinLines:
         return line if len(line) <= MAX_MESSAGE_BYTES else TOO_LONG.encode()
 
 
+class StdoutLines:
+    """Standard output, line by line. Whatever else this process prints goes to standard error."""
+
+    def __init__(self) -> None:
+        self._output = os.dup(1)
+        self._one_at_a_time = anyio.Lock()
+        os.dup2(STDERR, 1)
+
+    async def write(self, message: types.JSONRPCMessage) -> None:
+        """Write a message in a thread, because the host may be slow to read.
+
+        Raises:
+            OSError: the host has closed it.
+        """
+        line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        async with self._one_at_a_time:
+            await to_thread.run_sync(self._write, line)
+
+    def _write(self, line: bytes) -> None:
+        written = 0
+        while written < len(line):
+            written += os.write(self._output, line[written:])
+
+
 class Unanswered:
     """Counts the requests that were read and are neither answered nor cancelled."""
 
@@ -109,18 +131,18 @@ async def serve(
     _watch_signals(admission)
     threading.Thread(target=_watch_parent, daemon=True).start()
     messages, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
-    replies, written = anyio.create_memory_object_stream[SessionMessage]()
+    replies, to_write = anyio.create_memory_object_stream[SessionMessage]()
     unanswered = Unanswered()
+    lines, output = StdinLines(), StdoutLines()
     drain = partial(_drain, messages, unanswered, exit_code)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(warm_up)
         tasks.start_soon(_drain_at_signal, admission, drain)
-        # We read ourselves and give the SDK an empty input: its own reader drops invalid lines unanswered.
-        no_input = anyio.wrap_file(io.StringIO())
+        # We read and write ourselves: the SDK drops invalid lines unanswered, and writes with two threads.
+        tasks.start_soon(_relay, lines, messages, output, unanswered, drain)
         try:
-            async with stdio_server(stdin=no_input) as (_, write):
-                tasks.start_soon(_relay_replies, written, write, unanswered)
-                tasks.start_soon(_relay, StdinLines(), messages, write.send, unanswered, drain)
+            async with anyio.create_task_group() as writing:
+                writing.start_soon(_write_replies, to_write, output, unanswered)
                 try:
                     await server.run(readable, replies, server.create_initialization_options())
                 except anyio.get_cancelled_exc_class():  # the host has closed our standard output
@@ -128,6 +150,13 @@ async def serve(
         except* OSError:  # it has done so while the last replies were written
             pass
         _exit(exit_code)
+
+
+def fill_closed() -> None:
+    """Give closed standard streams the null device, before a file that is opened takes their place."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(opened)
 
 
 def _watch_signals(admission: Admission) -> None:
@@ -176,36 +205,33 @@ async def _drain(
 async def _relay(
     lines: AsyncIterable[str],
     messages: MemoryObjectSendStream[SessionMessage | Exception],
-    answer: Callable[[SessionMessage], Awaitable[None]],
+    output: StdoutLines,
     unanswered: Unanswered,
     drain: Drain,
 ) -> None:
     """Pass messages on to the SDK, and answer invalid lines: the host may be waiting."""
-    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # a line that came too late
+    # A line may come too late, and the host may have closed what an answer goes to.
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         async for line in lines:
             if not line.strip():
                 continue
             try:
                 message = read_message(line)
             except InvalidMessageError as invalid:
-                await answer(SessionMessage(invalid.answer))
+                await output.write(invalid.answer)
             else:
                 await messages.send(unanswered.noted(message))
     await drain()
 
 
-async def _relay_replies(
-    replies: MemoryObjectReceiveStream[SessionMessage],
-    write: WriteStream[SessionMessage],
-    unanswered: Unanswered,
+async def _write_replies(
+    replies: MemoryObjectReceiveStream[SessionMessage], output: StdoutLines, unanswered: Unanswered
 ) -> None:
-    """Pass what the SDK says on to the host, until the SDK has nothing more to say."""
-    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # standard output was closed
-        async with write:
-            async for reply in replies:
-                await write.send(reply)
-                if isinstance(reply.message, types.JSONRPCResponse | types.JSONRPCError):
-                    await unanswered.settle()
+    """Write what the SDK says, until it has nothing more to say."""
+    async for reply in replies:
+        await output.write(reply.message)
+        if isinstance(reply.message, types.JSONRPCResponse | types.JSONRPCError):
+            await unanswered.settle()
 
 
 def _watch_parent() -> None:

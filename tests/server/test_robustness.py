@@ -188,6 +188,17 @@ def test_what_libraries_print_goes_to_standard_error(start: Start, clock_room: P
     assert "noise: from a child" in noise
 
 
+def test_a_host_without_standard_error_gets_nothing_but_messages(
+    start: Start, clock_room: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"{NOISY}\nos.close(2)\n")
+    wire = start(clock_room, env={"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""})
+    wire.begin()
+    assert wire.tool("search", {"query": "clock"})["structuredContent"]["results"]
+    assert wire.leave() == 0
+    assert wire.stderr() == ""
+
+
 def test_normal_use_leaves_standard_error_empty(start: Start, clock_room: Path) -> None:
     wire = start(clock_room)
     wire.begin()
