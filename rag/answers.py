@@ -87,6 +87,8 @@ class Hit:
     @property
     def shown_chunks(self) -> tuple[Chunk, ...]:
         """The chunks of which something is shown, in order; the hit's own if nothing else is."""
+        if not self.around:
+            return (self.chunk,)
         shown = tuple(
             chunk
             for chunk in self.around

@@ -231,6 +231,8 @@ _ITALY_ODD = 1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 1
 MAX_LABEL = 12  # characters of a word like "telephone", with what stands before it
 FEWEST_DIGITS, MOST_DIGITS = 8, 15  # of a phone number, by ITU-T E.164
 MAX_LOCAL_CHARS = 65  # of an e-mail address, and the character before it
+APART = "\n\n\n\n"
+"""Between texts that are looked at together: no pattern matches across it."""
 LEAST_DISTINCT = 10  # characters of a real token; placeholders are made of few
 
 

@@ -46,7 +46,8 @@ _HIDDEN = re.compile(
 )
 _CONTROLS = re.compile(r"[\x01-\x08\x0e-\x1f\x7f]")
 _BARE = re.compile(rf"[{_CONTROL}{_IGNORABLE}]")
-_LINE_ENDS = ("\r\n", "\r", "\x85", "\u2028", "\u2029")
+_ASCII_LINE_ENDS = ("\r\n", "\r")
+_LINE_ENDS = (*_ASCII_LINE_ENDS, "\x85", "\u2028", "\u2029")
 _UNSAFE = re.compile(rf"{_HIDDEN.pattern}|[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _COMMANDS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -66,7 +67,7 @@ def bare(text: str) -> str:
 
 def with_line_ends(text: str) -> str:
     """`text` with every line and paragraph separator replaced by LF."""
-    for end in _LINE_ENDS:
+    for end in _ASCII_LINE_ENDS if text.isascii() else _LINE_ENDS:
         text = text.replace(end, "\n")
     return text
 

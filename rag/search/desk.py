@@ -23,7 +23,7 @@ from rag.config.data_folder import check_data_folder
 from rag.config.profiles import CustomStage
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
-from rag.flags import flags_in
+from rag.flags import APART, flags_in
 from rag.models.breaker import Breaker
 from rag.models.chat import open_chat
 from rag.models.embed import Embedders, open_embedders
@@ -261,7 +261,7 @@ class Desk:
     async def checked(self, answer: Answer) -> Answer:
         """The answer with what became of the files of its hits (see `stale`), and with their flags."""
         stale = await self.stale(hit.source for hit in answer.hits)
-        return replace(answer, stale=stale, flags=await to_thread.run_sync(_flags, answer.hits))
+        return replace(answer, stale=stale, flags=_flags(answer.hits))
 
     async def why_not(
         self, principal: Principal, request: SearchRequest, id_: str
@@ -478,4 +478,6 @@ def _flags(hits: Iterable[Hit]) -> Mapping[str, tuple[Flag, ...]]:
     texts = {
         hit.chunk.id: "\n".join((hit.source.title, *hit.chunk.section, hit.header, hit.text)) for hit in hits
     }
+    if not flags_in(APART.join(texts.values())):  # as of most hits; one look is faster than one for each
+        return {}
     return {id_: flags for id_, text in texts.items() if (flags := flags_in(text))}

@@ -193,16 +193,16 @@ def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
 
 def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
     """A hit as JSON, with its vector or without. With `urls`, its resource's URI stands for a missing URL."""
-    source, url = hit.source, shown_url(hit.source)
+    source, url, cited = hit.source, shown_url(hit.source), hit.cited
     metadata = shown_metadata(source, hit.fields)
     if url:  # the document can be opened without its path
         metadata.pop("path", None)
     return HitRecord(
-        id=hit.cited,
+        id=cited,
         title=label(source.title),
         cite_as=cite_as(hit),
-        citation=f"[{hit.cited}]",
-        url=url or (resource_uri(source.collection, hit.cited) if urls else None),
+        citation=f"[{cited}]",
+        url=url or (resource_uri(source.collection, cited) if urls else None),
         collection=source.collection,
         page=hit.shown_chunks[0].page,
         date=shown_date(source),

@@ -37,7 +37,10 @@ def disarmed(text: str) -> str:
     same with the space. `rag.search.cite.parse` removes the spaces again.
     Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
-    text = without_hidden(with_line_ends(text))
+    return _without_markup(without_hidden(with_line_ends(text)))
+
+
+def _without_markup(text: str) -> str:
     text = _TAG.sub("< ", text.replace("![", "! ["))
     return _REFERENCE.sub(_disarmed_reference, text) if "]:" in text else text
 
@@ -45,8 +48,9 @@ def disarmed(text: str) -> str:
 def label(text: str) -> str:
     """A title, heading or metadata value on one line, disarmed and truncated to `MAX_LABEL_CHARS`."""
     visible = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))  # it may be as long as a document
-    line = " ".join("".join(c if c.isprintable() or c in JOINERS else " " for c in visible).split())
-    line = disarmed(line)
+    if not visible.isprintable():  # most labels are, and a reply has dozens of them
+        visible = without_hidden("".join(c if c.isprintable() or c in JOINERS else " " for c in visible))
+    line = _without_markup(" ".join(visible.split()))
     return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
 
 
