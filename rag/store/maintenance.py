@@ -31,8 +31,10 @@ LARGE_ROWS = 1_000
 Without an index, a search reads every vector: 4,300 chunks cost it more memory than 10,000 with one (434
 instead of 305 MB). Scanning the labels of 100,000 rows takes 20 ms, using their index 0.2 ms.
 """
-MAX_VECTOR_SEGMENTS = 16  # each compaction appends a segment, and none merges them
+MAX_VECTOR_SEGMENTS = 4  # of some ms in each search; each compaction appends one, and none merges them
 MAX_UNINDEXED_SHARE = 0.1
+MERGED_ROWS, MERGED_SHARE = 8192, 0.1
+"""How many rows at the end a compaction merges into one file and segment: the smaller, some 20 MB at most."""
 KEPT_VERSIONS = timedelta(hours=1)  # so that a running query keeps its version
 TAIL_SHARE, TAIL_ROWS, LEAST_TAIL_SHARE = 0.005, 128, 0.001
 """How many rows of a large table may be outside its indexes: the smaller of the first two, or the third.
@@ -108,7 +110,8 @@ async def compact(
     anew = await needs_vector_index(chunks)
     if anew:
         await _index_vectors(chunks)
-    if await chunks.count_rows() < LARGE_ROWS:
+    rows = await chunks.count_rows()
+    if rows < LARGE_ROWS:
         await _optimize(chunks, sources)
         return
     needed = _large_indexes(collection.fields)
@@ -116,6 +119,8 @@ async def compact(
         await chunks.create_index(column, config=needed[column])
     for table in (chunks, sources):
         if anew or await is_behind(table) or await _has_built_up(table):
+            if swept and table is chunks and not anew:
+                await tail.merge_tail(table, min(MERGED_ROWS, int(rows * MERGED_SHARE)), whole=True)
             await _optimize(table)
         elif swept:
             await _merge_last_files(table)

@@ -16,28 +16,36 @@ if TYPE_CHECKING:
 
     import lancedb
 
-FILES = 16  # beside those that are covered by indexes; reading one more costs a search 0.1 ms and more
+FILES = 8  # beside those that are covered by indexes; reading one more costs a search 0.1 ms and more
 LOOKED_AT = 1024  # rows at the end of a table
 FILE_BITS = 32  # of a row's address, which has the number of its file above
 
 
-async def merge_tail(table: lancedb.AsyncTable, most: int = LOOKED_AT) -> None:
+async def merge_tail(table: lancedb.AsyncTable, most: int = LOOKED_AT, *, whole: bool = False) -> None:
     """Merge the last files of a table with a column `id` into one, if they lie in its last `most` rows.
 
+    Either those of about one size or, with `whole`, all of them but the oldest, of which there may be more.
     Ids must be unique among all rows. If they aren't, nothing is merged.
     """
     rows = await table.count_rows()
-    most = min(most, LOOKED_AT, rows)
+    most = min(most, rows)
     if not most:
         return
-    places = await table.take_offsets([*range(rows - most, rows)]).with_row_id().select(["id"]).to_arrow()
+    places = await _last(table, most, rows).with_row_id().select(["id"]).to_arrow()
     files = [address >> FILE_BITS for address in cast("list[int]", places["_rowid"].to_pylist())]
-    merged = rows_to_merge([len([*same]) for _, same in groupby(files)])
-    ids = cast("list[str]", places["id"].to_pylist())[most - merged :]
-    if not merged or len({*ids}) < merged or await table.count_rows(one_of("id", ids)) > merged:
+    sizes = [len([*same]) for _, same in groupby(files)]
+    merged = _all_but_the_oldest(sizes) if whole else rows_to_merge(sizes)
+    if not merged:
         return
-    last = await table.take_offsets([*range(rows - merged, rows)]).to_arrow()
-    await table.merge_insert("id").when_matched_update_all().execute(last)
+    last = await _last(table, merged, rows).to_arrow()
+    ids = cast("list[str]", last["id"].to_pylist())
+    if len({*ids}) == merged == await table.count_rows(one_of("id", ids)):
+        await table.merge_insert("id").when_matched_update_all().execute(last)
+
+
+def _all_but_the_oldest(sizes: Sequence[int]) -> int:
+    _, *newer = sizes
+    return sum(newer) if len(newer) > 1 else 0
 
 
 def rows_to_merge(sizes: Sequence[int]) -> int:
@@ -46,7 +54,7 @@ def rows_to_merge(sizes: Sequence[int]) -> int:
     An older file is left out if it is more than twice as large as all newer ones, so each row is rewritten
     O(log n) times in all. The oldest file counts as large: there may be more of it than its size says.
 
-    Example: [9000, 50, 20, 1, 1, 1, 1, 1, 1, 1, 1] -> 8, and 28 with one file of 1 more.
+    Example: [9000, 50, 10, 1, 1, 1, 1] -> 4, and 15 with one file of 1 more.
     """
     taken = files = 0
     for size in reversed(sizes[1:]):
@@ -54,3 +62,8 @@ def rows_to_merge(sizes: Sequence[int]) -> int:
             break
         taken, files = taken + size, files + 1
     return taken if files > 1 else 0
+
+
+def _last(table: lancedb.AsyncTable, count: int, rows: int) -> lancedb.AsyncQuery:
+    """The last of so many rows. The engine's `take_offsets` costs 0.3 ms of CPU for each."""
+    return table.query().offset(rows - count).limit(count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,8 +12,8 @@ from rag.answers import SearchRequest
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
-from rag.store import maintenance
-from rag.store.connection import database_folder
+from rag.store import maintenance, schema
+from rag.store.connection import connect, database_folder
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -86,6 +86,32 @@ async def test_a_changed_document_is_found_at_once_and_costs_what_it_weighs_unti
     assert await _unindexed(tmp_path) == TAIL
     assert await _changed(small_desk, tmp_path, 3, "quadrant") > whole / 8  # now the indexes are rewritten
     assert await _unindexed(tmp_path) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("large")
+async def test_compactions_one_after_another_leave_two_files_and_segments_without_indexing_all_vectors(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "MERGED_SHARE", 0.5)
+    monkeypatch.setattr(maintenance, "MAX_UNINDEXED_SHARE", 0.5)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace(
+            [small_desk.new_source(writer, f"s{one}", *_texts(f"first{one}")) for one in range(SOURCES)]
+        )
+        await writer.finish()
+    indexed: list[object] = []
+    monkeypatch.setattr(maintenance, "_index_vectors", indexed.append)
+    for number in range(6):
+        await _changed(small_desk, tmp_path, number, f"word{number}")
+    assert await _unindexed(tmp_path) == 0
+    chunks: Any = await (await connect(tmp_path)).open_table(schema.chunks_table("default", "documents"))
+    (index,) = [one for one in await chunks.list_indices() if one.columns == ["vector"]]
+    assert index.num_segments == 2
+    assert (await chunks.stats())["fragment_stats"]["num_fragments"] == 2
+    assert indexed == []
+    ids = (await chunks.query().select(["id"]).to_arrow())["id"].to_pylist()
+    assert len({*ids}) == len(ids) == SOURCES * PASSAGES
 
 
 @pytest.mark.slow
