@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +14,14 @@ from anyio import to_thread
 
 from rag.bench.engine import TENANT
 from rag.bench.measure import measured
-from rag.bench.stock import new_source, paragraphs, stocked
+from rag.bench.stock import SOURCE_CHUNKS, new_source, paragraphs, stocked
 from rag.store.collections import open_writer
 from rag.store.connection import database_folder
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rag.bench.measure import Measure
     from rag.bench.stock import Bench
     from rag.corpus import Collection
@@ -27,20 +31,27 @@ TIMEOUT_SECONDS = 60
 
 
 async def measure_change(bench: Bench) -> list[Measure]:
-    """Replacing a document of four passages, again and again, from opening the collection to closing it.
+    """Replacing documents of four passages, one by one, each from opening the collection to closing it.
 
-    The smaller collection is the limit of the larger one: a change should cost what it weighs. A collection
-    is compacted after more changes than these; see `rag/store/README.md`.
+    Now and then a change compacts the collection, so the mean and the worst are told beside the median. The
+    smaller collection is the limit of the larger ones: a change should cost what it weighs.
     """
     measures: list[Measure] = []
-    for size in dict.fromkeys((bench.sizes.collection, bench.sizes.index[0])):
+    for size in dict.fromkeys((bench.sizes.collection, *bench.sizes.index)):
         cpu, written = await _changed(bench, size)
-        least = [[one.value] for one in measures[:2]] or [[], []]
-        measures += [
-            measured(f"change/{size}/cpu", cpu, "ms", least[0]),
-            measured(f"change/{size}/written", written, "bytes", least[1]),
-        ]
+        made = [*_told(f"change/{size}/cpu", cpu, "ms"), *_told(f"change/{size}/written", written, "bytes")]
+        if least := measures[: len(made)]:
+            made = [replace(one, limit=other.value) for one, other in zip(made, least, strict=True)]
+        measures += made
     return measures
+
+
+def _told(name: str, values: Sequence[float], unit: str) -> list[Measure]:
+    return [
+        measured(name, values, unit),
+        measured(f"{name}/mean", [statistics.fmean(values)], unit),
+        measured(f"{name}/worst", [max(values)], unit),
+    ]
 
 
 async def _changed(bench: Bench, size: int) -> tuple[list[float], list[float]]:
@@ -48,22 +59,23 @@ async def _changed(bench: Bench, size: int) -> tuple[list[float], list[float]]:
     stock, data = await stocked(bench, size), bench.folder / f"{size} chunks, changed"
     await to_thread.run_sync(shutil.copytree, stock, data)
     (collection,) = await Reader(data, timeout_seconds=TIMEOUT_SECONDS).collections(TENANT)
-    bench.say(f"changing a document of {size:,} chunks, {bench.sizes.changes} times")
+    bench.say(f"changing {bench.sizes.changes} documents of {size:,} chunks, one after another")
     cpu, written = [], []
     for number in range(bench.sizes.changes):
         before, began = _files(data), time.process_time()
-        await _change(bench, data, collection, number)
+        await _change(bench, data, collection, size, number)
         cpu.append(1000 * (time.process_time() - began))
-        written.append(float(sum(size for path, size in _files(data).items() if path not in before)))
+        written.append(float(sum(bytes_ for path, bytes_ in _files(data).items() if path not in before)))
     await to_thread.run_sync(shutil.rmtree, data)
     return cpu, written
 
 
-async def _change(bench: Bench, data: Path, collection: Collection, number: int) -> None:
+async def _change(bench: Bench, data: Path, collection: Collection, size: int, number: int) -> None:
     first = number * PASSAGES % (len(bench.sentences) - PASSAGES)
     texts, vectors = bench.sentences[first : first + PASSAGES], bench.vectors[first : first + PASSAGES]
     async with open_writer(data, collection) as writer:
-        source = new_source(writer, "Document 0", "\n\n".join(texts), paragraphs(texts), vectors)
+        title = f"Document {number % (size // SOURCE_CHUNKS)}"
+        source = new_source(writer, title, "\n\n".join(texts), paragraphs(texts), vectors)
         await writer.replace([source])
         await writer.finish()
 

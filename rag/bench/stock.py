@@ -45,7 +45,7 @@ class Sizes:
     tenants: tuple[int, ...] = (1, 100, 2_000)
     tenant: int = 1_000  # chunks of each tenant
     files: int = 100  # for ingestion
-    changes: int = 30  # of one document
+    changes: int = 100  # of one document each
     book: int = 5_000  # chunks of the long source
 
 
