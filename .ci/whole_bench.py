@@ -5,7 +5,8 @@ from functools import partial
 
 import anyio
 
-from rag.admin.bench import CORPUS, measures_table
+from rag.admin.bench import CORPUS, markdown_table, measures_table
+from rag.bench.rows import rows
 from rag.bench.run import PARTS, run_bench
 from rag.bench.stock import Sizes
 
@@ -13,6 +14,7 @@ LITTLE = Sizes(
     searches=2,
     starts=1,
     rounds=1,
+    small=10,
     collection=20,
     index=(40,),
     tenants=(1, 3),
@@ -22,4 +24,6 @@ LITTLE = Sizes(
 )
 
 run = partial(run_bench, list(PARTS), corpus=CORPUS, sizes=LITTLE, say=lambda _line: None)
-print(measures_table(anyio.run(run)))  # noqa: T201 a script
+measures = anyio.run(run)
+print(measures_table(measures))  # noqa: T201 a script
+print(markdown_table(rows(LITTLE), measures))  # noqa: T201 the same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,8 +24,9 @@ TOOL = types.Tool(name="search", description="Search.", input_schema={"type": "o
 class Bare:
     """The handlers. The engine is imported and opened at the first search."""
 
-    def __init__(self, data: Path, stack: AsyncExitStack) -> None:
+    def __init__(self, data: Path, model: str, stack: AsyncExitStack) -> None:
         self._data = data
+        self._model = model
         self._stack = stack
         self._engine: Engine | None = None
 
@@ -43,17 +45,18 @@ class Bare:
         from rag.config.settings import EmbedderSettings  # noqa: PLC0415 the same
         from rag.models.embed import open_embedder  # noqa: PLC0415 not before the first answer
 
-        embedder = await self._stack.enter_async_context(open_embedder(EmbedderSettings(), {}))
+        model = EmbedderSettings.model_validate_json(self._model)
+        embedder = await self._stack.enter_async_context(open_embedder(model, os.environ))
         return await open_engine(self._data, embedder)
 
 
-async def serve(data: Path) -> None:
-    """Serve until standard input ends."""
+async def serve(data: Path, model: str) -> None:
+    """Serve until standard input ends. `model` is the embedder's settings as JSON."""
     async with AsyncExitStack() as stack, stdio_server() as (read, write):
-        bare = Bare(data, stack)
+        bare = Bare(data, model, stack)
         server: Server[Any] = Server("bare", on_list_tools=bare.list_tools, on_call_tool=bare.call_tool)
         await server.run(read, write, server.create_initialization_options())
 
 
 if __name__ == "__main__":
-    anyio.run(serve, Path(sys.argv[1]))
+    anyio.run(serve, Path(sys.argv[1]), sys.argv[2])

@@ -37,7 +37,7 @@ async def measure_change(bench: Bench) -> list[Measure]:
     smaller collection is the limit of the larger ones: a change should cost what it weighs.
     """
     measures: list[Measure] = []
-    for size in dict.fromkeys((bench.sizes.collection, *bench.sizes.index)):
+    for size in bench.sizes.changed:
         cpu, written = await _changed(bench, size)
         made = [*_told(f"change/{size}/cpu", cpu, "ms"), *_told(f"change/{size}/written", written, "bytes")]
         if least := measures[: len(made)]:

@@ -14,7 +14,7 @@ from rag.bench.measure import measured
 from rag.bench.remote import ERAS, connected, listening, make_keys, tool_call
 from rag.bench.search import PRINCIPAL, desk_on
 from rag.bench.stock import stocked
-from rag.bench.timing import BLOCK, rate, rotated, spent
+from rag.bench.timing import BLOCK, in_blocks, rate, rotated
 from rag.errors import RefdeskError
 
 if TYPE_CHECKING:
@@ -77,21 +77,17 @@ async def _ask(idle: list[Connection], requests: Mapping[str, bytes], query: str
 
 async def _one_by_one(bench: Bench, clients_of: Mapping[str, Clients], server: int) -> list[Measure]:
     """Time of a search, and CPU time in the process that answers it."""
-    took: dict[str, list[float]] = defaultdict(list)
-    cpu: dict[str, list[float]] = defaultdict(list)
-    blocks = max(1, bench.sizes.rounds * bench.sizes.searches // BLOCK)
-    for at in range(blocks + 1):
-        for name, clients in rotated(list(clients_of.items()), at):
-            async with clients(1) as search:
-                times, used = await spent(search, os.getpid() if name == LIBRARY else server)
-            if at:  # the first round is a warm-up
-                took[name] += times
-                cpu[name].append(used)
-    measures = []
+    async with AsyncExitStack() as stack:
+        searches = {
+            name: (await stack.enter_async_context(clients(1)), os.getpid() if name == LIBRARY else server)
+            for name, clients in clients_of.items()
+        }
+        spent = await in_blocks(searches, bench.sizes.rounds * bench.sizes.searches)
+    library, measures = spent[LIBRARY], []
     for era in ERAS:
-        on_top = [whole - part for whole, part in zip(cpu[era], cpu[LIBRARY], strict=True)]
-        measures.append(measured(f"http/search/{era}", took[era], "ms", took[LIBRARY]))
-        measures.append(measured(f"http/cpu/{era}", cpu[era], "ms", cpu[LIBRARY]))
+        on_top = [whole - part for whole, part in zip(spent[era].cpu, library.cpu, strict=True)]
+        measures.append(measured(f"http/search/{era}", spent[era].wall, "ms", library.wall))
+        measures.append(measured(f"http/cpu/{era}", spent[era].cpu, "ms", library.cpu))
         measures.append(measured(f"http/cpu on top/{era}", on_top, "ms"))
     return measures
 

@@ -52,13 +52,11 @@ async def measure_index(bench: Bench) -> list[Measure]:
     """Recall and time of dense search: of all chunks, and under access rights and ever narrower filters."""
     measures = []
     for size in bench.sizes.index:
-        data = await stocked(bench, size)
-        name = "index" if size == bench.sizes.index[0] else f"index of {size} chunks"
-        measures += await _measured(bench, data, size, name)
+        measures += await _measured(bench, await stocked(bench, size), size)
     return measures
 
 
-async def _measured(bench: Bench, data: Path, size: int, name: str) -> list[Measure]:
+async def _measured(bench: Bench, data: Path, size: int) -> list[Measure]:
     engine = await open_engine(data, bench.embedder)
     reader = Reader(data, timeout_seconds=TIMEOUT_SECONDS, index_cache_bytes=SearchSettings().most_cached)
     (collection,) = await reader.collections(TENANT)
@@ -71,10 +69,10 @@ async def _measured(bench: Bench, data: Path, size: int, name: str) -> list[Meas
         calls = _calls(engine, table, vectors, where, found)
         took = await interleaved(calls, QUESTIONS, len(QUESTIONS))
         shares = [recall(found["index"][query], found["exact"][query]) for query in QUESTIONS]
-        shown = measured(f"{name}/recall@{FOUND}{suffix}", shares, "share", [1.0])
+        shown = measured(f"index/{size}/recall@{FOUND}{suffix}", shares, "share", [1.0])
         measures += [
             replace(shown, value=statistics.fmean(shares)),
-            measured(f"{name}/search{suffix}", took["index"], "ms", took["exact"]),
+            measured(f"index/{size}/search{suffix}", took["index"], "ms", took["exact"]),
         ]
     return measures
 

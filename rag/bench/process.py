@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -9,26 +10,26 @@ import subprocess
 import sys
 import sysconfig
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
-from mcp import Client, StdioServerParameters
 
 from rag.access.names import DEFAULT_TENANT
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from anyio.abc import Process
 
-    Call = Callable[..., Awaitable[object]]
+    from rag.config.settings import EmbedderSettings
 
 BARE = Path(__file__).with_name("bare.py")
+SETTINGS = "settings.toml"
 LONGEST_LINE = 10_000_000  # bytes of an answer
 INITIALIZE = {
     "protocolVersion": "2025-11-25",
@@ -38,7 +39,9 @@ INITIALIZE = {
 
 
 def script(name: str, data: Path, *arguments: str) -> list[str]:
-    """The command line of an installed script, on a data folder and with empty settings.
+    """The command line of an installed script, on a data folder and with the settings beside it.
+
+    They are empty unless somebody wrote them.
 
     Raises:
         ConfigurationError: the script isn't installed.
@@ -47,14 +50,22 @@ def script(name: str, data: Path, *arguments: str) -> list[str]:
     path = shutil.which(name, path=scripts)
     if path is None:
         raise ConfigurationError(f"The command {name} is not in {scripts}. Install refdesk completely.")
-    settings = data.with_name("no-settings.toml")
+    settings = data.with_name(SETTINGS)
     settings.touch()
     return [path, *arguments, "--config", str(settings), "--data", str(data)]
 
 
-def bare_server(data: Path) -> list[str]:
-    """The command line of the minimal server in bare.py."""
-    return [sys.executable, "-P", str(BARE), str(data)]
+def bare_server(data: Path, model: EmbedderSettings) -> list[str]:
+    """The command line of the minimal server in bare.py, with this embedder."""
+    return [sys.executable, "-P", str(BARE), str(data), model.model_dump_json()]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The result of a request, and the bytes of the line that brought it."""
+
+    result: dict[str, Any]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +74,35 @@ class Server:
 
     process: Process
     _lines: BufferedByteReceiveStream
+    _ids: Iterator[int] = field(default_factory=itertools.count)
+    _reading: anyio.Lock = field(default_factory=anyio.Lock)
 
-    async def ask(self, method: str, **params: object) -> dict[str, Any]:
-        """The result of a request.
+    async def ask(self, method: str, **params: object) -> Reply:
+        """The reply to a request. Of several at once, each gets whichever reply comes next.
 
         Raises:
             RefdeskError: the server answered with an error, or not at all.
         """
         try:
-            await self._send({"id": 1, "method": method, "params": params})
-            reply = json.loads(await self._lines.receive_until(b"\n", LONGEST_LINE))
+            await self._send({"id": next(self._ids), "method": method, "params": params})
+            async with self._reading:
+                line = await self._lines.receive_until(b"\n", LONGEST_LINE)
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
             raise RefdeskError("The measured server exited. Its own message stands above.") from error
-        result: dict[str, Any] = reply.get("result", {"isError": True})
+        message = json.loads(line)
+        result: dict[str, Any] = message.get("result", {"isError": True})
         if result.get("isError"):
-            raise RefdeskError(f"The measured server answered {method} with an error: {reply}")
-        return result
+            raise RefdeskError(f"The measured server answered {method} with an error: {message}")
+        return Reply(result, len(line) + 1)
 
     async def begin(self) -> None:
         """Complete the handshake."""
         await self.ask("initialize", **INITIALIZE)
         await self._send({"method": "notifications/initialized"})
 
-    async def search(self, query: str) -> None:
-        """Call the search tool."""
-        await self.ask("tools/call", name="search", arguments={"query": query})
+    async def call(self, tool: str, **arguments: object) -> Reply:
+        """The reply of a tool."""
+        return await self.ask("tools/call", name=tool, arguments=arguments)
 
     async def _send(self, message: dict[str, object]) -> None:
         assert self.process.stdin  # noqa: S101 it was opened with a pipe
@@ -103,30 +118,24 @@ async def served(command: Sequence[str]) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def connected(data: Path) -> AsyncIterator[Call]:
-    """The SDK's client of a server on this data folder: `await call("search", query="…")`."""
-    command, *arguments = script("refdesk", data)
-    async with Client(StdioServerParameters(command=command, args=arguments)) as client:
-
-        async def call(tool: str, **arguments: object) -> object:
-            result = await client.call_tool(tool, arguments)
-            if result.is_error:
-                raise RefdeskError(f"The server answered {tool} with an error: {result.content}")
-            return result
-
-        yield call
+async def connected(data: Path) -> AsyncIterator[Server]:
+    """Our server on this data folder, after the handshake."""
+    async with served(script("refdesk", data)) as server:
+        await server.begin()
+        yield server
 
 
 @asynccontextmanager
 async def running(
     command: Sequence[str],
     *,
+    stdout: int = subprocess.PIPE,
     stderr: int | IO[bytes] | None = subprocess.DEVNULL,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Process]:
     """A process with these environment variables, killed at the end of the context if it still runs."""
     env = environment() | dict(settings)
-    async with await anyio.open_process(command, stderr=stderr, env=env) as process:
+    async with await anyio.open_process(command, stdout=stdout, stderr=stderr, env=env) as process:
         try:
             yield process
         finally:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from anyio import to_thread
 
-from rag.access.rule import predicate
 from rag.answers import Part, SearchRequest
-from rag.bench.corpus import QUESTIONS
 from rag.bench.engine import TENANT, open_engine
 from rag.bench.measure import measured
 from rag.bench.process import connected
 from rag.bench.stock import new_source, paragraphs, stocked
-from rag.bench.timing import BLOCK, interleaved, rate, rotated, spent
+from rag.bench.timing import in_blocks, interleaved, rate, rotated
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from rag.answers import Mode
     from rag.bench.engine import Engine
     from rag.bench.measure import Measure
-    from rag.bench.process import Call
+    from rag.bench.process import Server
     from rag.bench.stock import Bench
+    from rag.bench.timing import Spent
 
 PRINCIPAL = Principal(TENANT)
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")  # that the engine's own lists are compared with
 LEVELS = (1, 4, 16)  # searches at once
+HITS = 10  # of the reply that is weighed
 SOURCES = 32  # opened
 WINDOW = 6_000  # characters that fit into a reply of the usual size
 BOOK_SENTENCES = 10  # per chunk: a thousand characters
@@ -53,47 +55,50 @@ def desk_on(bench: Bench, data: Path) -> Desk:
 
 
 async def measure_search(bench: Bench) -> list[Measure]:
-    """Searches of each mode, one after another."""
-    data = await stocked(bench, bench.sizes.collection)
+    """Searches of each mode, one after another, in collections of several sizes and in two at once."""
+    measures = []
+    for size in bench.sizes.searched:
+        bench.say(f"searching {size:,} chunks")
+        measures += await searched(bench, await stocked(bench, size), f"search/{size}")
+    return [*measures, *await _two_collections(bench)]
+
+
+async def searched(bench: Bench, data: Path, name: str) -> list[Measure]:
+    """Time and CPU of a search by mode and caller, and the size of a reply with ten hits.
+
+    CPU is that of the process that answers: of this one, or of the server.
+    """
     desk, engine = desk_on(bench, data), await open_engine(data, bench.embedder)
     measures = []
-    async with connected(data) as call:
+    async with connected(data) as server:
         for mode in MODES:
             bench.say(f"searching in mode {mode}")
-            searches = _searches(mode, desk, engine, call)
-            took = await interleaved(searches, QUESTIONS, bench.sizes.searches)
-            measures += against_engine(f"search/{mode}", took, "ms")
-    bench.say("searching, and counting the CPU")
-    limit = partial(engine.search, "hybrid", where=predicate(PRINCIPAL))
-    return [*measures, *await _cpu(bench, {"library": searches["library"], "engine": limit})]
+            own, its = os.getpid(), server.process.pid
+            calls = _searches(mode, desk, engine, server)
+            searches = {by: (call, its if by == "stdio" else own) for by, call in calls.items()}
+            spent = await in_blocks(searches, 2 * bench.sizes.searches, bench.questions)
+            walls, cpus = [{by: of(one) for by, one in spent.items()} for of in (_wall, _cpu)]
+            measures += against_engine(f"{name}/{mode}", walls, "ms")
+            measures += against_engine(f"{name}/{mode}/cpu", cpus, "ms")
+        return [*measures, *await _replies(bench, server, name)]
 
 
-async def _cpu(bench: Bench, searches: Mapping[str, Callable[[str], Awaitable[object]]]) -> list[Measure]:
-    """CPU time of a hybrid search in the library, and how much of it the engine and the embedder don't use.
+def _wall(spent: Spent) -> list[float]:
+    return spent.wall
 
-    The engine filters by access rights here, too: that is its own work.
-    """
-    cpu: dict[str, list[float]] = {name: [] for name in searches}
-    blocks = max(1, 2 * bench.sizes.rounds * bench.sizes.searches // BLOCK)
-    for at in range(blocks + 1):
-        for name, search in rotated(list(searches.items()), at):
-            _, used = await spent(search, os.getpid())
-            cpu[name] += [used] if at else []  # the first round is a warm-up
-    on_top = [whole - part for whole, part in zip(cpu["library"], cpu["engine"], strict=True)]
-    return [
-        measured("search/cpu/library", cpu["library"], "ms", cpu["engine"]),
-        measured("search/cpu on top/library", on_top, "ms"),
-    ]
+
+def _cpu(spent: Spent) -> list[float]:
+    return spent.cpu
 
 
 def _searches(
-    mode: Mode, desk: Desk, engine: Engine, call: Call
+    mode: Mode, desk: Desk, engine: Engine, server: Server
 ) -> dict[str, Callable[[str], Awaitable[object]]]:
     async def library(query: str) -> None:
         await desk.search(PRINCIPAL, SearchRequest(query, mode=mode))
 
     async def stdio(query: str) -> None:
-        await call("search", query=query, mode=mode)
+        await server.call("search", query=query, mode=mode)
 
     return {"library": library, "stdio": stdio, "engine": partial(engine.search, mode)}
 
@@ -103,21 +108,69 @@ def against_engine(name: str, values: Mapping[str, list[float]], unit: str) -> l
     return [measured(f"{name}/{by}", values[by], unit, values["engine"]) for by in ("library", "stdio")]
 
 
+async def _replies(bench: Bench, server: Server, name: str) -> list[Measure]:
+    """Bytes on the wire of replies with up to ten hits, against those of the texts in them, and the hits."""
+    sizes, texts, hits = [], [], []
+    for query in bench.questions:
+        reply = await server.call("search", query=query, limit=HITS)
+        results = reply.result["structuredContent"]["results"]
+        sizes.append(float(reply.size))
+        texts.append(float(sum(len((one.get("text") or "").encode()) for one in results)))
+        hits.append(float(len(results)))
+    return [
+        measured(f"{name}/reply of ten", sizes, "bytes", texts),
+        measured(f"{name}/hits of ten", hits, "hits"),
+    ]
+
+
+async def _two_collections(bench: Bench) -> list[Measure]:
+    """Hybrid searches with a second collection of one passage, against those without it."""
+    one = await stocked(bench, bench.sizes.small)
+    bench.say("searching two collections")
+    desks = {"one": desk_on(bench, one), "two": desk_on(bench, await _with_a_note(bench, one))}
+    searches = {name: (partial(_search, desk), os.getpid()) for name, desk in desks.items()}
+    spent = await in_blocks(searches, 2 * bench.sizes.searches)
+    name = "search/second collection"
+    return [
+        measured(name, spent["two"].wall, "ms", spent["one"].wall),
+        measured(f"{name}/cpu", spent["two"].cpu, "ms", spent["one"].cpu),
+    ]
+
+
+async def _search(desk: Desk, query: str) -> None:
+    await desk.search(PRINCIPAL, SearchRequest(query))
+
+
+async def _with_a_note(bench: Bench, data: Path) -> Path:
+    """A copy of a data folder with a second collection, of one passage."""
+    copy = bench.folder / "two collections"
+    await to_thread.run_sync(shutil.copytree, data, copy)
+    second = await ensure_collection(copy, TENANT, "second", bench.embedder.identity)
+    (text,) = bench.sentences[:1]
+    async with open_writer(copy, second) as writer:
+        await writer.replace([new_source(writer, "Note", text, paragraphs([text]), bench.vectors[:1])])
+        await writer.finish()
+    return copy
+
+
 async def measure_concurrency(bench: Bench) -> list[Measure]:
-    """Hybrid searches per second, several at once."""
+    """Hybrid searches per second, several at once. The limit of the server over stdio is the library."""
     data = await stocked(bench, bench.sizes.collection)
     desk, engine = desk_on(bench, data), await open_engine(data, bench.embedder)
     measures = []
-    async with connected(data) as call:
-        searches = _searches("hybrid", desk, engine, call)
+    async with connected(data) as server:
+        searches = _searches("hybrid", desk, engine, server)
         for level in LEVELS:
             bench.say(f"searching, {level} at once")
             rates: dict[str, list[float]] = {name: [] for name in searches}
             for at in range(bench.sizes.rounds + 1):
-                for name, search in searches.items():
+                for name, search in rotated(list(searches.items()), at):
                     reached = await rate(search, level, bench.sizes.searches // 2)
                     rates[name] += [reached] if at else []  # the first round is a warm-up
-            measures += against_engine(f"concurrency/{level}", rates, "searches/s")
+            measures += [
+                measured(f"concurrency/{level}/{by}", rates[by], "searches/s", rates[limit])
+                for by, limit in (("library", "engine"), ("stdio", "library"))
+            ]
     return measures
 
 
@@ -135,13 +188,13 @@ async def measure_reading(bench: Bench) -> list[Measure]:
 
 async def _read(bench: Bench, data: Path, name: str, ids: Sequence[str], start: int) -> list[Measure]:
     desk, engine = desk_on(bench, data), await open_engine(data, bench.embedder)
-    async with connected(data) as call:
+    async with connected(data) as server:
 
         async def library(id_: str) -> None:
             await desk.extract(PRINCIPAL, id_, max_chars=WINDOW, part=Part(start))
 
         async def stdio(id_: str) -> None:
-            await call("get_source", id=id_, start=start)
+            await server.call("get_source", id=id_, start=start)
 
         async def limit(id_: str) -> None:
             await engine.window(id_, start, start + WINDOW)

@@ -43,14 +43,18 @@ class Start:
 
 async def measure_start(bench: Bench) -> list[Measure]:
     """Our server against a bare one, which imports and opens the engine at the first search."""
-    data = await stocked(bench, bench.sizes.collection)
-    commands = {"ours": script("refdesk", data), "bare": bare_server(data)}
+    return await started(bench, await stocked(bench, bench.sizes.collection), "start")
+
+
+async def started(bench: Bench, data: Path, name: str) -> list[Measure]:
+    """The starts on a data folder."""
+    commands = {"ours": script("refdesk", data), "bare": bare_server(data, bench.model)}
     bench.say(f"starting each server {bench.sizes.starts + 1} times")
     starts = await _starts(commands, bench.sizes.starts)
     ours, bare = starts["ours"], starts["bare"]
     return [
-        measured("start/first answer", _answers(ours), "ms", _answers(bare)),
-        measured("start/first search", _searches(ours), "ms", _searches(bare)),
+        measured(f"{name}/first answer", _answers(ours), "ms", _answers(bare)),
+        measured(f"{name}/first search", _searches(ours), "ms", _searches(bare)),
     ]
 
 
@@ -68,7 +72,7 @@ async def _start(command: Sequence[str]) -> Start:
     async with served(command) as server:
         await server.begin()
         answered = time.perf_counter()
-        await server.search(QUESTIONS[0])
+        await server.call("search", query=QUESTIONS[0])
         found = time.perf_counter()
     return Start((answered - began) * 1000, (found - answered) * 1000)
 
@@ -83,22 +87,30 @@ def _searches(starts: Sequence[Start]) -> list[float]:
 
 async def measure_memory(bench: Bench) -> list[Measure]:
     """Resident memory of our server, idle and after searches, against a bare one with the engine open."""
-    data = await stocked(bench, bench.sizes.collection)
-    values: dict[str, list[float]] = {name: [] for name in ("idle", "working", "bare", "bare working")}
+    measures = []
+    for size in bench.sizes.searched:
+        bench.say(f"holding {size:,} chunks")
+        measures += await held(bench, await stocked(bench, size), f"memory/{size}")
+    return measures
+
+
+async def held(bench: Bench, data: Path, name: str) -> list[Measure]:
+    """The memory of servers on a data folder."""
+    values: dict[str, list[float]] = {state: [] for state in ("idle", "working", "bare", "bare working")}
     for at in range(bench.sizes.rounds):
         bench.say(f"watching the servers' memory, {at + 1} of {bench.sizes.rounds}")
         async with served(script("refdesk", data)) as server:
             await server.begin()
             values["idle"].append(await _settled(server))
-            values["working"].append(await _worked(server, bench.sizes.searches))
-        async with served(bare_server(data)) as server:
+            values["working"].append(await _worked(server, bench))
+        async with served(bare_server(data, bench.model)) as server:
             await server.begin()
-            await server.search(QUESTIONS[0])
+            await server.call("search", query=bench.questions[0])
             values["bare"].append(await _settled(server))
-            values["bare working"].append(await _worked(server, bench.sizes.searches))
+            values["bare working"].append(await _worked(server, bench))
     return [
-        measured(f"memory/{name}", values[name], "MB", values[limit])
-        for name, limit in (("idle", "bare"), ("working", "bare working"))
+        measured(f"{name}/{state}", values[state], "MB", values[limit])
+        for state, limit in (("idle", "bare"), ("working", "bare working"))
     ]
 
 
@@ -112,10 +124,10 @@ async def _settled(server: Server) -> float:
     return resident_megabytes(pid)
 
 
-async def _worked(server: Server, searches: int) -> float:
-    """Memory after so many searches."""
-    for at in range(searches):
-        await server.search(QUESTIONS[at % len(QUESTIONS)])
+async def _worked(server: Server, bench: Bench) -> float:
+    """Memory after searches."""
+    for at in range(bench.sizes.searches):
+        await server.call("search", query=bench.questions[at % len(bench.questions)])
     return resident_megabytes(server.process.pid)
 
 

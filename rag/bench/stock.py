@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.bench.corpus import SEED
+from rag.bench.corpus import QUESTIONS, SEED
 from rag.bench.engine import TENANT
-from rag.config.settings import DEFAULT_COLLECTION
+from rag.config.settings import DEFAULT_COLLECTION, EmbedderSettings
 from rag.corpus import Access, Passage, Source
 from rag.models.embed import unit_rows
 from rag.store.collections import ensure_collection, open_writer
@@ -40,7 +40,9 @@ class Sizes:
     searches: int = 96  # of each kind
     starts: int = 11  # of each server; half as many with many tenants
     rounds: int = 3  # of whatever takes seconds
+    small: int = 4_000  # chunks of the collection of an ordinary user
     collection: int = 10_000  # chunks of the collection that most parts use
+    large: tuple[int, ...] = ()  # chunks of collections that are searched, too
     index: tuple[int, ...] = (100_000,)  # chunks
     tenants: tuple[int, ...] = (1, 100, 2_000)
     tenant: int = 1_000  # chunks of each tenant
@@ -48,15 +50,25 @@ class Sizes:
     changes: int = 100  # of one document each
     book: int = 5_000  # chunks of the long source
 
+    @property
+    def searched(self) -> tuple[int, ...]:
+        """The chunks of each collection in which searches and memory are measured."""
+        return (self.small, self.collection, *self.large)
 
-LARGE = Sizes(index=(100_000, 1_000_000))
+    @property
+    def changed(self) -> tuple[int, ...]:
+        """The chunks of each collection in which a document is changed."""
+        return tuple(dict.fromkeys((self.collection, *self.index)))
+
+
+LARGE = Sizes(large=(60_000,), index=(100_000, 1_000_000))
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
     """The workbench of a run: a temporary folder, an embedder, sentences with their vectors.
 
-    `say` prints a line of progress.
+    `say` prints a line of progress. `model` is how the embedder was opened.
     """
 
     folder: Path
@@ -65,6 +77,8 @@ class Bench:
     vectors: Vectors
     sizes: Sizes
     say: Callable[[str], None]
+    model: EmbedderSettings = field(default_factory=EmbedderSettings)
+    questions: Sequence[str] = QUESTIONS
 
 
 async def stocked(bench: Bench, chunks: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -66,14 +67,40 @@ async def _ask_all(search: Search, queries: Iterator[str]) -> None:
         await search(query)
 
 
-async def spent(search: Search, pid: int) -> tuple[list[float], float]:
-    """A block of searches: milliseconds of each, and the mean CPU milliseconds that the process used."""
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The milliseconds of each search, and the mean CPU milliseconds of each block of searches."""
+
+    wall: list[float]
+    cpu: list[float]
+
+
+async def in_blocks(
+    searches: Mapping[Key, tuple[Search, int]], times: int, queries: Sequence[str] = QUESTIONS
+) -> dict[Key, Spent]:
+    """What each search takes, and what the process with the given id uses of the CPU meanwhile.
+
+    The searches take turns, block by block, so that the machine's other work slows all of them alike. Each
+    makes about `times` searches, after a first block, with empty caches, that isn't counted.
+    """
+    spent = {name: Spent([], []) for name in searches}
+    block = [queries[at % len(queries)] for at in range(min(BLOCK, times))]
+    for at in range(1 + times // len(block)):
+        for name, (search, pid) in rotated(list(searches.items()), at):
+            wall, cpu = await _block(search, pid, block)
+            if at:
+                spent[name].wall.extend(wall)
+                spent[name].cpu.append(cpu)
+    return spent
+
+
+async def _block(search: Search, pid: int, queries: Sequence[str]) -> tuple[list[float], float]:
     before, times = cpu_seconds(pid), []
-    for at in range(BLOCK):
+    for query in queries:
         began = time.perf_counter()
-        await search(QUESTIONS[at % len(QUESTIONS)])
+        await search(query)
         times.append((time.perf_counter() - began) * 1000)
-    return times, (cpu_seconds(pid) - before) * 1000 / BLOCK
+    return times, (cpu_seconds(pid) - before) * 1000 / len(queries)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
+import rag.admin.bench
 from rag.admin.bench import bench_command, comparison_table, measures_table
 from rag.bench.measure import Measure
 from rag.bench.run import PARTS
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from click.testing import Result
+
+    from rag.config.settings import Settings
 
 MEASURES = [
     Measure("search/hybrid/stdio", 12.341, "ms", 10, 9.73, 1234.5),
@@ -71,3 +74,60 @@ def test_a_file_that_is_no_run_is_refused_before_anything_is_measured(nothing_se
 def test_its_help_names_every_part() -> None:
     text = " ".join(called("--help").stdout.split())
     assert all(part in text for part in PARTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--markdown", "--json"), "Give only one of --markdown and --json."),
+        (("search", "--real", "."), "--real goes with no PARTs"),
+        (("--large", "--real", "."), "--real goes with no PARTs"),
+        (("--markdown", "--real", "."), "--real goes with no PARTs"),
+        (("--real", "nowhere"), "Directory 'nowhere' does not exist."),
+        (("--real", "desk.toml"), "Directory 'desk.toml' is a file."),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_before_anything_is_measured(
+    nothing_set: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(Path(nothing_set).parent)
+    result = called("--config", nothing_set, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "working in" not in result.stderr
+
+
+def test_it_prints_the_rows_of_what_was_measured_in_markdown(
+    nothing_set: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def measured(parts: list[str], **_how: object) -> list[Measure]:
+        assert parts == ["start"]
+        return [Measure("start/first answer", 700, "ms", 500, 600, 800), *MEASURES]
+
+    monkeypatch.setattr(rag.admin.bench, "run_bench", measured)
+    head, empty, *table = called("--config", nothing_set, "start", "--markdown").stdout.splitlines()
+    assert head.startswith("Measured on ")
+    assert "by `refdesk-admin bench start` in 0 minutes" in head
+    assert empty == ""
+    assert [line.split("|")[2].strip() for line in table] == ["measure", "---", "`start/first answer`"]
+
+
+def test_own_documents_are_measured_with_the_settings_and_compared(
+    nothing_set: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def measured(
+        folder: Path, settings: Settings, _environment: object, **_how: object
+    ) -> list[Measure]:
+        assert folder == tmp_path
+        assert settings.ingest.archives
+        return MEASURES
+
+    Path(nothing_set).write_text("[ingest]\narchives = true\n")
+    monkeypatch.setattr(rag.admin.bench, "run_real", measured)
+    made = called("--config", nothing_set, "--real", str(tmp_path), "--json")
+    (tmp_path / "before.json").write_text(made.stdout)
+    result = called(
+        "--config", nothing_set, "--real", str(tmp_path), "--compare", str(tmp_path / "before.json")
+    )
+    assert "disk                  5,700" in result.stdout
+    assert re.search(r"disk +5,700 +5,700 +bytes +1\.000", result.stdout)

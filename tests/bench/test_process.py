@@ -7,7 +7,7 @@ import anyio
 import psutil
 import pytest
 
-from rag.bench.process import environment, running, script, served
+from rag.bench.process import Reply, environment, running, script, served
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ async def test_a_process_ends_when_something_goes_wrong_in_its_block() -> None:
 
 
 async def test_an_answer_is_handed_on() -> None:
-    async with served(answering('{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}')) as server:
-        assert await server.ask("tools/call") == {"content": []}
+    line = '{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}'
+    async with served(answering(line)) as server:
+        assert await server.ask("tools/call") == Reply({"content": []}, len(line) + 1)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ async def test_an_answer_is_handed_on() -> None:
 async def test_an_error_is_no_measurement(line: str) -> None:
     async with served(answering(line)) as server:
         with pytest.raises(RefdeskError, match=r"answered tools/call with an error: .*no disk"):
-            await server.search("time")
+            await server.call("search", query="time")
 
 
 async def test_a_server_that_ends_is_no_measurement() -> None:
@@ -79,5 +80,21 @@ async def test_nobody_s_settings_reach_what_is_measured(
     monkeypatch.setenv("REFDESK_SEARCH_LIMIT", "3")
     assert "REFDESK_SEARCH_LIMIT" not in environment()
     _, *arguments = script("refdesk", tmp_path / "data")
-    assert arguments == ["--config", str(tmp_path / "no-settings.toml"), "--data", str(tmp_path / "data")]
-    assert (tmp_path / "no-settings.toml").read_text() == ""
+    assert arguments == ["--config", str(tmp_path / "settings.toml"), "--data", str(tmp_path / "data")]
+    assert (tmp_path / "settings.toml").read_text() == ""
+
+
+async def test_several_requests_at_once_get_one_reply_each() -> None:
+    echoes = "import sys\nfor line in sys.stdin: print(line.replace('params', 'result'), end='', flush=True)"
+    async with served([sys.executable, "-c", echoes]) as server:
+        replies: list[object] = []
+
+        async def ask(number: int) -> None:
+            reply = await server.ask("tools/call", number=number)
+            replies.append(reply.result["number"])
+
+        with anyio.fail_after(AT_MOST_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(ask, number)
+    assert sorted(map(str, replies)) == sorted(map(str, range(20)))

@@ -84,7 +84,7 @@ async def test_keys_are_their_holders_and_nobody_else_reads_them(tmp_path: Path)
 
 
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    (tmp_path / "no-settings.toml").write_text("nonsense = 1\n")
+    (tmp_path / "settings.toml").write_text("nonsense = 1\n")
     with pytest.raises(RefdeskError, match=r"did not start\. .*nonsense"):
         async with listening(tmp_path / "data"):
             pass

@@ -15,6 +15,7 @@ import anyio
 import psutil
 import pytest
 
+from rag.bench.rows import rows
 from rag.bench.run import PARTS, run_bench
 from rag.bench.stock import Sizes
 from rag.errors import RefdeskError
@@ -29,6 +30,7 @@ SMALL = Sizes(
     searches=2,
     starts=1,
     rounds=1,
+    small=10,
     collection=20,
     index=(40,),
     tenants=(1, 3),
@@ -39,12 +41,13 @@ SMALL = Sizes(
 )
 COMMAND = "from rag.admin.bench import bench_command; bench_command()"
 AT_MOST_SECONDS = 60
+SEARCHED = (10, 20)
 MODES = ("dense", "sparse", "hybrid")
 CALLERS = ("library", "stdio")
 STEPS = ("read", "parse", "chunk", "embed", "write", "index", "whole run")
 SHARES = ("50 %", "1 %", "0.01 %")
 ERAS = ("legacy", "modern")
-ON_TOP = {"search/cpu on top/library", *(f"http/cpu on top/{era}" for era in ERAS)}  # less than 0 at times
+ON_TOP = {f"http/cpu on top/{era}" for era in ERAS}  # less than 0 at times
 FILTERS = ("", *(f"/access and filter {share}" for share in SHARES))
 TOLD = ("", "/mean", "/worst")  # of the changes of documents
 
@@ -75,22 +78,30 @@ def measures(few_sentences: Path, lines: list[str], others: set[psutil.Process])
 
 def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) -> None:
     assert {name: one.unit for name, one in measures.items()} == {
-        **{f"search/{mode}/{caller}": "ms" for mode in MODES for caller in CALLERS},
-        **{f"search/{what}/library": "ms" for what in ("cpu", "cpu on top")},
+        **{
+            f"search/{size}/{mode}{what}/{caller}": "ms"
+            for size in SEARCHED
+            for mode in MODES
+            for what in ("", "/cpu")
+            for caller in CALLERS
+        },
+        **{f"search/{size}/reply of ten": "bytes" for size in SEARCHED},
+        **{f"search/{size}/hits of ten": "hits" for size in SEARCHED},
+        "search/second collection": "ms",
+        "search/second collection/cpu": "ms",
         **{f"get_source{which}/{caller}": "ms" for which in ("", "/5 MB") for caller in CALLERS},
         **{f"concurrency/{level}/{caller}": "searches/s" for level in (1, 4, 16) for caller in CALLERS},
         **{f"http/{what}/{era}": "ms" for what in ("search", "cpu", "cpu on top") for era in ERAS},
         **{f"http/16 at once/{era}": "searches/s" for era in ERAS},
-        "memory/idle": "MB",
-        "memory/working": "MB",
+        **{f"memory/{size}/{state}": "MB" for size in SEARCHED for state in ("idle", "working")},
         **{f"ingest/{step}": "chunks/s" for step in STEPS},
         "ingest/unchanged": "s",
         **{f"change/{count}/cpu{told}": "ms" for count in (20, 40) for told in TOLD},
         **{f"change/{count}/written{told}": "bytes" for count in (20, 40) for told in TOLD},
         "ingest/peak memory": "MB",
         "disk/per chunk": "bytes",
-        **{f"index/recall@20{which}": "share" for which in FILTERS},
-        **{f"index/search{which}": "ms" for which in FILTERS},
+        **{f"index/40/recall@20{which}": "share" for which in FILTERS},
+        **{f"index/40/search{which}": "ms" for which in FILTERS},
         **{f"access/search {share}": "ms" for share in SHARES},
         "access/worst filter": "ms",
         "access/refused filter": "ms",
@@ -109,7 +120,27 @@ def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> 
     without = {name for name, one in measures.items() if one.ratio is None}
     nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
     nothing |= ON_TOP | {f"change/20/{what}{told}" for what in ("cpu", "written") for told in TOLD}
+    nothing |= {f"search/{size}/hits of ten" for size in SEARCHED}
     assert without == nothing | {"access/worst filter", "access/refused filter"}
+
+
+def test_many_searches_over_stdio_are_measured_against_the_library(measures: dict[str, Measure]) -> None:
+    assert measures["concurrency/16/stdio"].limit == measures["concurrency/16/library"].value
+
+
+def test_a_reply_weighs_more_than_the_texts_in_it(measures: dict[str, Measure]) -> None:
+    reply = measures["search/20/reply of ten"]
+    assert reply.limit
+    assert reply.limit > 1000
+    assert reply.value > reply.limit
+    assert 1 <= measures["search/20/hits of ten"].value <= 10
+
+
+def test_every_row_of_the_published_table_has_a_measure(measures: dict[str, Measure]) -> None:
+    assert {one.measure for one in rows(SMALL)} - measures.keys() == {
+        "start/first answer",
+        "start/first search",
+    }
 
 
 def test_many_tenants_are_measured_against_the_fewest(measures: dict[str, Measure]) -> None:
@@ -122,7 +153,7 @@ def test_steps_are_measured_against_the_embedder_alone(measures: dict[str, Measu
 
 
 def test_without_a_vector_index_everything_is_found(measures: dict[str, Measure]) -> None:
-    assert [measures[f"index/recall@20{which}"].value for which in FILTERS] == [1, 1, 1, 1]
+    assert [measures[f"index/40/recall@20{which}"].value for which in FILTERS] == [1, 1, 1, 1]
 
 
 def test_it_says_what_it_is_doing(measures: dict[str, Measure], lines: list[str]) -> None:
@@ -148,7 +179,7 @@ def test_after_an_error_it_leaves_nothing_either(few_sentences: Path) -> None:
     def stop_at_ingestion(line: str) -> None:
         progress.append(line)
         if line.startswith("ingesting"):
-            (Path(progress[0].removeprefix("working in ")) / "no-settings.toml").write_text("nonsense = 1")
+            (Path(progress[0].removeprefix("working in ")) / "settings.toml").write_text("nonsense = 1")
 
     with pytest.raises(RefdeskError, match="refdesk-admin ingest failed with exit code 2"):
         run(few_sentences, "ingestion", say=stop_at_ingestion)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
+
+import anyio
 import pytest
 
-from rag.bench.timing import interleaved, rate, rotated
+from rag.bench.timing import BLOCK, cpu_seconds, in_blocks, interleaved, rate, rotated
 from rag.errors import RefdeskError
 
 
@@ -27,6 +30,47 @@ async def test_calls_take_turns_after_a_first_round_that_is_not_counted() -> Non
     assert [query for _, query in made[1::2]] == [*"abc", *"abca"]
     assert [name for name, _ in made[::2]] == ["other", "one", "other", "one", "other", "one", "other"]
     assert {name for name, _ in made[:2]} == {"one", "other"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("times", "block", "blocks"), [(2, 2, 1), (BLOCK, BLOCK, 1), (3 * BLOCK, BLOCK, 3)])
+async def test_blocks_take_turns_after_a_first_one_that_is_not_counted(
+    times: int, block: int, blocks: int
+) -> None:
+    made: list[str] = []
+
+    async def one(query: str) -> None:
+        made.append(f"one {query}")
+
+    async def other(query: str) -> None:
+        made.append(f"other {query}")
+
+    spent = await in_blocks({"one": (one, os.getpid()), "other": (other, os.getpid())}, times, ["a", "b"])
+    assert {name: (len(of.wall), len(of.cpu)) for name, of in spent.items()} == {
+        "one": (times, blocks),
+        "other": (times, blocks),
+    }
+    names = [line.partition(" ")[0] for line in made]
+    starts = [names[at] for at in range(0, len(names), block)]
+    assert all(names[at] == starts[at // block] for at in range(len(names)))
+    assert starts == (["one", "other", "other", "one"] * (blocks + 1))[: 2 * (blocks + 1)]
+    assert made[0].endswith(" a")
+
+
+@pytest.mark.anyio
+async def test_the_cpu_is_that_of_the_process_that_answers() -> None:
+    async def busy(_query: str) -> None:
+        until = cpu_seconds(os.getpid()) + 0.02
+        while cpu_seconds(os.getpid()) < until:
+            pass
+
+    async def idle(_query: str) -> None:
+        await anyio.sleep(0.02)
+
+    spent = await in_blocks({"busy": (busy, os.getpid()), "idle": (idle, os.getpid())}, 4)
+    assert min(spent["busy"].cpu) >= 20
+    assert min(spent["idle"].wall) >= 19
+    assert max(spent["idle"].cpu) < min(spent["busy"].cpu)
 
 
 @pytest.mark.anyio
