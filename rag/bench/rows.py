@@ -120,6 +120,8 @@ def _index(size: int) -> Iterator[Row]:
         which = suffix.removeprefix("/access and filter ")
         under = f" under rights and a filter that keeps {which}" if which else ""
         yield Row(
-            f"index/{size}/recall@20{suffix}", f"recall@20 of the index on {size:,} chunks{under}", "≥ 0.98"
+            f"index/{size}/recall@20{suffix}",
+            f"recall@20 of dense search of {size:,} chunks{under}",
+            "≥ 0.98",
         )
         yield Row(f"index/{size}/search{suffix}", "the same searches, vs. exact search")
