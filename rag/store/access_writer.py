@@ -66,7 +66,9 @@ class AccessTable:
         with engine_errors("changing access"):
             rows = pa.Table.from_pylist([schema.access_row(one) for one in records], schema.ACCESS_SCHEMA)
             upsert = self._table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            await upsert.execute(rows)
+            await upsert.use_index(use_index=False).execute(
+                rows
+            )  # with one, the engine has inserted keys twice
 
     async def forget(self, ids: Iterable[str]) -> None:
         """Delete records. A document that comes back under their URIs is a new one."""

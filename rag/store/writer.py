@@ -148,7 +148,9 @@ class CollectionWriter:
             await self._chunks.add(self._chunk_rows(items, generation, records))
             rows = [schema.source_row(item, generation=generation) for item in items]
             upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            await upsert.execute(pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA))
+            await upsert.use_index(use_index=False).execute(
+                pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA)
+            )
             stale = f"{schema.one_of('source_id', claims)} AND (generation <> {literal(generation)})"
             await self._chunks.delete(stale)
         await self._access.note_copied(behind)  # the new chunks were written with these labels
@@ -222,7 +224,7 @@ class CollectionWriter:
     async def _update(self, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
         """Give sources, by id, new values in these columns."""
         kinds = pa.schema([schema.SOURCES_SCHEMA.field(name) for name in columns])
-        update = self._sources.merge_insert("id").when_matched_update_all()
+        update = self._sources.merge_insert("id").when_matched_update_all().use_index(use_index=False)
         await update.execute(pa.Table.from_pylist(list(rows), schema=kinds))
 
     async def without_vector(self, ids: Sequence[str]) -> pa.Table:
