@@ -5,11 +5,10 @@ Hosts drop a server that is that slow with its first answer, so the desk opens o
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import threading
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,6 +17,7 @@ from anyio import to_thread
 from rag.access.tenants import tenant_file
 from rag.config.data_folder import data_folder_problem
 from rag.errors import RefdeskError
+from rag.memory import return_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,16 +100,10 @@ class LazyDesk:
 
                 desk = Desk.open(self._settings, os.environ)
                 self._desk = await self._open.enter_async_context(desk)
-                _return_memory()
+                return_memory()  # about 10 MB that only opening needed
             return self._desk
 
 
 def _import_desk() -> None:
     with _importing:  # two threads that import the engine can deadlock
         import rag.search.desk  # noqa: F401, PLC0415 not before the first reply
-
-
-def _return_memory() -> None:
-    """Return to the system what only opening needed: about 10 MB that glibc would keep."""
-    with suppress(AttributeError, OSError):  # other C libraries have no malloc_trim
-        ctypes.CDLL(None).malloc_trim(0)

@@ -21,6 +21,7 @@ from rag.config.permissions import loose_permissions
 from rag.config.settings import LimitSettings
 from rag.errors import ConfigurationError
 from rag.hidden import for_people
+from rag.memory import share_arenas
 from server import stdio
 from server.admission import Admission
 from server.app import create_server
@@ -45,6 +46,7 @@ def main() -> None:
     If the configuration is wrong, a server that listens ends at once. A local one tells its host first.
     """
     stdio.fill_closed()
+    share_arenas()
     flags = argparse.Namespace(http="--http" in sys.argv)
     try:
         flags = _read_flags()

@@ -23,6 +23,7 @@ import pyarrow as pa
 import simsimd
 
 from rag.errors import StoreError
+from rag.memory import return_memory
 from rag.store.connection import engine_errors
 from rag.store.schema import vectors_of
 
@@ -211,6 +212,7 @@ class TableInMemory:
         except StoreError:
             rows = None  # the log says why; the engine still answers, or says what is wrong
         self._rows = rows
+        return_memory()  # that held what was read
         self._seconds = time.monotonic() - began
 
     async def _copied(self) -> RowsInMemory | None:

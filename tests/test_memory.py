@@ -1,0 +1,49 @@
+"""The arenas of the C library: few, however many threads allocate."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from rag.memory import ARENAS, return_memory
+
+THREADS = """
+import ctypes, threading
+from rag.memory import share_arenas
+{first}
+libc = ctypes.CDLL(None)
+together = threading.Barrier(8)
+def allocate():
+    together.wait()
+    libc.malloc(1000)
+    together.wait()
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc.malloc_stats()
+"""
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has arenas")
+
+
+def _arenas(first: str, **environment: str) -> int:
+    env = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | environment
+    command = [sys.executable, "-c", THREADS.format(first=first)]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    return run.stderr.count("Arena ")
+
+
+@glibc
+def test_all_threads_share_two_arenas_unless_the_environment_says_how_many() -> None:
+    assert _arenas("") > ARENAS
+    assert _arenas("share_arenas()") == ARENAS
+    assert _arenas("share_arenas()", MALLOC_ARENA_MAX="4") == ARENAS + 2
+
+
+def test_returning_memory_does_no_harm() -> None:
+    kept = bytes(1_000_000)
+    return_memory()
+    assert kept == bytes(1_000_000)
