@@ -41,7 +41,10 @@ MAX_VECTOR_SEGMENTS = 4  # of some ms in each search; each compaction appends on
 MAX_UNINDEXED_SHARE = 0.1
 MERGED_ROWS, MERGED_SHARE = 8192, 0.1
 """How many rows at the end a compaction merges into one file and segment: the smaller, some 20 MB at most."""
-KEPT_VERSIONS = timedelta(hours=1)  # so that a running query keeps its version
+KEPT_VERSIONS = timedelta(minutes=15)
+"""So that what runs keeps its version. A request takes seconds, a backup of a million chunks some minutes. A
+reader whose version is gone begins anew with the newest. Each compaction leaves copies of indexes so long.
+"""
 TAIL_SHARE, TAIL_ROWS, LEAST_TAIL_SHARE = 0.005, 128, 0.001
 """How many rows of a large table may be outside its indexes: the smaller of the first two, or the third.
 
