@@ -1,6 +1,6 @@
 """Many small ingestions, with texts among them that have no words, and a search after each.
 
-    python -m tests.soak.small --rounds 300
+    python -m tests.soak.small --rounds 500
 
 Full-text indexes are merged while a collection grows, and texts without words can break such a merge: nobody
 finds them, or the words of others. Each round adds, changes or removes documents, and asks for a word that
@@ -92,7 +92,7 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--rounds", type=int, default=300)
+    options.add_argument("--rounds", type=int, default=500)
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
