@@ -40,7 +40,7 @@ SMALL = Sizes(
     book=20,
 )
 COMMAND = "from rag.admin.bench import bench_command; bench_command()"
-AT_MOST_SECONDS = 60
+AT_MOST_SECONDS = 300  # for what takes ten seconds on an idle machine
 SEARCHED = (10, 20)
 MODES = ("dense", "sparse", "hybrid")
 CALLERS = ("library", "stdio")
