@@ -26,7 +26,8 @@ class CachedEmbedder(WrappedEmbedder):
     """An embedder with a cache of the vectors of documents.
 
     If it has `parts`, which has vectors as soon as an endpoint has answered, these are in the cache at once.
-    `cached` counts the texts that were not embedded, `tokens` and `seconds` what the others took.
+    `cached` counts the texts that were not embedded, `tokens` and `seconds` what the others took; without
+    `parts` no tokens are counted.
     """
 
     inner: Embedder
@@ -65,7 +66,8 @@ class CachedEmbedder(WrappedEmbedder):
                 vectors |= new
                 valid = [(text, vector) for text, vector in new.items() if vector.any()]
                 await to_thread.run_sync(partial(self.cache.keep, valid))
-                self.tokens += sum(len(self.token_spans(text)) for text in new)
+                if self.parts:  # the rate of a model on this machine is measured when somebody asks
+                    self.tokens += sum(len(self.token_spans(text)) for text in new)
         self.seconds += time.monotonic() - began
         return vectors
 

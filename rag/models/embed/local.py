@@ -1,19 +1,21 @@
 """Embedding on this machine, with ONNX Runtime: the built-in model, or another one in a folder.
 
-One text per run, as many runs at once as there are cores.
+One text per run, as many runs at once as there are cores. Each thread takes the next text itself, so none
+waits for the event loop, which may be busy.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 import numpy as np
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
-from rag.concurrency import cores
+from rag.concurrency import concurrently, cores
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.models.embed import check_queries, unit_rows
@@ -91,21 +93,18 @@ class LocalEmbedder:
         """One vector of unit length per text; texts longer than the window are truncated."""
         prefix = self.identity.query_prefix if kind == "query" else self.identity.document_prefix
         rows = np.empty((len(texts), self.identity.dimension), np.float32)
+        left = iter(range(len(texts)))  # one step of it is atomic
 
-        async def fill(row: int, text: str) -> None:
-            rows[row] = await to_thread.run_sync(self._vector, prefix + text, limiter=self.runs)
+        def fill() -> None:
+            for row in left:
+                rows[row] = self.encoder.vector(self.tokens.ids(prefix + texts[row], self.limit))
+                from_thread.check_cancelled()
 
-        async with anyio.create_task_group() as group:
-            for row, text in enumerate(texts[1:], 1):
-                group.start_soon(fill, row, text)
-            if texts:
-                await fill(0, texts[0])  # a single text, as in most queries, needs no extra task
+        work = partial(to_thread.run_sync, fill, limiter=self.runs)
+        await concurrently([work] * min(len(texts), cores()))
         vectors = unit_rows(rows)
         check_queries(vectors, kind)
         return vectors
-
-    def _vector(self, text: str) -> npt.NDArray[np.float32]:
-        return self.encoder.vector(self.tokens.ids(text, self.limit))
 
 
 def builtin_embedder(settings: EmbedderSettings) -> LocalEmbedder:

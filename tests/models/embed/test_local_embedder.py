@@ -4,8 +4,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import anyio
 import numpy as np
 import pytest
+from anyio import from_thread
 
 from rag.config.settings import EmbedderSettings
 from rag.errors import ProviderError
@@ -62,6 +64,26 @@ async def test_a_text_has_the_same_vector_in_any_company(embedder: LocalEmbedder
     together = await embedder.embed(texts, "document")
     alone = [(await embedder.embed([text], "document"))[0] for text in texts]
     assert np.array_equal(together, np.array(alone))
+
+
+async def test_it_stops_soon_when_nobody_wants_the_vectors_any_more(
+    embedder: LocalEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    scope = anyio.CancelScope()
+
+    def ids(text: str, _limit: int) -> list[int]:
+        begun.append(text)
+        if len(begun) == 10:
+            from_thread.run_sync(scope.cancel)
+        return [101, 102]
+
+    monkeypatch.setattr(embedder.tokens, "ids", ids)
+    with scope:
+        await embedder.embed(["text"] * 1000, "document")
+    assert scope.cancelled_caught
+    assert 10 <= len(begun) <= 10 + embedder.runs.total_tokens
+    assert len(await embedder.embed(["text"] * 20, "document")) == 20
 
 
 async def test_no_texts_have_no_vectors(embedder: LocalEmbedder) -> None:
