@@ -2,8 +2,9 @@
 
 `rag.ingest.sandbox.child` is such a process. It gets a file's content, answers with data, and can do nothing
 else (`rag.ingest.sandbox.confinement`). It is reused for the next file of its *family*, which is a parser
-module with the libraries that it needs, until the event loop ends or a file breaks it. A small file takes
-half a millisecond more than in this process, and starting a process 0.2 s.
+module with the libraries that it needs, until a file breaks it, other families are needed, or nothing is left
+to parse (`end_idle`). A small file takes half a millisecond more than in this process, and starting a process
+0.2 s.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 1 << 30
 OCR = ocr.__name__
+MOST_IDLE = 3  # processes that wait for the next file of their family; each takes 40 to 60 MB
+LARGE_FILE_BYTES = 2_000_000  # a process keeps what memory such a file took, so it gets no other one
 SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
 START_SECONDS = 60.0
 PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.ingest.sandbox.child import main; main()"
@@ -68,6 +71,8 @@ async def parse_safely(
         with anyio.fail_after(seconds):
             await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(seconds))
             answer = await child.receive()
+        if max(len(data), len(answer)) > LARGE_FILE_BYTES:
+            await child.end()
         if len(answer) < SHORT_ANSWER_BYTES:
             return document_of(answer)
         return await to_thread.run_sync(document_of, answer)
@@ -99,6 +104,13 @@ async def members_safely(
                 except ParseError:
                     await child.end()  # it has more to say
                     raise
+
+
+async def end_idle() -> None:
+    """End the processes that wait for files; the next file starts a new one."""
+    pool = await _pool()
+    while pool.idle:
+        await pool.idle.pop().end()
 
 
 @asynccontextmanager
@@ -175,12 +187,20 @@ async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
             if error.cause == "crashed":  # it may lack memory for the next file
                 await child.end()
             else:
-                pool.idle.append(child)
+                await _kept(pool, child)
             raise
         except BaseException:
             await child.end()
             raise
+        await _kept(pool, child)
+
+
+async def _kept(pool: _Pool, child: _Child) -> None:
+    """Put a process back, unless it has ended, in place of the one that was not needed for longest."""
+    if child.process.returncode is None:
         pool.idle.append(child)
+    if len(pool.idle) > MOST_IDLE:
+        await pool.idle.pop(0).end()
 
 
 async def _taken(pool: _Pool, memory_bytes: int, family: str) -> _Child | None:

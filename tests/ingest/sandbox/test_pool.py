@@ -132,6 +132,29 @@ async def test_one_process_parses_all_that_needs_no_library_and_another_what_doe
     assert len(_children() - before) == 2
 
 
+async def test_few_processes_wait_for_files_that_may_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MOST_IDLE", 1)
+    before = _children()
+    await parse_safely(b"text", "a.txt", timeout_seconds=60)
+    (first,) = _children() - before
+    await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
+    (second,) = _children() - before
+    assert second != first
+    await sandbox.end_idle()
+    assert not _children() - before
+    assert (await parse_safely(b"text", "a.txt", timeout_seconds=60)).text == "text"
+
+
+async def test_a_process_that_read_a_large_file_reads_no_other_one() -> None:
+    before = _children()
+    await parse_safely(b"text", "a.txt", timeout_seconds=60)
+    assert len(_children() - before) == 1
+    large = b"many words " * (sandbox.LARGE_FILE_BYTES // 10)
+    assert len((await parse_safely(large, "a.txt", timeout_seconds=60)).text) >= sandbox.LARGE_FILE_BYTES
+    assert not _children() - before
+    assert (await parse_safely(b"text", "a.txt", timeout_seconds=60)).text == "text"
+
+
 async def test_what_takes_too_long_is_given_up_and_its_process_ended() -> None:
     before = _children()
     with pytest.raises(ParseError, match=r"over 0\.5 s \(ingest\.parse_timeout_seconds\)"):
