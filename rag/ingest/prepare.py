@@ -29,7 +29,7 @@ from rag.ingest.split import until
 from rag.store.schema import NewSource, body
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rag.config.settings import IngestSettings
     from rag.corpus import Chunking, Document, FieldType, Passage, Value, Vectors
@@ -74,10 +74,10 @@ class Prepared:
     shown: Mapping[str, str]
     state: FileState | None = None
 
-    def texts(self) -> list[str]:
+    def texts(self) -> Iterator[str]:
         """What is embedded of each passage."""
         text = self.chunked.document.text
-        return [body(one.context, text[one.start : one.end]) for one in self.chunked.passages]
+        return (body(one.context, text[one.start : one.end]) for one in self.chunked.passages)
 
     def new_source(self, collection: str, vectors: Vectors) -> NewSource:
         """It with a vector for each passage, ready to be written."""

@@ -177,7 +177,7 @@ class _Rebuild:
         whole = await self.writer.whole(ids)
         cut = [await to_thread.run_sync(self._cut, one, self.target.collection) for one in whole]
         texts = [text for one in cut for text in one.bodies]
-        vectors = await vectors_of_texts(self.embedder, texts, lambda _more: None)
+        vectors = await vectors_of_texts(self.embedder, texts)
         ends = np.cumsum([len(one.bodies) for one in cut])
         parts = zip(cut, np.split(vectors, ends[:-1]), strict=True)
         await self.target.put([one.with_vectors(part) for one, part in parts])

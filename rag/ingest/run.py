@@ -1,10 +1,11 @@
 """One ingestion run: discover, read, parse, chunk, embed and write, each step while the next one is busy.
 
-files -> move unchanged ones -> prepare -> waves of Prepared -> embed -> waves of NewSource -> write
+files -> move unchanged ones -> prepare -> Prepared -> embed -> NewSource -> write
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -113,8 +114,8 @@ async def ingest(
 async def _bring_to(steps: Steps, discovery: Discovery) -> Report:
     await steps.begin(discovery)
     await steps.move(discovery)
-    to_embed, prepared = anyio.create_memory_object_stream[list[Prepared]](0)
-    to_write, embedded = anyio.create_memory_object_stream[list[NewSource]](0)
+    to_embed, prepared = anyio.create_memory_object_stream[Prepared](math.inf)  # `steps.ahead` bounds both
+    to_write, embedded = anyio.create_memory_object_stream[NewSource](math.inf)
     await concurrently(
         [
             partial(steps.prepare, discovery, to_embed),

@@ -10,6 +10,7 @@ import anyio
 from anyio import to_thread
 
 from rag.errors import ParseError, ProviderError, WithheldError
+from rag.ingest.ahead import LARGE_CHARACTERS, Ahead
 from rag.ingest.analysis import language_notes, note_languages, settle_languages
 from rag.ingest.calibrate import calibrate
 from rag.ingest.claims import Claims
@@ -25,11 +26,12 @@ from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
 from rag.ingest.report import Report
 from rag.ingest.retention import note_expiring
+from rag.ingest.sandbox.pool import end_idle
 from rag.ingest.unchanged import Unchanged
-from rag.ingest.vectors import ask_again, with_vectors
+from rag.ingest.vectors import EMBED_AT_ONCE, ask_again, with_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -83,6 +85,7 @@ class Steps:
         self._first_with: dict[str, Found] = {}
         self._kept_out = KeptOut()
         self._mended = 0
+        self._ahead = Ahead()
 
     @property
     def recipe(self) -> str:
@@ -154,24 +157,21 @@ class Steps:
         source = self._earlier(uri)
         return source.id if source else self._writer.source_id(uri)
 
-    async def prepare(self, discovery: Discovery, waves: MemoryObjectSendStream[list[Prepared]]) -> None:
-        """Read, parse and chunk the files that are new or changed, in waves worth a commit."""
-        wave: list[Prepared] = []
-        async with waves:
+    async def prepare(self, discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]) -> None:
+        """Read, parse and chunk the files that are new or changed."""
+        async with prepared:
             for uri, found in discovery.found.items():
-                if one := await self._prepared_or_reported(found, discovery):
-                    wave.append(one)
-                else:
-                    self._work.pass_over(uri)
-                if sum(len(one.chunked.passages) for one in wave) >= WAVE_CHUNKS:
-                    with suppress(anyio.BrokenResourceError):  # the embedder failed
-                        await waves.send(wave)
-                    wave = []
+                await self._ahead.enter(uri, self._work.sizes[uri])
                 if self.failure:
                     return
-            if wave:
-                with suppress(anyio.BrokenResourceError):
-                    await waves.send(wave)
+                if one := await self._prepared_or_reported(found, discovery):
+                    await self._ahead.enter(uri, len(one.chunked.document.text))
+                    with suppress(anyio.BrokenResourceError):  # the embedder failed
+                        await prepared.send(one)
+                else:
+                    self._ahead.leave(uri)
+                    self._work.pass_over(uri)
+        await end_idle()
 
     async def _prepared_or_reported(self, found: Found, discovery: Discovery) -> Prepared | None:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
@@ -205,30 +205,39 @@ class Steps:
         return Prepared(found, id_, chunked, claim, shown, file.state)
 
     async def embed(
-        self,
-        waves: MemoryObjectReceiveStream[list[Prepared]],
-        embedded: MemoryObjectSendStream[list[NewSource]],
+        self, prepared: MemoryObjectReceiveStream[Prepared], embedded: MemoryObjectSendStream[NewSource]
     ) -> None:
         """Give every passage its vector."""
         collection = self._writer.collection.name
-        async with waves, embedded:
-            async for wave in waves:
-                count = self._work.counter(wave)
-                whole, self.failure = await with_vectors(self._embedder, wave, collection, count)
-                if whole:
-                    await embedded.send(whole)
+        async with prepared, embedded:
+            async for some in _together(prepared):
+                count = self._work.counter(some)
+                whole, self.failure = await with_vectors(self._embedder, some, collection, count)
+                for one in whole:
+                    await embedded.send(one)
                 if self.failure:
+                    self._ahead.open()
                     return
 
-    async def write(self, waves: MemoryObjectReceiveStream[list[NewSource]]) -> None:
-        """Commit wave by wave."""
-        async with waves:
-            async for wave in waves:
-                await note_expiring(self._writer, wave)
-                await note_languages(self._writer, wave)
-                records = await self._writer.replace(wave)
-                for new in wave:
-                    self._finish_new(new, records[new.source.id])
+    async def write(self, embedded: MemoryObjectReceiveStream[NewSource]) -> None:
+        """Commit in waves."""
+        wave: list[NewSource] = []
+        async with embedded:
+            async for new in embedded:
+                wave.append(new)
+                if _is_full(wave):
+                    await self._commit(wave)
+                    wave = []
+        if wave:
+            await self._commit(wave)
+
+    async def _commit(self, wave: Sequence[NewSource]) -> None:
+        await note_expiring(self._writer, wave)
+        await note_languages(self._writer, wave)
+        records = await self._writer.replace(wave)
+        for new in wave:
+            self._finish_new(new, records[new.source.id])
+            self._ahead.leave(new.source.uri)
 
     def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
         uri = new.source.uri
@@ -275,3 +284,19 @@ class Steps:
             *unopened(self._known, discovery),
         )
         return Report(tuple(self._outcomes.finished), all_notes)
+
+
+def _is_full(wave: Sequence[NewSource]) -> bool:
+    chunks, characters = sum(len(one.passages) for one in wave), sum(len(one.text) for one in wave)
+    return chunks >= WAVE_CHUNKS or characters >= LARGE_CHARACTERS
+
+
+async def _together(prepared: MemoryObjectReceiveStream[Prepared]) -> AsyncIterator[list[Prepared]]:
+    """What is prepared, as many documents as there are, up to what is embedded at once."""
+    async for one in prepared:
+        some, texts = [one], len(one.chunked.passages)
+        with suppress(anyio.WouldBlock, anyio.EndOfStream):
+            while texts < EMBED_AT_ONCE:
+                some.append(prepared.receive_nowait())
+                texts += len(some[-1].chunked.passages)
+        yield some

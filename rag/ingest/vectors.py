@@ -6,6 +6,8 @@ stored without a vector, and each later run asks for it again.
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from rag.errors import ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 
     from rag.corpus import Vectors
     from rag.ingest.prepare import Prepared
@@ -27,45 +29,48 @@ NAMED = 5  # files in a note; the report has them all
 CONTROL = "refdesk"  # every model has a vector for it
 
 
-async def vectors_of_texts(
-    embedder: Embedder, texts: Sequence[str], count: Callable[[int], None], parts: list[Vectors] | None = None
-) -> Vectors:
-    """The vectors of documents, zeros for those that get none. `count` is told how many more are done.
-
-    If it fails, `parts` has the vectors of the first texts, as far as they were done.
+async def vectors_of_texts(embedder: Embedder, texts: Iterable[str]) -> Vectors:
+    """The vectors of documents, zeros for those that get none.
 
     Raises:
         ProviderError: the model failed, or has no vector for anything any more.
     """
-    parts = [] if parts is None else parts
-    parts.append(np.empty((0, embedder.identity.dimension), np.float32))
-    for start in range(0, len(texts), EMBED_AT_ONCE):
-        part = await embedder.embed(texts[start : start + EMBED_AT_ONCE], "document")
+    none = np.empty((0, embedder.identity.dimension), np.float32)
+    async with aclosing(_in_parts(embedder, texts)) as parts:
+        return np.concatenate([none, *[part async for part in parts]])
+
+
+async def _in_parts(embedder: Embedder, texts: Iterable[str]) -> AsyncGenerator[Vectors]:
+    """The same in parts."""
+    left = iter(texts)
+    while some := [*islice(left, EMBED_AT_ONCE)]:
+        part = await embedder.embed(some, "document")
         if not part.any():
             await _check_model(embedder, len(part))
-        parts.append(part)
-        count(len(part))
-    return np.concatenate(parts)
+        yield part
 
 
 async def with_vectors(
-    embedder: Embedder, wave: Sequence[Prepared], collection: str, count: Callable[[int], None]
+    embedder: Embedder, some: Sequence[Prepared], collection: str, count: Callable[[int], None]
 ) -> tuple[list[NewSource], ProviderError | None]:
-    """The documents of a wave with their vectors; `count` as in `vectors_of_texts`.
+    """Documents with their vectors. `count` is told how many more are done.
 
     If the embedder fails, these are the first ones, all of whose vectors it gave, and its error.
     """
-    texts = [text for one in wave for text in one.texts()]
-    done: list[Vectors] = []
-    failure = None
+    ends = np.cumsum([len(one.chunked.passages) for one in some])
+    vectors = np.empty((ends[-1], embedder.identity.dimension), np.float32)
+    done, failure = 0, None
+    texts = (text for one in some for text in one.texts())
     try:
-        await vectors_of_texts(embedder, texts, count, done)
+        async with aclosing(_in_parts(embedder, texts)) as parts:
+            async for part in parts:
+                vectors[done : done + len(part)] = part
+                done += len(part)
+                count(len(part))
     except ProviderError as error:
         failure = error
-    vectors = np.concatenate(done)
-    ends = np.cumsum([len(one.chunked.passages) for one in wave])
-    parts = zip(wave, np.split(vectors, ends[:-1]), ends, strict=True)
-    return [one.new_source(collection, part) for one, part, end in parts if end <= len(vectors)], failure
+    of_each = zip(some, np.split(vectors, ends[:-1]), ends, strict=True)
+    return [one.new_source(collection, part) for one, part, end in of_each if end <= done], failure
 
 
 async def _check_model(embedder: Embedder, texts: int) -> None:
@@ -112,6 +117,6 @@ async def ask_again(
     ids = list(uris)
     rows = await writer.without_vector(ids)
     texts = cast("list[str]", rows["body"].to_pylist())
-    vectors = await vectors_of_texts(embedder, texts, lambda _more: None)
+    vectors = await vectors_of_texts(embedder, texts)
     left = await writer.give_vectors(ids, rows, vectors)
     return {uri: left[id_] for id_, uri in uris.items()}

@@ -19,9 +19,11 @@ import time
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from anyio import to_thread
 
 from rag.filters.predicate import literal
 from rag.store import declare, maintenance, schema, words
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from rag.store.schema import NewSource
     from rag.store.settle import Claim
     from rag.store.whole import WholeSource
+
+ROWS_AT_ONCE = 2000  # chunks that are made into rows and added together: each takes 10 KB meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,9 @@ class CollectionWriter:
             records, behind = await self._access.settle(
                 {id_: (uri, until_stored(one)) for id_, (uri, one) in claims.items()}
             )
-            await self._chunks.add(self._chunk_rows(items, generation, records))
+            for some in _slices(items):
+                chunks = partial(self._chunk_rows, some, generation, records)
+                await self._chunks.add(await to_thread.run_sync(chunks))
             rows = [schema.source_row(item, generation=generation) for item in items]
             upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             await upsert.use_index(use_index=False).execute(
@@ -430,6 +436,23 @@ class CollectionWriter:
         query = self._sources.query().select(["id", "generation", "chunk_count"])
         rows = (await query.to_arrow()).to_pylist()
         return {(row["id"], row["generation"]): row["chunk_count"] for row in rows}
+
+
+def _slices(items: Sequence[NewSource]) -> Iterator[list[NewSource]]:
+    """The sources in parts with as many chunks as fit into memory as rows; a long source comes in several."""
+    some: list[NewSource] = []
+    room = ROWS_AT_ONCE
+    for item in items:
+        for at in range(0, len(item.passages), ROWS_AT_ONCE):
+            part = slice(at, at + ROWS_AT_ONCE)
+            one = replace(item, passages=item.passages[part], vectors=item.vectors[part])
+            if len(one.passages) > room:
+                yield some
+                some, room = [], ROWS_AT_ONCE
+            some.append(one)
+            room -= len(one.passages)
+    if some:
+        yield some
 
 
 def _chosen(rows: pa.Table, vectors: Vectors, *, zero: bool) -> pa.Table:

@@ -14,9 +14,11 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
+import rag.ingest.ahead
 import rag.ingest.steps
 import rag.ingest.vectors
 import rag.store.collections
+import rag.store.writer
 from rag.config.settings import IngestSettings
 from rag.errors import BusyError, ProviderError, StoreError
 from rag.store.connection import database_folder
@@ -520,6 +522,24 @@ async def test_other_chunk_sizes_make_every_source_anew(library: Library) -> Non
     library.embedder.embedder = many
     assert _counts(await library.ingest()) == {"replaced": 1}
     assert (await library.sources())["a.md"].chunk_count > 15
+
+
+async def test_documents_that_fill_the_memory_alone_come_in_one_after_another(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("SMALL_CHARACTERS", "LARGE_CHARACTERS"):
+        monkeypatch.setattr(rag.ingest.ahead, limit, 1)
+    monkeypatch.setattr(rag.ingest.steps, "LARGE_CHARACTERS", 1)
+    monkeypatch.setattr(rag.store.writer, "ROWS_AT_ONCE", 3)
+    for number in range(9):
+        library.write(f"{number}.md", f"{number} {LONG}")
+    library.write("empty.md", "")
+    with anyio.fail_after(120):
+        assert _counts(await library.ingest()) == {"added": 9, "ignored": 1}
+    chunks = (await library.sources())["0.md"].chunk_count
+    assert chunks > 3
+    assert (await (await library.table()).statistics()).chunks == 9 * chunks
+    assert (await library.texts("8.md"))[0].startswith("8 ")
 
 
 @pytest.mark.slow

@@ -1,0 +1,43 @@
+"""How far preparing may be ahead of writing: the embedder never waits, and memory stays bounded.
+
+Small documents are prepared ahead by what takes an embedder half a minute, so that it has enough to do while
+a large file is parsed. Of large documents, only one at a time is in memory.
+"""
+
+from __future__ import annotations
+
+import anyio
+
+SMALL_CHARACTERS = 4_000_000  # of small documents together: some 5,000 chunks
+LARGE_CHARACTERS = 1_000_000  # of one document, or bytes of its file
+
+
+class Ahead:
+    """The documents of a run that are being prepared or wait to be written. Sizes are in characters."""
+
+    def __init__(self) -> None:
+        self._small: dict[str, int] = {}
+        self._large: dict[str, int] = {}
+        self._has_room = anyio.Event()
+        self._open = False
+
+    async def enter(self, uri: str, size: int) -> None:
+        """Wait until there is room for a document, and note it. `size` is at first that of its file."""
+        self.leave(uri)
+        sizes = self._large if size >= LARGE_CHARACTERS else self._small
+        most = 0 if size >= LARGE_CHARACTERS else SMALL_CHARACTERS
+        while not self._open and sum(sizes.values()) > most:
+            self._has_room = anyio.Event()
+            await self._has_room.wait()
+        sizes[uri] = size
+
+    def leave(self, uri: str) -> None:
+        """Note that a document has been written, or isn't to be."""
+        self._small.pop(uri, 0)
+        self._large.pop(uri, 0)
+        self._has_room.set()
+
+    def open(self) -> None:
+        """Let in whatever comes: nothing is written any more."""
+        self._open = True
+        self._has_room.set()
