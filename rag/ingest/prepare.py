@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from time import monotonic
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from anyio import to_thread
 
+from rag.concurrency import concurrently
 from rag.corpus import Heading, Source
 from rag.errors import ParseError
 from rag.flags import flags_in
@@ -25,7 +26,7 @@ from rag.ingest.metadata import declared_fields, described
 from rag.ingest.parse import may_be_scanned
 from rag.ingest.paths import printable
 from rag.ingest.sandbox.pool import parse_safely
-from rag.ingest.split import until
+from rag.ingest.split import within
 from rag.store.schema import NewSource, body
 
 if TYPE_CHECKING:
@@ -168,19 +169,18 @@ class Preparation:
         """The document in a file as the collection lets it in, in passages that fit the embedder.
 
         Raises:
-            ParseError: it can't be parsed, or parsing and cutting take too long.
+            ParseError: it can't be parsed, or parsing or cutting it takes too long.
             EmptyFileError: it has no text.
             NotAdmittedError: the door keeps it out.
         """
-        await to_thread.run_sync(load)
-        deadline = monotonic() + self.files.parse_timeout_seconds
-        parsed = await self.parsed(file)
+        calls = partial(self.parsed, file), partial(to_thread.run_sync, load)  # at first, both take a moment
+        parsed = cast("Document", (await concurrently(calls))[0])
         admitted = await self.door.admitted(parsed, file.found, file.state)
         document = await to_thread.run_sync(with_language, admitted.document)
         fields, complaints = declared_fields(_all_metadata(document), self.declared)
         return Chunked(
             document,
-            await to_thread.run_sync(self._cut, document, self._chunking(file.found), deadline),
+            await to_thread.run_sync(self._cut, document, self._chunking(file.found)),
             "" if admitted.unmoderated else file.digest,
             parsed.metadata,
             fields,
@@ -189,8 +189,9 @@ class Preparation:
             admitted.masked,
         )
 
-    def _cut(self, document: Document, chunking: Chunking, deadline: float) -> list[Passage]:
-        spans, window = until(deadline, self.embedder.token_spans), self.embedder.window
+    def _cut(self, document: Document, chunking: Chunking) -> list[Passage]:
+        spans = within(self.files.parse_timeout_seconds, self.embedder.token_spans)
+        window = self.embedder.window
         limit = limit_of(chunking, window)
         reading = Reading(foreign_parts(document, self.embedder.known), window - limit)
         return passages(document, token_spans=spans, limit=limit, chunking=chunking, reading=reading)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from time import monotonic
+from time import thread_time
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
@@ -63,15 +63,18 @@ BORDERS: dict[BlockKind, Sequence[Border]] = {
 """Where a block that is too large may be cut, the best places first."""
 
 
-def until(deadline: float, token_spans: TokenSpans) -> TokenSpans:
-    """The same, but an error after this time of `time.monotonic`: hostile texts take minutes to cut.
+def within(seconds: float, token_spans: TokenSpans) -> TokenSpans:
+    """The same, but an error when this thread has computed for so long: hostile texts take minutes to cut.
+
+    Time in which others compute doesn't count, or a busy machine would refuse good files.
 
     Raises:
         ParseError: by what it returns.
     """
+    deadline = thread_time() + seconds
 
     def spans(text: str) -> Sequence[tuple[int, int]]:
-        if monotonic() > deadline:
+        if thread_time() > deadline:
             raise ParseError("its text takes too long to be cut (ingest.parse_timeout_seconds)", "timeout")
         return token_spans(text)
 

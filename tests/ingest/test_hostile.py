@@ -16,7 +16,7 @@ from rag.config.settings import IngestSettings
 from rag.errors import ParseError
 from rag.ingest.measure import Measure
 from rag.ingest.parse import SUFFIXES
-from rag.ingest.split import until
+from rag.ingest.split import within
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,6 +132,6 @@ async def test_hostile_files_end_as_a_line_each_and_the_others_come_in(
 
 def test_cutting_a_text_ends_in_time() -> None:
     with pytest.raises(ParseError) as error:
-        Measure("word " * 100, until(time.monotonic() - 1, lambda _: []))
+        Measure("word " * 100, within(-1, lambda _: []))
     assert error.value.cause == "timeout"
-    assert Measure("word", until(time.monotonic() + 60, lambda _: [(0, 4)])).tokens(0, 4) == 1
+    assert Measure("word", within(60, lambda _: [(0, 4)])).tokens(0, 4) == 1
