@@ -17,6 +17,7 @@ from rag.ingest.claims import Claims
 from rag.ingest.containers import unopened
 from rag.ingest.door import Door, NotAdmittedError
 from rag.ingest.kept_out import KeptOut, check_expiry
+from rag.ingest.memory import give_back
 from rag.ingest.moves import moved_sources
 from rag.ingest.outcomes import Outcomes
 from rag.ingest.paths import path_of
@@ -238,6 +239,7 @@ class Steps:
         for new in wave:
             self._finish_new(new, records[new.source.id])
             self._ahead.leave(new.source.uri)
+        await to_thread.run_sync(give_back)
 
     def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
         uri = new.source.uri
@@ -271,6 +273,7 @@ class Steps:
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
         """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
         await settle_languages(self._writer)
+        await to_thread.run_sync(give_back)  # building indexes takes most
         await self._writer.finish()
         if not self.failure:
             await calibrate(self._writer, self._embedder)

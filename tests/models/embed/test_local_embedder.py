@@ -82,7 +82,7 @@ async def test_it_stops_soon_when_nobody_wants_the_vectors_any_more(
     with scope:
         await embedder.embed(["text"] * 1000, "document")
     assert scope.cancelled_caught
-    assert 10 <= len(begun) <= 10 + embedder.runs.total_tokens
+    assert 10 <= len(begun) < 1000  # other threads go on until the loop has cancelled
     assert len(await embedder.embed(["text"] * 20, "document")) == 20
 
 
