@@ -55,8 +55,10 @@ class AccessReader:
         return {id_: known[id_] for id_ in wanted}
 
     async def has_any(self, collection: str, where: str) -> bool:
-        """Whether any source of a collection satisfies the predicate on labels."""
-        await self.refresh()
+        """Whether any source of a collection satisfies the predicate on labels.
+
+        Call `refresh` first: this answers from the cache.
+        """
         key = collection, where
         if key not in self._any:
             condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"

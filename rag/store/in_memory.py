@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 import anyio
@@ -25,10 +25,10 @@ import simsimd
 from rag.errors import StoreError
 from rag.memory import return_memory
 from rag.store.connection import engine_errors
-from rag.store.schema import vectors_of
+from rag.store.schema import TERMS, vectors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     import lancedb
     import numpy.typing as npt
@@ -47,6 +47,7 @@ SCAN_ROWS = 65_536  # that are measured in a millisecond, during which nobody el
 ATTEMPTS = 3  # at copying one version before the next commit
 MEASURED = 3
 """So many times as many rows as wanted are measured again by their full vectors: then recall is 1.0."""
+FEW_ROWS = 200  # whose words are kept: a small collection beside a large one often has nothing to say
 SELECTIONS = 32  # of rows by a predicate, kept with a copy
 STEPS = 127 * 256  # a vector's largest number, in steps of its fine numbers
 
@@ -54,6 +55,8 @@ STEPS = 127 * 256  # a vector's largest number, in steps of its fine numbers
 @dataclass(frozen=True, slots=True)
 class RowsInMemory:
     """The rows of one version of a table, ordered by address.
+
+    Of `FEW_ROWS` rows and fewer, `words` are all that the full-text index has of them.
 
     A number of a vector is (256 coarse + fine) * scale, with one scale for each vector, so that its error is
     at most 1/65,000 of the vector's largest number. A search compares the coarse numbers of all vectors, and
@@ -66,6 +69,7 @@ class RowsInMemory:
     fine: npt.NDArray[np.int8]
     scales: npt.NDArray[np.float32]
     columns: pa.Table
+    words: frozenset[str] | None = None
     selections: dict[str, Positions] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -84,10 +88,13 @@ class RowsInMemory:
             return None
         return found
 
+    def has_none_of(self, terms: Iterable[str]) -> bool:
+        """Whether it is known that no row has any of these words, so that the index needn't be asked."""
+        return self.words is not None and self.words.isdisjoint(terms)
+
     def vectors(self, positions: Positions) -> Vectors:
-        """The vectors of these rows."""
-        numbers = self.coarse[positions].astype(np.float32) * 256 + self.fine[positions]
-        return numbers * self.scales[positions, None]
+        """The vectors of these rows, as `rounded` has them."""
+        return _joined(self.coarse[positions], self.fine[positions], self.scales[positions])
 
     async def nearest(
         self, vector: npt.NDArray[np.float32], limit: int, among: Positions
@@ -112,9 +119,19 @@ class RowsInMemory:
         rough[self.scales[among] == 0] = -np.inf
         best = _highest(rough, MEASURED * limit)
         chosen = among[best[rough[best] > -np.inf]]
-        similarities = self.vectors(chosen) @ vector
+        similarities = cosines(self.vectors(chosen), vector)
         order = np.argsort(-similarities, kind="stable")[:limit]
         return chosen[order], similarities[order]
+
+
+def rounded(vectors: Vectors) -> Vectors:
+    """Vectors as rows in memory have them, so that a search gives the same whether they are there or not."""
+    return _joined(*_split(vectors))
+
+
+def cosines(vectors: Vectors, vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The cosines of vectors of length 1 to another, each the same whatever the others are."""
+    return cast("npt.NDArray[np.float32]", np.einsum("ij,j->i", vectors, vector))
 
 
 def _follow(positions: Positions) -> bool:
@@ -177,14 +194,14 @@ class TableInMemory:
         """Forget the copy."""
         self._rows = None
 
-    async def selection(self, where: str, read: Read) -> tuple[RowsInMemory, Positions] | None:
-        """The rows of the newest version, and those among them that satisfy the predicate.
+    async def selection(self, where: str, version: int, read: Read) -> tuple[RowsInMemory, Positions] | None:
+        """The rows of a version, the newest, and those among them that satisfy the predicate.
 
         None while they are not in memory. The engine evaluates a predicate once for each version, by `read`.
         """
         self.used = time.monotonic()
         rows = self._rows
-        if rows is None or rows.version != await self._table.version():
+        if rows is None or rows.version != version:
             if self.copying is None or self.copying.done():
                 # Not in a task group: the search that begins it doesn't wait for its end.
                 self.copying = asyncio.get_running_loop().create_task(self._copy())
@@ -261,7 +278,15 @@ class TableInMemory:
                 return None
         columns = pa.concat_tables(parts) if parts else schema.empty_table().select(self._columns)
         order = np.argsort(np.concatenate([np.flatnonzero(known), new]))
-        return RowsInMemory(version, addresses, coarse, fine, scales, columns.take(order).combine_chunks())
+        columns = columns.take(order).combine_chunks()
+        words = await self._words() if len(addresses) <= FEW_ROWS and TERMS in schema.names else None
+        return RowsInMemory(version, addresses, coarse, fine, scales, columns, words)
+
+    async def _words(self) -> frozenset[str] | None:
+        """All words of the rows, None while some lack theirs."""
+        column = (await self._table.query().select([TERMS]).to_arrow())[TERMS]
+        texts = cast("list[str]", column.to_pylist())
+        return None if column.null_count else frozenset(word for text in texts for word in text.split())
 
     async def _at(self, addresses: npt.NDArray[np.uint64]) -> pa.Table:
         """The rows at these addresses, in their order."""
@@ -273,6 +298,13 @@ class TableInMemory:
 def _addresses(rows: pa.Table) -> npt.NDArray[np.uint64]:
     """The addresses of rows, in order."""
     return np.sort(rows["_rowid"].to_numpy())
+
+
+def _joined(
+    coarse: npt.NDArray[np.int8], fine: npt.NDArray[np.int8], scales: npt.NDArray[np.float32]
+) -> Vectors:
+    """The inverse of `_split`."""
+    return (coarse.astype(np.float32) * 256 + fine) * scales[:, None]
 
 
 def _split(vectors: Vectors) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8], npt.NDArray[np.float32]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from anyio import to_thread
@@ -31,7 +32,7 @@ from rag.store.connection import (
     engine_errors,
     open_if_there,
 )
-from rag.store.in_memory import Budget, TableInMemory
+from rag.store.in_memory import Budget, TableInMemory, cosines, rounded
 from rag.store.terms import MAX_TERMS, asked_languages, query_terms, query_words, search_terms
 from rag.web_addresses import page_address
 
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import lancedb
-    import numpy as np
     import numpy.typing as npt
     from lancedb.query import FullTextQuery
 
@@ -253,7 +253,7 @@ class CollectionReader:
         collection, that of each chunk.
         """
         with engine_errors("searching by meaning"):
-            if kept := await self._kept(where):
+            if kept := await self._kept(where, await self._chunks.version()):
                 rows, among = kept
                 return _listed(rows, *await rows.nearest(vector, limit, among))
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
@@ -262,9 +262,11 @@ class CollectionReader:
             query = query.maximum_nprobes(0).refine_factor(refine)
             if await self._is_narrow(where):
                 query = query.bypass_vector_index()
-            columns = [*CHUNK_COLUMNS, "vector", "_distance"]
+            columns = [*CHUNK_COLUMNS, "vector", "_distance", *(["_rowid"] if self.memory else [])]
             found = await self._table(query.where(where).select(columns).limit(limit))
-        return [Scored(stored, 1.0 - distance) for stored, distance in _with(found, "_distance")]
+        if self.memory:
+            return _measured(found, vector)
+        return _scored(stored_chunks(found), 1.0 - found["_distance"].to_numpy())
 
     async def _is_narrow(self, where: str) -> bool:
         """Whether so few chunks satisfy a predicate that measuring each takes less than reading the index."""
@@ -284,17 +286,18 @@ class CollectionReader:
         Raises:
             NotReadyError: the collection has no full-text index.
         """
-        column = await self.words_column()
+        version, column = await self._words_index()
         languages = asked_languages(self.collection)
         if column == schema.TERMS:
-            match = matching(query_words(text, languages), every=every)
+            words = query_words(text, languages)
+            terms, match = search_terms(words), matching(words, every=every)
         else:  # the engine analyses its words
-            match = words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
+            terms, match = [], words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
         with engine_errors("searching by words"):
             rarest = await self._rarest()
-            if kept := await self._kept(where):
+            if kept := await self._kept(where, version):
                 rows, among = kept
-                if not len(among):
+                if not len(among) or (terms and rows.has_none_of(terms)):
                     return []
                 condition = EVERYTHING if len(among) == len(rows) else where
                 found = await self._by_words(match, limit, condition, ["_rowid", "_score"])
@@ -302,15 +305,16 @@ class CollectionReader:
                 if positions is not None:  # otherwise a commit came meanwhile
                     return _listed(rows, positions, found["_score"].to_numpy() / rarest)
             found = await self._by_words(match, limit, where, [*CHUNK_COLUMNS, "vector", "_score"])
-        return [Scored(stored, score / rarest) for stored, score in _with(found, "_score")]
+        scores = found["_score"].to_numpy() / rarest
+        return _scored(self._stored_chunks(found), scores)
 
     async def _by_words(self, match: FullTextQuery, limit: int, where: str, columns: list[str]) -> pa.Table:
         query = self._chunks.query().nearest_to_text(match)
         return await self._table(query.where(where).select(columns).limit(limit))
 
-    async def _kept(self, where: str) -> tuple[RowsInMemory, Positions] | None:
+    async def _kept(self, where: str, version: int) -> tuple[RowsInMemory, Positions] | None:
         """The table's rows in memory and those among them that satisfy the predicate, None without a copy."""
-        return await self.memory.selection(where, self._table) if self.memory else None
+        return await self.memory.selection(where, version, self._table) if self.memory else None
 
     async def _rarest(self) -> float:
         """The weight of a word that only one chunk contains."""
@@ -331,7 +335,10 @@ class CollectionReader:
                 [*CHUNK_COLUMNS, "vector"]
             )
         )
-        return stored_chunks(rows)
+        return self._stored_chunks(rows)
+
+    def _stored_chunks(self, rows: pa.Table) -> list[StoredChunk]:
+        return stored_chunks(rows, rounded(schema.vectors_of(rows)) if self.memory else None)
 
     async def chunk_rows(self, build: Callable[[lancedb.AsyncQuery], object]) -> pa.Table:
         """The rows of a query of the chunk table, which `build` makes from a blank one."""
@@ -559,7 +566,7 @@ class CollectionReader:
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
 
     async def has_any(self, where: str) -> bool:
-        """Whether any source's labels satisfy the predicate. Cached until the next change of rights."""
+        """Whether any source's labels satisfy the predicate, as of the tenant's last `Reader.refresh`."""
         return await self._access.has_any(self.collection.name, where)
 
     async def pending(self) -> tuple[AccessRecord, ...]:
@@ -626,15 +633,20 @@ class CollectionReader:
         Raises:
             NotReadyError: there is none.
         """
+        return (await self._words_index())[1]
+
+    async def _words_index(self) -> tuple[int, str]:
+        """The newest version of the chunk table, and its `words_column`."""
         await self.look_at_indexes()
-        if not self._words[1]:
+        words = self._words
+        if not words[1]:
             raise NotReadyError(
                 f"The collection {self.collection.name!r} has no full-text index, so it can't be searched in "
                 "mode sparse or hybrid. Run refdesk-admin ingest again to build it, or use mode dense.",
                 for_caller=f"The collection {self.collection.name!r} can't be searched by words yet. "
                 "Use mode dense.",
             )
-        return self._words[1]
+        return words
 
     async def look_at_indexes(self) -> None:
         """Note which indexes the newest version has, and in `index_bytes` how large they are together."""
@@ -720,12 +732,19 @@ def stored_chunks(rows: pa.Table, vectors: Vectors | None = None) -> list[Stored
     return [StoredChunk(*values, columns, row) for row, values in enumerate(rows_)]
 
 
-def _with(rows: pa.Table, column: str) -> Iterable[tuple[StoredChunk, float]]:
-    return zip(stored_chunks(rows), cast("list[float]", rows[column].to_pylist()), strict=True)
-
-
 def _listed(rows: RowsInMemory, positions: Positions, scores: npt.NDArray[np.floating]) -> Ranking:
-    chunks = stored_chunks(rows.columns.take(positions), rows.vectors(positions))
+    return _scored(stored_chunks(rows.columns.take(positions), rows.vectors(positions)), scores)
+
+
+def _measured(rows: pa.Table, vector: npt.NDArray[np.float32]) -> Ranking:
+    """The list that there would be of rows in memory."""
+    vectors = rounded(schema.vectors_of(rows))
+    similarities = cosines(vectors, vector)
+    order = np.lexsort((rows["_rowid"].to_numpy(), -similarities))
+    return _scored(stored_chunks(rows.take(order), vectors[order]), similarities[order])
+
+
+def _scored(chunks: Iterable[StoredChunk], scores: npt.NDArray[np.floating]) -> Ranking:
     return [Scored(stored, score) for stored, score in zip(chunks, scores.tolist(), strict=True)]
 
 

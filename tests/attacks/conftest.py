@@ -24,6 +24,7 @@ import pytest
 
 from rag.config.settings import SearchSettings
 from rag.search.desk import Desk
+from rag.store import in_memory
 from rag.store.reader import Reader
 from tests.attacks.crowd import Crowd, gathered
 
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
     from tests.forks import Forks
     from tests.server.conftest import Era, Message, Wire
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rows_in_memory_at_once() -> None:
+    """Let searches find rows in memory at once, so that attacks meet them. Servers are forked from here."""
+    in_memory.PAUSE_SECONDS, in_memory.BUSY_SHARE = 0.0, 1e9
 
 
 def _loaded(path: str) -> ModuleType:

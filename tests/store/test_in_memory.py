@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
@@ -45,10 +45,11 @@ async def _copied(table: CollectionReader) -> bool:
     """Whether the newest version is in memory, once a search has asked for it and its copy is made."""
     memory = table.memory
     assert memory is not None
-    if await memory.selection(ALL, table._table) is None:  # noqa: SLF001 as the lists do
+    version = await table._chunks.version()  # noqa: SLF001 as the lists do
+    if await memory.selection(ALL, version, table._table) is None:  # noqa: SLF001
         assert memory.copying is not None
         await memory.copying
-    return await memory.selection(ALL, table._table) is not None  # noqa: SLF001
+    return await memory.selection(ALL, version, table._table) is not None  # noqa: SLF001
 
 
 def _above(ranking: Ranking, score: float) -> set[tuple[str, str, int]]:
@@ -211,7 +212,7 @@ async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: Module
         await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
     table = await _opened(tmp_path)
     assert await _copied(table)
-    memory, evaluated = table.memory, 0
+    memory, version, evaluated = table.memory, await table._chunks.version(), 0  # noqa: SLF001
     assert memory is not None
 
     async def read(query: object) -> pa.Table:
@@ -221,9 +222,34 @@ async def test_a_predicate_is_evaluated_once_for_each_version(small_desk: Module
 
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
-            tasks.start_soon(memory.selection, "(seq = 1)", read)
+            tasks.start_soon(memory.selection, "(seq = 1)", version, read)
     assert evaluated == 1
     for number in range(in_memory.SELECTIONS):
-        await memory.selection(f"(seq = {number + 2})", read)
-    await memory.selection("(seq = 1)", read)  # the oldest is gone
+        await memory.selection(f"(seq = {number + 2})", version, read)
+    await memory.selection("(seq = 1)", version, read)  # the oldest is gone
     assert evaluated == in_memory.SELECTIONS + 2
+
+
+async def test_a_small_collection_without_the_words_is_not_asked_for_them(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "PD-1 pendulums", "clock")])
+    table, asked = await _opened(tmp_path), 0
+    assert await _copied(table)
+    by_words = table._by_words  # noqa: SLF001 what is left out
+
+    async def counted(*arguments: Any) -> pa.Table:  # noqa: ANN401 as the method has them
+        nonlocal asked
+        asked += 1
+        return await by_words(*arguments)
+
+    monkeypatch.setattr(table, "_by_words", counted)
+    assert await table.sparse("the anchor of it", 9, ALL) == []
+    assert asked == 0
+    for text in ("a pendulum", "PD1", "anchor clock"):
+        assert len(await table.sparse(text, 9, ALL)) == 1, text
+    assert asked == 3
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "b", "anchor")])
+    assert len(await table.sparse("the anchor of it", 9, ALL)) == 1
