@@ -176,7 +176,7 @@ class TableInMemory:
         self._rows: RowsInMemory | None = None
         self.copying: asyncio.Task[None] | None = None
         self._seconds = 0.0  # that the last copy took
-        self._too_many = 2**63  # rows that didn't fit
+        self._misfit: tuple[int, int] | None = None  # so many rows didn't fit into so many bytes
         self._selecting = anyio.Lock()
         self.used = time.monotonic()
 
@@ -236,22 +236,22 @@ class TableInMemory:
         for _ in range(ATTEMPTS):
             version = await self._table.version()
             addresses = _addresses(await self._having("(true)").to_arrow())
-            if len(addresses) >= self._too_many:
+            room = self._budget.room(self)
+            if self._misfit and len(addresses) >= self._misfit[0] and room <= self._misfit[1]:
                 return None
-            rows = await self._read(version, addresses)
+            rows = await self._read(version, addresses, room)
             if rows is None:
-                self._too_many = len(addresses)
+                self._misfit = len(addresses), room
                 return None
             if await self._table.version() == version:
                 self._budget.make_room(self, rows.size)
                 return rows
         return None
 
-    async def _read(self, version: int, addresses: npt.NDArray[np.uint64]) -> RowsInMemory | None:
+    async def _read(self, version: int, addresses: npt.NDArray[np.uint64], room: int) -> RowsInMemory | None:
         """The rows at these addresses, from the former copy and the table; None if they don't fit."""
         schema = await self._table.schema()
         dimension = schema.field("vector").type.list_size
-        room = self._budget.room(self)
         if len(addresses) * 2 * dimension > room:
             return None
         count = len(addresses)

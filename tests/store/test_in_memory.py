@@ -196,7 +196,6 @@ async def test_what_nobody_searches_gives_its_place(
     assert first.memory is not None
     assert second.memory is not None
     monkeypatch.setattr(in_memory, "IDLE_SECONDS", -1.0)
-    second.memory._too_many = 2**63  # noqa: SLF001 as if it had not been tried
     assert await _copied(second)
     assert first.memory.size == 0
 
