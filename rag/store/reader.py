@@ -253,7 +253,7 @@ class CollectionReader:
         collection, that of each chunk.
         """
         with engine_errors("searching by meaning"):
-            if kept := await self._kept(where, await self._chunks.version()):
+            if self.memory and (kept := await self._kept(where, await self._chunks.version())):
                 rows, among = kept
                 return _listed(rows, *await rows.nearest(vector, limit, among))
             query = self._chunks.query().nearest_to(vector).distance_type("cosine")  # all metrics agree
@@ -286,7 +286,8 @@ class CollectionReader:
         Raises:
             NotReadyError: the collection has no full-text index.
         """
-        version, column = await self._words_index()
+        column = await self.words_column()
+        version = self._words[0]  # the newest: it was just asked for
         languages = asked_languages(self.collection)
         if column == schema.TERMS:
             words = query_words(text, languages)
@@ -633,20 +634,15 @@ class CollectionReader:
         Raises:
             NotReadyError: there is none.
         """
-        return (await self._words_index())[1]
-
-    async def _words_index(self) -> tuple[int, str]:
-        """The newest version of the chunk table, and its `words_column`."""
         await self.look_at_indexes()
-        words = self._words
-        if not words[1]:
+        if not self._words[1]:
             raise NotReadyError(
                 f"The collection {self.collection.name!r} has no full-text index, so it can't be searched in "
                 "mode sparse or hybrid. Run refdesk-admin ingest again to build it, or use mode dense.",
                 for_caller=f"The collection {self.collection.name!r} can't be searched by words yet. "
                 "Use mode dense.",
             )
-        return words
+        return self._words[1]
 
     async def look_at_indexes(self) -> None:
         """Note which indexes the newest version has, and in `index_bytes` how large they are together."""

@@ -675,7 +675,7 @@ class Stage:
         return sum(taken)
 
 
-async def _nothing(*_: object) -> None:
+async def _nothing(*_: object, **_named: object) -> None:
     pass
 
 
