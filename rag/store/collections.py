@@ -31,7 +31,7 @@ from rag.store.folder import (
 )
 from rag.store.locks import locked
 from rag.store.runs import drop_runs
-from rag.store.swept import is_swept
+from rag.store.swept import forget_swept, is_swept
 from rag.store.writer import CollectionWriter, table_folders
 
 if TYPE_CHECKING:
@@ -310,6 +310,7 @@ async def finish_drop(data: Path, tenant: str, name: str) -> bool:
 async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable[str]) -> bool:
     """Drop the tables of a collection, and mark its sources as removed. Whether there was anything."""
     there = bool(builds.numbers(data, tenant, name))
+    forget_swept(data, tenant, name)
     await builds.drop_tables(data, await connect(data), tenant, name)
     async with access_table(data, tenant) as table:
         records = (await table.records(f"(collection = {literal(name)})")).values()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def is_swept(data: Path, collection: Collection) -> bool:
     """Whether the tables, as they are now, are noted to hold no leftovers."""
     try:
-        noted = json.loads(_file(data, collection).read_bytes())
+        noted = json.loads(_file(data, collection.tenant, collection.name).read_bytes())
         return bool(noted == _versions(data, collection))
     except (OSError, ValueError):
         return False
@@ -34,16 +34,17 @@ def is_swept(data: Path, collection: Collection) -> bool:
 def note_swept(data: Path, collection: Collection) -> None:
     """Note that the tables, as they are now, hold no leftovers; if that fails, the next writer looks."""
     with suppress(OSError, RefdeskError):
-        write_whole(_file(data, collection), json.dumps(_versions(data, collection)).encode())
+        file = _file(data, collection.tenant, collection.name)
+        write_whole(file, json.dumps(_versions(data, collection)).encode())
 
 
-def forget_swept(data: Path, collection: Collection) -> None:
-    """Let the next writer look, whatever is noted."""
-    _file(data, collection).unlink(missing_ok=True)
+def forget_swept(data: Path, tenant: str, name: str) -> None:
+    """Let the next writer of a collection look, whatever is noted."""
+    _file(data, tenant, name).unlink(missing_ok=True)
 
 
-def _file(data: Path, collection: Collection) -> Path:
-    return data / "locks" / f"{collection.tenant}.{collection.name}.swept"
+def _file(data: Path, tenant: str, name: str) -> Path:
+    return data / "locks" / f"{tenant}.{name}.swept"
 
 
 def _versions(data: Path, collection: Collection) -> dict[str, list[object]]:

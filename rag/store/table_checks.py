@@ -57,7 +57,7 @@ async def _check_tables(desk: Opened, one: Collection) -> Finding:
 
 async def repair_collection(desk: Opened, one: Collection) -> None:
     """Remove what a killed run left in the tables of a collection, whatever is noted of them."""
-    forget_swept(desk.data, one)
+    forget_swept(desk.data, one.tenant, one.name)
     async with open_writer(desk.data, one):  # which repairs and sweeps
         pass
 
