@@ -298,9 +298,10 @@ class CollectionReader:
             rarest = await self._rarest()
             if kept := await self._kept(where, version):
                 rows, among = kept
-                if not len(among) or (terms and rows.has_none_of(terms)):
+                reads_all = len(among) == len(rows)  # the words of other rows must not show in the time taken
+                if not len(among) or (reads_all and terms and rows.has_none_of(terms)):
                     return []
-                condition = EVERYTHING if len(among) == len(rows) else where
+                condition = EVERYTHING if reads_all else where
                 found = await self._by_words(match, limit, condition, ["_rowid", "_score"])
                 positions = rows.positions(found["_rowid"].to_numpy())
                 if positions is not None:  # otherwise a commit came meanwhile
