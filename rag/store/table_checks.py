@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rag.errors import StoreError
 from rag.store import maintenance
 from rag.store.checks import FIX, Finding, lock_name
-from rag.store.collections import make_tables_anew, open_writer
+from rag.store.collections import change_collection, make_tables_anew, open_writer
 from rag.store.damage import damage, disagreements, index_problem, roll_back
 from rag.store.locks import locked
 from rag.store.swept import forget_swept
@@ -65,12 +65,19 @@ async def repair_collection(desk: Opened, one: Collection) -> None:
 async def _make_anew(desk: Opened, one: Collection) -> None:
     await make_tables_anew(desk.data, one)
     await repair_collection(desk, one)
+    await _let_readers_open_anew(desk, one)
 
 
 async def _roll_back(desk: Opened, one: Collection, folder: Path) -> None:
     with locked(desk.data, lock_name(one), seconds=0):
         await roll_back(desk.database, folder)
     await repair_collection(desk, one)
+    await _let_readers_open_anew(desk, one)
+
+
+async def _let_readers_open_anew(desk: Opened, one: Collection) -> None:
+    """Commit to the catalog, so that servers forget rows in memory: versions and addresses now come again."""
+    await change_collection(desk.data, one.tenant, one.name, lambda now: now)
 
 
 async def check_indexes(desk: Opened) -> list[Finding]:
