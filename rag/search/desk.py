@@ -157,15 +157,18 @@ class Desk:
             open_chat(settings.chat, environment, breaker=breakers["chat"]) as chat,
             open_reranker(settings.reranker, environment, breaker=breakers["reranking"]) as reranker,
         ):
-            yield cls(
-                reader,
-                embedders,
-                settings.search,
-                chat=chat,
-                reranker=reranker,
-                breakers=breakers,
-                retrievers=served,
-            )
+            try:
+                yield cls(
+                    reader,
+                    embedders,
+                    settings.search,
+                    chat=chat,
+                    reranker=reranker,
+                    breakers=breakers,
+                    retrievers=served,
+                )
+            finally:
+                await reader.close()
 
     async def collections(self, principal: Principal) -> tuple[Collection, ...]:
         """The collections in which the principal may read anything, ordered by name.

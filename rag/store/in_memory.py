@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
@@ -80,8 +81,8 @@ class RowsInMemory:
     @property
     def size(self) -> int:
         """The memory that this takes, in bytes."""
-        arrays = (self.addresses, self.coarse, self.fine, self.scales)
-        return sum(one.nbytes for one in arrays) + self.columns.nbytes
+        rows: list[Any] = [self.addresses, self.coarse, self.fine, self.scales, self.columns]
+        return sum(one.nbytes for one in [*rows, *self.selections.values()])
 
     def positions(self, addresses: npt.NDArray[np.uint64]) -> Positions | None:
         """Where the rows at these addresses are; None if one is not here, because it is newer."""
@@ -156,9 +157,19 @@ class Budget:
         self.turn = anyio.Lock()  # one copy at a time: what is being made counts for nothing yet
         self._tables: WeakSet[TableInMemory] = WeakSet()
 
+    def count(self, table: TableInMemory) -> None:
+        """Count the copies of another table, as long as the table is open."""
+        self._tables.add(table)
+
+    async def close(self) -> None:
+        """Stop copying."""
+        tasks = [one.copying for one in self._tables if one.copying]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def room(self, table: TableInMemory) -> int:
         """How large a copy of this table may be, if those that nobody searches are dropped."""
-        self._tables.add(table)
         return self.most - sum(one.size for one in self._tables if one is not table and not one.idle)
 
     def make_room(self, table: TableInMemory, size: int) -> None:
@@ -176,6 +187,7 @@ class TableInMemory:
         self._table = table
         self._columns = columns
         self._budget = budget
+        budget.count(self)
         self._rows: RowsInMemory | None = None
         self.copying: asyncio.Task[None] | None = None
         self._seconds = 0.0  # that the last copy took
@@ -231,67 +243,58 @@ class TableInMemory:
 
     async def _copy(self) -> None:
         await anyio.sleep(max(PAUSE_SECONDS, self._seconds / BUSY_SHARE))
-        began = time.monotonic()
-        try:
+        # The log says what a failure was. The engine still answers, or says what is wrong; and the former
+        # copy, which no search uses now, spares the next one most of the reading.
+        with suppress(StoreError):
             async with self._budget.turn:
+                began = time.monotonic()
                 with engine_errors("keeping rows in memory"):
-                    rows = await self._copied()
-        except StoreError:
-            rows = None  # the log says why; the engine still answers, or says what is wrong
-        self._rows = rows
+                    await self._make_copy()
+                self._seconds = time.monotonic() - began
         await to_thread.run_sync(return_memory)  # that held what was read
-        self._seconds = time.monotonic() - began
 
-    async def _copied(self) -> RowsInMemory | None:
+    async def _make_copy(self) -> None:
         for _ in range(ATTEMPTS):
             version = await self._table.version()
             addresses = _addresses(await self._having("(true)").to_arrow())
             room = self._budget.room(self)
-            if self._misfit and len(addresses) >= self._misfit[0] and room <= self._misfit[1]:
-                return None
-            rows = await self._read(version, addresses, room)
+            rows = None
+            if not self._misfit or len(addresses) < self._misfit[0] or room > self._misfit[1]:
+                rows = await self._read(version, addresses, room)
             if rows is None:
                 self._misfit = len(addresses), room
-                return None
+                self.drop()
+                return
             if await self._table.version() == version:
                 self._budget.make_room(self, rows.size)
-                return rows
-        return None
+                self._rows = rows
+                return
 
     async def _read(self, version: int, addresses: npt.NDArray[np.uint64], room: int) -> RowsInMemory | None:
         """The rows at these addresses, from the former copy and the table; None if they don't fit."""
         schema = await self._table.schema()
         dimension = schema.field("vector").type.list_size
-        if len(addresses) * 2 * dimension > room:
+        vectors_size = 2 * dimension * len(addresses)
+        if vectors_size > room:
             return None
-        count = len(addresses)
-        coarse, fine = np.zeros((2, count, dimension), np.int8)
-        scales = np.zeros(count, np.float32)
-        known = np.zeros(count, np.bool_)
-        parts: list[pa.Table] = []
-        if former := self._rows:
-            known = np.isin(addresses, former.addresses)
-            kept = np.searchsorted(former.addresses, addresses[known])
-            coarse[known], fine[known], scales[known] = (
-                former.coarse[kept],
-                former.fine[kept],
-                former.scales[kept],
-            )
-            parts.append(await to_thread.run_sync(former.columns.take, kept))
-        new = np.flatnonzero(~known)
+        former = self._rows or _no_rows(dimension, schema.empty_table().select(self._columns))
+        new = await to_thread.run_sync(np.setdiff1d, addresses, former.addresses)
+        coarse, fine = np.zeros((2, len(new), dimension), np.int8)
+        scales = np.zeros(len(new), np.float32)
+        columns: list[pa.Table] = []
         for start in range(0, len(new), READ_ROWS):
-            at = new[start : start + READ_ROWS]
-            rows = await self._at(addresses[at])
-            coarse[at], fine[at], scales[at] = _split(vectors_of(rows))
-            parts.append(rows.select(self._columns).combine_chunks())
-            if sum(part.nbytes for part in parts) + 2 * coarse.nbytes > room:
+            part = slice(start, start + READ_ROWS)
+            rows = await self._at(new[part])
+            coarse[part], fine[part], scales[part] = _split(vectors_of(rows))
+            columns.append(rows.select(self._columns).combine_chunks())
+            if sum(one.nbytes for one in columns) + vectors_size > room:
                 return None
-        unordered = pa.concat_tables(parts) if parts else schema.empty_table().select(self._columns)
-        order = np.argsort(np.concatenate([np.flatnonzero(known), new]))
-        # In a thread: 60,000 rows take a tenth of a second, during which nobody else would run.
-        columns = await to_thread.run_sync(lambda: unordered.take(order).combine_chunks())
+        read = RowsInMemory(
+            version, new, coarse, fine, scales, pa.concat_tables([former.columns[:0], *columns])
+        )
         words = await self._words() if len(addresses) <= FEW_ROWS and TERMS in schema.names else None
-        return RowsInMemory(version, addresses, coarse, fine, scales, columns, words)
+        made = await to_thread.run_sync(_merged, former, read, addresses)
+        return replace(made, version=version, words=words) if made.size <= room else None
 
     async def _words(self) -> frozenset[str] | None:
         """All words of the rows, None while some lack theirs."""
@@ -304,6 +307,33 @@ class TableInMemory:
         query = self._table.take_row_ids(addresses.tolist()).with_row_id()
         rows = await query.select([*self._columns, "vector", "_rowid"]).to_arrow()
         return rows.sort_by("_rowid")
+
+
+def _no_rows(dimension: int, columns: pa.Table) -> RowsInMemory:
+    none = np.zeros((0, dimension), np.int8)
+    return RowsInMemory(0, np.empty(0, np.uint64), none, none, np.empty(0, np.float32), columns)
+
+
+def _merged(former: RowsInMemory, new: RowsInMemory, addresses: npt.NDArray[np.uint64]) -> RowsInMemory:
+    """The rows at these addresses, each of which one of the two has."""
+    known = np.isin(addresses, former.addresses)
+    kept = np.searchsorted(former.addresses, addresses[known])
+
+    def joined(old: npt.NDArray[Any], added: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        both = np.empty((len(addresses), *old.shape[1:]), old.dtype)
+        both[known], both[~known] = old[kept], added
+        return both
+
+    order = np.argsort(np.concatenate([np.flatnonzero(known), np.flatnonzero(~known)]))
+    columns = pa.concat_tables([former.columns.take(kept), new.columns]).take(order).combine_chunks()
+    return RowsInMemory(
+        new.version,
+        addresses,
+        joined(former.coarse, new.coarse),
+        joined(former.fine, new.fine),
+        joined(former.scales, new.scales),
+        columns,
+    )
 
 
 def _addresses(rows: pa.Table) -> npt.NDArray[np.uint64]:

@@ -781,6 +781,7 @@ class Reader:
         self._collections: tuple[Collection, ...] = ()
         self._version = -1
         self._open: dict[tuple[str, str], CollectionReader] = {}
+        self._opening = anyio.Lock()
         self._attached: AttachedTables | None = None
         self._access: dict[str, AccessReader] = {}
         self.clock = Clock()
@@ -810,15 +811,22 @@ class Reader:
         """
         if collection.attached:
             return await self._attached_tables().open(collection)
-        await self._make_room()
         key = collection.tenant, collection.name
         reader = self._open.get(key)
-        if reader is None or reader.collection != collection:
-            roomy = self._roomy
-            reader = self._open[key] = await self._opened(collection)
-            if await self._make_room() or roomy is not self._roomy:
-                reader = self._open[key] = await self._opened(collection)
+        if reader is None or reader.collection != collection or self._room_needed():
+            async with self._opening:  # so that searches at the same time share one
+                await self._make_room()
+                reader = self._open.get(key)
+                if reader is None or reader.collection != collection:
+                    reader = self._open[key] = await self._opened(collection)
+                    if await self._make_room():
+                        reader = self._open[key] = await self._opened(collection)
         return reader
+
+    async def close(self) -> None:
+        """Stop what goes on behind searches."""
+        if self._memory:
+            await self._memory.close()
 
     async def _opened(self, collection: Collection) -> CollectionReader:
         key, build = (collection.tenant, collection.name), collection.build
@@ -846,14 +854,19 @@ class Reader:
         A larger cache from the start would fill with superseded indexes, however small the present ones are.
         The access records stay open: all readers of a tenant share them.
         """
-        needed = sum(one.index_bytes for one in self._open.values())
-        room = min(int(needed * CACHE_ROOM), self._most_cached)
-        if needed <= self._cache_bytes or room <= self._cache_bytes:
+        room = self._room_needed()
+        if not room:
             return False
         self._roomy = await connect(self.data, index_cache_bytes=room)
         self._cache_bytes = room
         self._open.clear()
         return True
+
+    def _room_needed(self) -> int:
+        """How large a cache the indexes need, if they have outgrown the present one; 0 if not."""
+        needed = sum(one.index_bytes for one in self._open.values())
+        room = min(int(needed * CACHE_ROOM), self._most_cached)
+        return room if min(needed, room) > self._cache_bytes else 0
 
     def _attached_tables(self) -> AttachedTables:
         if self._attached is None:

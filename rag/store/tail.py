@@ -6,7 +6,7 @@ indexes, and a whole table that has none. This rewrites the rows of the last fil
 
 from __future__ import annotations
 
-from itertools import groupby
+import itertools
 from typing import TYPE_CHECKING, cast
 
 from rag.store.schema import one_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FILES = 8  # beside those that are covered by indexes; reading one more costs a search 0.1 ms and more
 LOOKED_AT = 1024  # rows at the end of a table
+MERGED_BYTES = 16 * 1024**2  # of texts of sources, which are read whole
 FILE_BITS = 32  # of a row's address, which has the number of its file above
 
 
@@ -25,15 +26,20 @@ async def merge_tail(table: lancedb.AsyncTable, most: int = LOOKED_AT, *, whole:
     """Merge the last files of a table with a column `id` into one, if they lie in its last `most` rows.
 
     Either those of about one size or, with `whole`, all of them but the oldest, of which there may be more.
-    Ids must be unique among all rows. If they aren't, nothing is merged.
+    Ids must be unique among all rows. If they aren't, nothing is merged. Rows that state the `length` of
+    their texts are merged as far as these fit into `MERGED_BYTES`.
     """
     rows = await table.count_rows()
     most = min(most, rows)
     if not most:
         return
-    places = await _last(table, most, rows).with_row_id().select(["id"]).to_arrow()
+    texts = "length" in (await table.schema()).names
+    places = await _last(table, most, rows).with_row_id().select(["length"] if texts else ["id"]).to_arrow()
     files = [address >> FILE_BITS for address in cast("list[int]", places["_rowid"].to_pylist())]
-    sizes = [len([*same]) for _, same in groupby(files)]
+    if texts:
+        read = itertools.accumulate(reversed(cast("list[int]", places["length"].to_pylist())))
+        files = files[len(files) - sum(size <= MERGED_BYTES for size in read) :]
+    sizes = [len([*same]) for _, same in itertools.groupby(files)]
     merged = _all_but_the_oldest(sizes) if whole else rows_to_merge(sizes)
     if not merged:
         return
@@ -44,7 +50,7 @@ async def merge_tail(table: lancedb.AsyncTable, most: int = LOOKED_AT, *, whole:
 
 
 def _all_but_the_oldest(sizes: Sequence[int]) -> int:
-    _, *newer = sizes
+    newer = sizes[1:]
     return sum(newer) if len(newer) > 1 else 0
 
 

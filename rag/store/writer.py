@@ -107,7 +107,7 @@ class CollectionWriter:
         self._sources = sources
         self._access = CollectionAccess(data, collection, self.ids, around)
         self._noted = self._swept = swept
-        self._unflushed_since = time.time() if swept else 0.0  # a killed writer flushed nothing
+        self._opened = time.time(), time.monotonic()
         self._changed = False
         self._incomplete: frozenset[str] = frozenset()
 
@@ -407,8 +407,12 @@ class CollectionWriter:
         self._flush()
 
     def _flush(self) -> None:
+        since = 0.0  # a killed writer flushed nothing
+        if self._noted:
+            opened, began = self._opened
+            since = min(opened, time.time() - (time.monotonic() - began))  # the clock may have been set back
         for folder in table_folders(self.data, self.collection):
-            maintenance.sync_to_disk(folder, self._unflushed_since)
+            maintenance.sync_to_disk(folder, since)
 
     def _chunk_rows(
         self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from rag.store import schema
 from rag.store.connection import table_folder
+from rag.store.reader import Reader
 from tests.admin.three_documents import ingest_documents, titles, write_documents
 from tests.ingest.kill_scenes import orphans
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rag.store.reader import CollectionReader
     from tests.admin.conftest import Desk
     from tests.conftest import Scripts
 
@@ -159,6 +163,24 @@ def test_a_missing_table_is_made_anew_only_with_yes(filled: Desk, docs: Path, ta
     filled.run("ingest", docs)
     assert wrong(filled, code=0) == []
     assert titles(filled) == {"leave", "travel"}  # the rights outlive the tables
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["cut", "missing"])
+async def test_running_servers_open_mended_tables_anew(filled: Desk, how: str) -> None:
+    """Versions and addresses of rows come again, so rows in memory could be taken for the new ones."""
+    reader = Reader(filled.data, timeout_seconds=30)
+
+    async def opened() -> CollectionReader:
+        (collection,) = await reader.collections("default")
+        return await reader.open(collection)
+
+    before = await opened()
+    assert await opened() is before
+    folder = table_folder(filled.data, CHUNKS)
+    cut(newest(folder, "data", ".lance")) if how == "cut" else shutil.rmtree(folder)
+    await to_thread.run_sync(partial(wrong, filled, "--fix", "--yes", code=0))
+    assert await opened() is not before
 
 
 def test_damaged_access_records_are_never_replaced_by_older_ones(filled: Desk) -> None:

@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rag.corpus import Access
+from rag.config.settings import Settings
+from rag.corpus import Access, Principal
 from rag.models.embed import unit_rows
+from rag.search.desk import Desk
 from rag.store import in_memory
 from rag.store.access_writer import access_table
-from rag.store.in_memory import MEASURED, RowsInMemory, _split
+from rag.store.in_memory import MEASURED, RowsInMemory, TableInMemory, _split
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -252,3 +254,109 @@ async def test_a_small_collection_without_the_words_is_not_asked_for_them(
     async with await small_desk.writing(tmp_path) as writer:
         await writer.replace([small_desk.new_source(writer, "b", "anchor")])
     assert len(await table.sparse("the anchor of it", 9, ALL)) == 1
+
+
+async def test_a_slow_predicate_holds_up_no_other(small_desk: ModuleType, tmp_path: Path) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
+    table, answer = await _opened(tmp_path), anyio.Event()
+    assert await _copied(table)
+    memory, version = table.memory, await table._chunks.version()  # noqa: SLF001 as the lists do
+    assert memory is not None
+    asked, times = anyio.Event(), 0
+
+    async def slow(query: object) -> pa.Table:
+        nonlocal times
+        times += 1
+        asked.set()
+        await answer.wait()
+        return await table._table(query)  # noqa: SLF001 as the lists do
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(memory.selection, "(seq = 0)", version, slow)
+        await asked.wait()
+        for known_or_new in (ALL, "(seq = 1)"):
+            with anyio.fail_after(30):
+                assert await memory.selection(known_or_new, version, table._table)  # noqa: SLF001
+        assert "(seq = 0)" not in memory._rows.selections  # type: ignore[union-attr] # noqa: SLF001
+        answer.set()
+    assert await memory.selection("(seq = 0)", version, slow)
+    assert times == 1
+
+
+async def test_tables_are_copied_one_after_another(small_desk: ModuleType, tmp_path: Path) -> None:
+    """While two were read at the same time, each would be given the room that the other takes."""
+    for name in ("documents", "more"):
+        async with await small_desk.writing(tmp_path, collection=name) as writer:
+            await writer.replace([small_desk.new_source(writer, "a", *(f"pendulum {n}" for n in range(50)))])
+    size = (await _size(await _opened(tmp_path))) * 3 // 2
+    reader = Reader(tmp_path, timeout_seconds=30, memory_bytes=size)
+    tables = [await reader.open(one) for one in await reader.collections("default")]
+    async with anyio.create_task_group() as tasks:
+        for table in tables:
+            tasks.start_soon(_copied, table)
+    held = [table.memory.size for table in tables if table.memory]
+    assert sorted(map(bool, held)) == [False, True]
+    assert sum(held) <= size
+
+
+async def test_a_copy_that_fails_leaves_the_former_one_for_the_next(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum", "clock")])
+    table = await _opened(tmp_path)
+    assert await _copied(table)
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "b", "anchor")])
+    read: list[int] = []
+    at = TableInMemory._at  # noqa: SLF001 what reads rows that are new
+
+    async def counted(memory: TableInMemory, addresses: Any) -> pa.Table:  # noqa: ANN401 as the method has them
+        read.append(len(addresses))
+        if len(read) == 1:
+            raise RuntimeError("the disk is gone")
+        return await at(memory, addresses)
+
+    monkeypatch.setattr(TableInMemory, "_at", counted)
+    assert not await _copied(table)
+    assert {one.stored.chunk.text for one in await table.sparse("anchor pendulum", 9, ALL)} == {
+        "anchor",
+        "pendulum",
+    }
+    assert await _copied(table)
+    assert read == [1, 1]  # not the two of before
+
+
+async def test_searches_at_the_same_time_open_and_copy_a_table_once(
+    small_desk: ModuleType, tmp_path: Path
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    reader, opened = Reader(tmp_path, timeout_seconds=30, memory_bytes=ROOMY), []
+    (collection,) = await reader.collections("default")
+
+    async def open_() -> None:
+        opened.append(await reader.open(collection))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(open_)
+    assert len(opened) == 5
+    assert len({id(one) for one in opened}) == 1
+
+
+async def test_a_closed_desk_copies_nothing(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await small_desk.writing(tmp_path) as writer:
+        await writer.replace([small_desk.new_source(writer, "a", "pendulum")])
+    monkeypatch.setattr(in_memory, "PAUSE_SECONDS", 3600.0)
+    async with Desk.open(Settings(data=tmp_path)) as desk:
+        await desk.search(Principal("default"), "pendulum", mode="sparse")
+        (table,) = desk._reader._open.values()  # noqa: SLF001 what goes on behind searches
+        assert table.memory is not None
+        copying = table.memory.copying
+        assert copying is not None
+        assert not copying.done()
+    assert copying.cancelled()

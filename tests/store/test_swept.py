@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from lancedb.table import AsyncTable
 from rag.corpus import Access
 from rag.errors import StoreError
 from rag.filters.predicate import literal
-from rag.store import collection_access, schema, swept, table_checks, words
+from rag.store import collection_access, maintenance, schema, swept, table_checks, words
 from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
 from rag.store.connection import connect, table_folder
@@ -274,3 +276,26 @@ async def test_the_doctor_looks_whatever_is_noted(small_desk: ModuleType, tmp_pa
 
     await table_checks.repair_collection(Desk(), collection)  # type: ignore[arg-type]
     assert await (await _table(tmp_path, CHUNKS)).count_rows() == 4
+
+
+async def test_what_a_run_wrote_is_flushed_though_the_clock_was_set_back_meanwhile(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files() -> set[str]:
+        return {str(file) for file in table_folder(tmp_path, CHUNKS).rglob("data/*")}
+
+    await _two_documents(small_desk, tmp_path)
+    flushed: list[str] = []
+    monkeypatch.setattr(maintenance, "_flush", flushed.append)
+    async with await small_desk.writing(tmp_path) as writer:
+        before, opened = files(), time.time()
+        await writer.replace([small_desk.new_source(writer, "c", "five")])
+        written = files() - before
+        for file in files():
+            at = opened - (3600 if file in written else 7200)
+            os.utime(file, (at, at))
+        monkeypatch.setattr(time, "time", lambda: opened - 3600)
+        await writer.finish()
+    assert written
+    assert written <= {*flushed}
+    assert not before & {*flushed}

@@ -131,3 +131,23 @@ async def test_many_small_changes_leave_few_files_and_few_rows_outside_the_index
         await maintenance._merge_last_files(table)  # noqa: SLF001 what a run does after each change
         assert await _files(table) <= 5
     assert len(await _held(table)) == 200
+
+
+async def test_long_texts_are_merged_as_far_as_they_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows(number: int) -> pa.Table:
+        return _rows(str(number)).append_column("length", pa.array([10]))
+
+    tmp_path.joinpath("tables").mkdir()
+    table = await (await connect(tmp_path)).create_table("sources", rows(0))
+    for number in range(1, 20):
+        await table.add(rows(number))
+    before = await _held(table)
+    monkeypatch.setattr(tail, "MERGED_BYTES", 9)
+    await tail.merge_tail(table)
+    assert await _files(table) == 20
+    monkeypatch.setattr(tail, "MERGED_BYTES", 110)
+    await tail.merge_tail(table)
+    assert await _files(table) == 11
+    assert await _held(table) == before
