@@ -130,6 +130,14 @@ def asker_named() -> bool:
     return bool(asker_flags(given["asker"], given["asker_groups"]))
 
 
+def asker_arguments() -> list[str]:
+    """The arguments that make a server serve the tenant and the asker of the running command."""
+    given = click.get_current_context().params
+    options = [("--tenant", given["tenant"]), ("--user", given["asker"])]
+    options += [("--group", group) for group in given["asker_groups"]]
+    return [part for name, value in options if value is not None for part in (name, value)]
+
+
 def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa: ANN401 click's
     """Print text for people, on standard error if `err`, with control characters made harmless.
 
@@ -142,6 +150,11 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
 def confirmed(question: str) -> bool:
     """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
     return click.confirm(for_people(question), default=True, err=True)
+
+
+def asked_secretly(question: str) -> str:
+    """What a person types on standard error without seeing it."""
+    return str(click.prompt(for_people(question), hide_input=True, err=True))
 
 
 def print_json(value: object) -> None:

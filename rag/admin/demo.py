@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +12,18 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
 from rag.admin.console import command, echo, print_json, settings_file
+from rag.admin.hosts.launch import environment, launch, secret_names
 from rag.admin.ingest import run_ingest
 from rag.admin.search_output import print_results
 from rag.admin.sources import open_collections
 from rag.config.settings import DEFAULT_COLLECTION, DEFAULT_DATA
-from rag.errors import ConfigurationError, RefdeskError
+from rag.errors import RefdeskError
 from rag.hidden import escape_hidden
 from rag.search.reply.search import SearchReply
 from rag.store.collections import open_writer
 
 if TYPE_CHECKING:
-    from rag.config.settings import ChatSettings, EmbedderSettings, RerankerSettings, Settings
+    from rag.config.settings import Settings
     from rag.ingest.report import Report
 
 CORPUS = Path(__file__).parent / "demo_corpus"
@@ -106,39 +105,16 @@ def _reply(question: str, result: CallToolResult) -> SearchReply:
 
 
 def _server(settings: Settings) -> StdioServerParameters:
-    """How a host starts this installation's server on this data, from whatever folder."""
-    scripts = sysconfig.get_path("scripts")
-    command = shutil.which("refdesk", path=scripts)
-    if command is None:
-        raise ConfigurationError(f"There is no refdesk in {scripts}; install it as a whole.")
-    file = settings_file()
-    config = ["--config", str(file)] if file.exists() else []
-    return StdioServerParameters(
-        command=command,
-        args=[*config, "--data", str(settings.data)],
-        env=_environment() | {name: os.environ[name] for name in _secrets(settings) if name in os.environ},
-    )
-
-
-def _environment() -> dict[str, str]:
-    """The settings in the environment, except for the two that are arguments. None of them is a secret."""
-    as_arguments = {"REFDESK_CONFIG", "REFDESK_DATA"}
-    given = {name: value for name, value in os.environ.items() if name.startswith("REFDESK_")}
-    return {name: value for name, value in given.items() if name not in as_arguments}
-
-
-def _secrets(settings: Settings) -> list[str]:
-    """The environment variables with the keys and headers of the models."""
-    models: list[EmbedderSettings | ChatSettings | RerankerSettings]
-    models = [*settings.embedders_by_name.values(), settings.chat, settings.reranker]
-    names = [name for one in models for name in (one.api_key_env, *one.options.headers_env.values())]
-    return list(dict.fromkeys(names))
+    """How a host starts this installation's server on this data, with the models' keys."""
+    started = launch(settings, settings_file())
+    keys = {name: os.environ[name] for name in secret_names(settings) if name in os.environ}
+    return StdioServerParameters(command=started.command, args=[*started.args], env={**started.env, **keys})
 
 
 def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
     """The configuration of each host by its file; without secrets."""
-    environment = _environment()
-    entry = {"command": server.command, "args": server.args} | ({"env": environment} if environment else {})
+    env = environment()
+    entry = {"command": server.command, "args": server.args} | ({"env": env} if env else {})
     return {
         "claude_desktop_config.json": {"mcpServers": {"refdesk": entry}},
         ".vscode/mcp.json": {"servers": {"refdesk": {"type": "stdio", **entry}}},

@@ -19,6 +19,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "demo": "demo",
+    "connect": "connect",
     "ingest": "ingest",
     "sync": "sync",
     "records": "records",

@@ -113,14 +113,21 @@ Screen: TypeAlias = "Callable[..., tuple[int, str]]"
 def screen(scripts: Scripts) -> Screen:
     """Run refdesk-admin on a terminal: its exit code and all that came to the screen, codes included.
 
-    When `interrupt_at` has come, the keys of an interruption are pressed.
+    When `interrupt_at` has come, the keys of an interruption are pressed; when a text of `typed` has come,
+    what belongs to it is typed, with Enter. `env` is added to the environment.
     """
 
-    def run(*arguments: str | Path, interrupt_at: bytes | None = None) -> tuple[int, str]:
+    def run(
+        *arguments: str | Path,
+        interrupt_at: bytes | None = None,
+        typed: dict[str, str] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> tuple[int, str]:
+        questions = dict(typed or {})
         command: list[str | os.PathLike[str]] = [scripts.folder / "refdesk-admin", *arguments]
         child, terminal = pty.fork()
         if child == 0:
-            os.execve(command[0], command, scripts.environment | {"TERM": "xterm"})  # noqa: S606 our own script
+            os.execve(command[0], command, scripts.environment | {"TERM": "xterm"} | (env or {}))  # noqa: S606 our own script
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
         with os.fdopen(terminal, "r+b", buffering=0) as keyboard:
             shown = b""
@@ -129,6 +136,8 @@ def screen(scripts: Scripts) -> Screen:
                 if interrupt_at and interrupt_at in shown:
                     keyboard.write(b"\x03")
                     interrupt_at = None
+                for question in [one for one in questions if one.encode() in shown]:
+                    keyboard.write(f"{questions.pop(question)}\n".encode())
         _, status = os.waitpid(child, 0)
         return os.waitstatus_to_exitcode(status), shown.decode()
 

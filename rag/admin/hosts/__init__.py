@@ -1,0 +1,1 @@
+"""Hosts of assistants: where their configurations are, what an entry is like, and how one is merged in."""

@@ -1,0 +1,165 @@
+"""Change a host's configuration: read the file, edit its text, check what came out, replace the file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rag.admin.hosts import jsonc, toml_text, yaml_text
+from rag.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+Keys: TypeAlias = "tuple[str, ...]"
+"""A path in a configuration: ("mcpServers", "refdesk"), or ("inputs", "0") in an array."""
+BYTE_ORDER_MARK = "\ufeff"
+BACKUP = ".before-refdesk"  # behind the file's name
+FORMATS = {".json": jsonc, ".toml": toml_text, ".yaml": yaml_text}
+
+
+@dataclass(frozen=True, slots=True)
+class HostFile:
+    """A host's configuration as it was read: its text, and the values in it."""
+
+    path: Path
+    raw: bytes
+    text: str
+    values: Any
+
+    @classmethod
+    def read(cls, path: Path) -> HostFile:
+        """The file; an empty one if there is none.
+
+        Raises:
+            ConfigurationError: it can't be read, or not be understood.
+        """
+        try:
+            raw = path.read_bytes() if path.exists() else b""
+            text = raw.decode()
+            values = _format(path).parse(text.removeprefix(BYTE_ORDER_MARK))
+        except OSError as error:
+            raise ConfigurationError(f"{path} can't be read: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"{path} is not text in UTF-8. {_by_hand(path)}") from error
+        except ValueError as error:
+            raise ConfigurationError(f"{path} can't be understood: {error}. {_by_hand(path)}") from error
+        if not isinstance(values, dict | None):
+            raise ConfigurationError(f"{path} doesn't hold an object. {_by_hand(path)}")
+        return cls(path, raw, text, values or {})
+
+    def at(self, keys: Keys) -> Any:  # noqa: ANN401 whatever stands there
+        """What stands at a path of keys; None if nothing does."""
+        value = self.values
+        for key in keys:
+            if isinstance(value, list):
+                value = dict(zip(map(str, range(len(value))), value, strict=True))
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def edited(self, edits: Mapping[Keys, Any]) -> str:
+        """The text with these values at their paths of keys, without those that are None, and else as it was.
+
+        Raises:
+            ConfigurationError: that can't be done with this text.
+        """
+        mark = BYTE_ORDER_MARK if self.text.startswith(BYTE_ORDER_MARK) else ""
+        text, kind, meant = self.text.removeprefix(BYTE_ORDER_MARK), _format(self.path), self.values
+        try:
+            for keys, value in edits.items():
+                text = kind.drop(text, keys) if value is None else kind.put(text, keys, value)
+                meant = _changed(meant, keys, value)
+            became = kind.parse(text) or {}
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{self.path} can't be changed: {error}. {_by_hand(self.path)}"
+            ) from error
+        sections = {keys[0] for keys in edits}
+        if _without_empty(became, sections) != _without_empty(meant, sections):
+            raise ConfigurationError(
+                f"{self.path} is written in a way that can't be changed. {_by_hand(self.path)}"
+            )
+        return f"{mark}{text}"
+
+    def diff(self, text: str) -> Iterator[str]:
+        """The lines that change, with a line around them."""
+        before, after = (one.removeprefix(BYTE_ORDER_MARK).splitlines() for one in (self.text, text))
+        lines = unified_diff(before, after, lineterm="", n=1)
+        return (line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+    def replace(self, text: str) -> Path | None:
+        """Put this text into the file, in one step. Returns where the old one is kept.
+
+        A link stays, and what it leads to is replaced.
+
+        Raises:
+            ConfigurationError: the file can't be written, or has changed since it was read.
+        """
+        real = self.path.resolve()
+        if real.exists() and not real.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+            raise ConfigurationError(f"{real} is read-only. {_by_hand(self.path)}")
+        try:
+            real.parent.mkdir(parents=True, exist_ok=True)
+            backup = self._keep_old(real)
+            self._swap(real, text)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{real} can't be written: {error.strerror}. If its host is running, quit it first. "
+                f"{_by_hand(self.path)}"
+            ) from error
+        return backup
+
+    def _keep_old(self, real: Path) -> Path | None:
+        if not real.exists():
+            return None
+        backup = self.path.with_name(self.path.name + BACKUP)
+        shutil.copy2(real, backup)
+        return backup
+
+    def _swap(self, real: Path, text: str) -> None:
+        """Write beside the file and rename, so that a host never reads half of it."""
+        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        new = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            if real.exists():
+                shutil.copymode(real, new)
+            if (real.read_bytes() if real.exists() else b"") != self.raw:
+                raise ConfigurationError(f"{real} changed in the meantime. Run the command again.")
+            new.replace(real)
+        finally:
+            new.unlink(missing_ok=True)
+
+
+def _format(path: Path) -> Any:  # noqa: ANN401 one of three modules with the same functions
+    return FORMATS[path.suffix]
+
+
+def _changed(values: Any, keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 whatever stands there
+    """The values that are meant to come out: {"a": {"b": 1}}, ("a", "c"), 2 -> {"a": {"b": 1, "c": 2}}."""
+    if not keys:
+        return value
+    if isinstance(values, list):
+        values = dict(zip(map(str, range(len(values))), values, strict=True))
+        return list(_changed(values, keys, value).values())
+    members = dict(values or {})
+    below = _changed(members.pop(keys[0], None), keys[1:], value)
+    return members if below is None else members | {keys[0]: below}
+
+
+def _without_empty(values: Mapping[str, Any], sections: Collection[str]) -> dict[str, Any]:
+    """TOML drops a section with its last table, JSON keeps it: both are fine."""
+    return {key: value for key, value in values.items() if value or key not in sections}
+
+
+def _by_hand(path: Path) -> str:
+    return f"Mend {path.name}, or add by hand what --print shows."

@@ -1,0 +1,258 @@
+"""Edit JSON in its own text: comments, order, indentation and trailing commas stay as they are.
+
+VS Code and Zed allow comments and trailing commas in their JSON, and people write them into other hosts' too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TOKEN = re.compile(
+    r'(?P<blank>\s+|//[^\n\r]*|/\*.*?\*/)|(?P<string>"(?:[^"\\\x00-\x1f]|\\.)*")|(?P<mark>[{}\[\],:])|'
+    r'(?P<word>[^\s{}\[\],:"/]+)',
+    re.DOTALL,
+)
+_REST_OF_LINE = re.compile(r",?(?:[ \t]|/\*[^\n]*?\*/)*(?://[^\n\r]*)?(?=\r?\n|\Z)")
+INDENT = "  "  # where the file shows none
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    start: int
+    end: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A value and where it stands. Of members with the same key the last one counts.
+
+    The keys of an array are its positions: "0", "1", …
+    """
+
+    value: Any
+    start: int
+    end: int
+    members: dict[str, _Member] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """Where a member begins, with its key if it has one; its value, and where the comma behind it is."""
+
+    start: int
+    node: _Node
+    comma: int | None
+
+
+def parse(text: str) -> Any:  # noqa: ANN401 any JSON
+    """The value; None of a blank text, as of one that holds comments only.
+
+    Raises:
+        ValueError: it isn't JSON, with or without comments. The message names the line.
+    """
+    root = _parsed(text)
+    return root.value if root else None
+
+
+def put(text: str, path: Sequence[str], entry: Any) -> str:  # noqa: ANN401 any JSON
+    """The text with this value at a path of keys. What is missing above it is added.
+
+    Raises:
+        ValueError: the text isn't JSON, or something on the path is no object.
+    """
+    newline = "\r\n" if "\r\n" in text else "\n"
+    root = _parsed(text)
+    if root is None:
+        made = _written(_nested(path, entry), "", INDENT, newline)
+        return text + (newline if text and not text.endswith("\n") else "") + made + newline
+    node, rest = _deepest(root, path)
+    step = _step(text, root)
+    if not rest:
+        made = _written(
+            entry, _indentation(text, node.start), step, newline, like=text[node.start : node.end]
+        )
+        return text[: node.start] + made + text[node.end :]
+    if not isinstance(node.value, dict) and not (
+        isinstance(node.value, list) and rest[0] == str(len(node.members))
+    ):
+        raise ValueError(f"{'.'.join(path[: len(path) - len(rest)]) or 'it'} is not an object")
+    return _inserted(text, node, rest[0], _nested(rest[1:], entry), step)
+
+
+def drop(text: str, path: Sequence[str]) -> str:
+    """The text without what is at a path of keys, which is there."""
+    root = _parsed(text)
+    assert root is not None  # noqa: S101 the caller's part
+    parent, _ = _deepest(root, path[:-1])
+    keys = list(parent.members)
+    member, at = parent.members[path[-1]], keys.index(path[-1])
+    start, end = member.start, (member.comma or member.node.end - 1) + 1
+    if text[:start].rpartition("\n")[2].isspace() and (rest := re.compile(r"[ \t]*\r?\n").match(text, end)):
+        start, end = text.rfind("\n", 0, start) + 1, rest.end()
+    elif member.comma is None:
+        start = len(text[:start].rstrip(" \t"))
+    else:
+        end += len(text[end:]) - len(text[end:].lstrip(" \t"))
+    text = text[:start] + text[end:]
+    before = parent.members[keys[at - 1]].comma if at else None
+    if (
+        before is not None and member.comma is None
+    ):  # it was the last one, and the comma before it is left over
+        text = text[:before] + text[before + 1 :]
+    return text
+
+
+def _inserted(text: str, node: _Node, key: str, value: Any, step: str) -> str:  # noqa: ANN401 any JSON
+    """The text with a new member at the end of an object or array."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    outer, name = (
+        _indentation(text, node.start),
+        f"{json.dumps(key)}: " if isinstance(node.value, dict) else "",
+    )
+    if not node.members:
+        inner = outer + step
+        made = name + _written(value, inner, step, newline)
+        body = text[node.start + 1 : node.end - 1].rstrip()  # comments, if anything
+        return f"{text[: node.start + 1]}{body}{newline}{inner}{made}{newline}{outer}{text[node.end - 1 :]}"
+    last = list(node.members.values())[-1]
+    if "\n" not in text[node.start : last.start]:  # all on one line
+        made = name + json.dumps(value, ensure_ascii=False)
+        return f"{text[: last.node.end]}, {made}{text[last.node.end :]}"
+    inner = _indentation(text, last.start)
+    made = newline + inner + name + _written(value, inner, step, newline)
+    if last.comma is not None:  # the file's own style, kept
+        made += ","
+    rest = _REST_OF_LINE.match(text, last.node.end)
+    at = rest.end() if rest else (last.comma or last.node.end - 1) + 1  # behind a comment on the same line
+    comma = "" if last.comma is not None else ","
+    return f"{text[: last.node.end]}{comma}{text[last.node.end : at]}{made}{text[at:]}"
+
+
+def _nested(keys: Sequence[str], value: Any) -> Any:  # noqa: ANN401 any JSON
+    """("a", "b"), 1 -> {"a": {"b": 1}}."""
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+def _written(value: Any, indentation: str, step: str, newline: str, like: str = "\n") -> str:  # noqa: ANN401 any JSON
+    """A value as JSON whose first line stands at an indentation; on one line if what it replaces is."""
+    if "\n" not in like and value:
+        return json.dumps(value, ensure_ascii=False)
+    lines = json.dumps(value, ensure_ascii=False, indent=step).split("\n")
+    return (newline + indentation).join(lines)
+
+
+def _indentation(text: str, at: int) -> str:
+    """The blanks at the beginning of the line of a place."""
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _step(text: str, root: _Node) -> str:
+    """By how much the file indents: that of its first member, if this stands on a line of its own."""
+    first = next(iter(root.members.values()), None)
+    if first is None or "\n" not in text[root.start : first.start]:
+        return INDENT
+    return _indentation(text, first.start) or INDENT
+
+
+def _deepest(node: _Node, path: Sequence[str]) -> tuple[_Node, Sequence[str]]:
+    """The last value on a path that is there, and the rest of the path."""
+    for at, key in enumerate(path):
+        if key not in node.members:
+            return node, path[at:]
+        node = node.members[key].node
+    return node, ()
+
+
+def _parsed(text: str) -> _Node | None:
+    tokens = _tokens(text)
+    if not tokens:
+        return None
+    try:
+        node, at = _value(tokens, 0)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except IndexError as error:
+        raise ValueError("it ends too early") from error
+    if at != len(tokens):
+        raise _unexpected(tokens[at])
+    return node
+
+
+def _value(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
+    """The value that begins with a token, and the number of the token behind it."""
+    token = tokens[at]
+    if token.text == "{":
+        return _object(tokens, at)
+    if token.text == "[":
+        return _array(tokens, at)
+    if token.kind == "mark":
+        raise _unexpected(token)
+    return _Node(_scalar(token), token.start, token.end), at + 1
+
+
+def _object(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
+    start, at, members = tokens[at].start, at + 1, dict[str, _Member]()
+    while tokens[at].text != "}":
+        key = tokens[at]
+        if key.kind != "string":
+            raise _unexpected(key)
+        if tokens[at + 1].text != ":":
+            raise _unexpected(tokens[at + 1])
+        node, at = _value(tokens, at + 2)
+        comma = tokens[at].start if tokens[at].text == "," else None
+        if comma is None and tokens[at].text != "}":
+            raise _unexpected(tokens[at])
+        name = str(_scalar(key))
+        members.pop(name, None)  # in the order of those that count
+        members[name] = _Member(key.start, node, comma)
+        at += comma is not None
+    value = {name: member.node.value for name, member in members.items()}
+    return _Node(value, start, tokens[at].end, members), at + 1
+
+
+def _array(tokens: Sequence[_Token], at: int) -> tuple[_Node, int]:
+    start, at, members = tokens[at].start, at + 1, dict[str, _Member]()
+    while tokens[at].text != "]":
+        begins = tokens[at].start
+        node, at = _value(tokens, at)
+        comma = tokens[at].start if tokens[at].text == "," else None
+        if comma is None and tokens[at].text != "]":
+            raise _unexpected(tokens[at])
+        members[str(len(members))] = _Member(begins, node, comma)
+        at += comma is not None
+    return _Node([one.node.value for one in members.values()], start, tokens[at].end, members), at + 1
+
+
+def _scalar(token: _Token) -> Any:  # noqa: ANN401 any JSON
+    try:
+        return json.loads(token.text)
+    except ValueError as error:
+        raise _unexpected(token) from error
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens, at, line = [], 0, 1
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise ValueError(f"line {line} has something that is not JSON")
+        if found.lastgroup != "blank":
+            tokens.append(_Token(str(found.lastgroup), found[0], at, found.end(), line))
+        at, line = found.end(), line + found[0].count("\n")
+    return tokens
+
+
+def _unexpected(token: _Token) -> ValueError:
+    return ValueError(f"line {token.line} has {token.text[:20]!r} where it can't be")

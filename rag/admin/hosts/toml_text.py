@@ -1,0 +1,74 @@
+"""Edit a table of tables in TOML in its own text: all else, comments too, stays as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_HEADER = re.compile(r"[ \t]*\[")
+_SAYS_NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?$")  # blank, or a comment
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The values.
+
+    Raises:
+        ValueError: it isn't TOML.
+    """
+    return tomllib.loads(text)
+
+
+def put(text: str, path: Sequence[str], entry: Mapping[str, Any]) -> str:
+    """The text with this table at a path of two keys, in the place of one that is there, or at the end."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = [f"[{'.'.join(path)}]", *(f"{key} = {_written(value)}" for key, value in entry.items())]
+    made = newline.join(lines) + newline
+    kept = text.splitlines(keepends=True)
+    if path[1] in parse(text).get(path[0], {}) and (ours := _lines_of(kept, path)):
+        rest = "".join(line for at, line in enumerate(kept) if at > ours[0] and at not in ours)
+        return "".join(kept[: ours[0]]) + made + rest
+    if text and not text.endswith("\n"):
+        text += newline
+    return text + (newline if text.strip() else "") + made
+
+
+def drop(text: str, path: Sequence[str]) -> str:
+    """The text without the table at a path of two keys, and the blank line above it."""
+    kept = text.splitlines(keepends=True)
+    ours = _lines_of(kept, path)
+    if ours and ours[0] and not kept[ours[0] - 1].strip():
+        ours = [ours[0] - 1, *ours]
+    return "".join(line for at, line in enumerate(kept) if at not in ours)
+
+
+def _lines_of(lines: Sequence[str], path: Sequence[str]) -> list[int]:
+    """The numbers of the lines of a table and those below it, without the comments above the next one."""
+    names = r"[ \t]*\.[ \t]*".join(
+        rf"(?:{re.escape(key)}|([\"']){re.escape(key)}\{at})" for at, key in enumerate(path, 1)
+    )
+    header = re.compile(rf"[ \t]*\[[ \t]*{names}[ \t]*[.\]]")
+    ours: list[int] = []
+    pending: list[int] = []
+    inside = False
+    for at, line in enumerate(lines):
+        if _HEADER.match(line):
+            inside, pending = bool(header.match(line)), []
+        if inside and _SAYS_NOTHING.match(line):
+            pending.append(at)
+        elif inside:
+            ours += [*pending, at]
+            pending = []
+    return ours
+
+
+def _written(value: Any) -> str:  # noqa: ANN401 any JSON
+    """A value as TOML, whose strings, numbers and arrays are written as those of JSON."""
+    if isinstance(value, dict):
+        members = (f"{json.dumps(key)} = {_written(one)}" for key, one in value.items())
+        return f"{{ {', '.join(members)} }}" if value else "{}"
+    return json.dumps(value, ensure_ascii=False)

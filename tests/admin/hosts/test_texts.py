@@ -1,0 +1,270 @@
+"""An entry is put into a host's configuration, and all that people wrote there stays as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from functools import partial
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag.admin.hosts import jsonc, toml_text, yaml_text
+
+ENTRY = {"command": "/opt/ré desk/refdesk", "args": ["--data", 'C:\\a "b"\\c']}
+JSON_PATH = ("mcpServers", "refdesk")
+TOML_PATH = ("mcp_servers", "refdesk")
+YAML_PATH = ("extensions", "refdesk")
+
+COMMENTED = """\
+// Mine
+{
+    "theme": "dark", // at night
+    "mcpServers": {
+        /* "old": {}, */
+        "git": {"command": "git-mcp"} // pinned
+        // "tickets": {}
+    },
+    "last": [1, 2,],
+}
+"""
+
+
+def test_comments_order_indentation_and_other_servers_stay_where_they_were() -> None:
+    assert (
+        jsonc.put(COMMENTED, JSON_PATH, {"command": "refdesk"})
+        == """\
+// Mine
+{
+    "theme": "dark", // at night
+    "mcpServers": {
+        /* "old": {}, */
+        "git": {"command": "git-mcp"}, // pinned
+        "refdesk": {
+            "command": "refdesk"
+        }
+        // "tickets": {}
+    },
+    "last": [1, 2,],
+}
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '{\n  "s": {\n    "r": {\n      "c": 1\n    }\n  }\n}\n'),
+        ("// none yet", '// none yet\n{\n  "s": {\n    "r": {\n      "c": 1\n    }\n  }\n}\n'),
+        ("{}", '{\n  "s": {\n    "r": {\n      "c": 1\n    }\n  }\n}'),
+        ('{"a":1}', '{"a":1, "s": {"r": {"c": 1}}}'),
+        ('{\r\n\t"s": {}\r\n}\r\n', '{\r\n\t"s": {\r\n\t\t"r": {\r\n\t\t\t"c": 1\r\n\t\t}\r\n\t}\r\n}\r\n'),
+        (
+            '{\n  "s": {\n    "x": 1,\n  },\n}',
+            '{\n  "s": {\n    "x": 1,\n    "r": {\n      "c": 1\n    },\n  },\n}',
+        ),
+        ('{\n  "s": {"x": 1}}', '{\n  "s": {"x": 1, "r": {"c": 1}}}'),
+        (
+            '{\n  "s": {\n    // why\n  }\n}',
+            '{\n  "s": {\n    // why\n    "r": {\n      "c": 1\n    }\n  }\n}',
+        ),
+        (
+            '{\n  "s": {\n    "r": {"c": 2}, // x\n    "y": 1\n  }\n}',
+            '{\n  "s": {\n    "r": {"c": 1}, // x\n    "y": 1\n  }\n}',
+        ),
+        (
+            '{\n  "s": {\n    "r": {\n      "c": 2\n    }\n  }\n}',
+            '{\n  "s": {\n    "r": {\n      "c": 1\n    }\n  }\n}',
+        ),
+    ],
+)
+def test_an_entry_of_json_takes_the_style_of_its_neighbours(before: str, after: str) -> None:
+    assert jsonc.put(before, ("s", "r"), {"c": 1}) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"s": {"r": 1}}', '{"s": {}}'),
+        ('{"s": {"r": 1, "x": 2}}', '{"s": {"x": 2}}'),
+        ('{"s": {"x": 2, "r": 1}}', '{"s": {"x": 2}}'),
+        ('{\n  "s": {\n    "x": 2, // two\n    "r": 1\n  }\n}', '{\n  "s": {\n    "x": 2 // two\n  }\n}'),
+        ('{\n  "s": {\n    "x": 2,\n    "r": 1,\n  }\n}', '{\n  "s": {\n    "x": 2,\n  }\n}'),
+        ('{\n  "s": {\n    "r": 1,\n    "x": 2\n  }\n}', '{\n  "s": {\n    "x": 2\n  }\n}'),
+    ],
+)
+def test_an_entry_of_json_is_taken_out_with_its_comma(before: str, after: str) -> None:
+    assert jsonc.drop(before, ("s", "r")) == after
+
+
+def test_an_array_is_edited_by_its_positions() -> None:
+    text = '{\n  "inputs": [\n    {"id": "a"} // first\n  ]\n}'
+    more = jsonc.put(text, ("inputs", "1"), {"id": "b"})
+    assert more == '{\n  "inputs": [\n    {"id": "a"}, // first\n    {\n      "id": "b"\n    }\n  ]\n}'
+    assert jsonc.parse(jsonc.drop(more, ("inputs", "0"))) == {"inputs": [{"id": "b"}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"a": 1', "it ends too early"),
+        ('{"a": 1}\n}', "line 2 has '}' where it can't be"),
+        ('{\n"a": oops}', "line 2 has 'oops'"),
+        ("{a: 1}", "line 1 has 'a'"),
+        ('{"a" 1}', "line 1 has '1'"),
+        ('{"a": 1 "b": 2}', "line 1 has '\"b\"'"),
+        ("[1 2]", "line 1 has '2'"),
+        ('{"a": "\n"}', "line 1 has something that is not JSON"),
+        ("{/* }", "line 1 has something that is not JSON"),
+        ('{"a": :}', "line 1 has ':'"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"mcpServers": null}', "mcpServers is not an object"),
+        ("7", "it is not an object"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_line(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(why)):
+        jsonc.put(text, JSON_PATH, ENTRY)
+
+
+def test_of_keys_that_are_there_twice_the_last_one_counts_as_for_hosts() -> None:
+    text = '{"mcpServers": {"a": 1}, "mcpServers": {"b": 2}}'
+    assert json.loads(jsonc.put(text, JSON_PATH, {})) == {"mcpServers": {"b": 2, "refdesk": {}}}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["refdesk", "git", "tickets", "x"])
+DOCUMENTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=3).flatmap(
+    lambda rest: st.dictionaries(NAMES, VALUES, max_size=4).map(lambda some: rest | {"mcpServers": some})
+)
+
+
+@given(
+    DOCUMENTS, st.sampled_from([None, 1, 4, "\t"]), st.dictionaries(st.text(max_size=3), VALUES, max_size=3)
+)
+def test_whatever_stands_in_a_file_of_json_comes_out_as_it_was(
+    document: dict[str, Any], indent: int | str | None, entry: dict[str, Any]
+) -> None:
+    for text in _styles(json.dumps(document, indent=indent)):
+        more = jsonc.put(text, JSON_PATH, entry)
+        meant = document | {"mcpServers": document["mcpServers"] | {"refdesk": entry}}
+        assert jsonc.parse(more) == meant
+        assert more.count("/* note */") == text.count("/* note */")
+        less = jsonc.parse(jsonc.drop(more, JSON_PATH))
+        del meant["mcpServers"]["refdesk"]
+        assert less == meant
+
+
+def _styles(text: str) -> list[str]:
+    """The text with a comment and with a trailing comma, where that can't be inside of a string."""
+    if '"' in text.replace('\\"', "") and any(mark in text for mark in ("{/", "\\")):
+        return [text]
+    return [text, "/* note */" + text, text[:-1] + ",}" if len(text) > 2 else text]
+
+
+TOML = """\
+# Codex
+model = "o9"   # the best
+
+[mcp_servers.git]
+command = "git-mcp"
+
+[mcp_servers.git.env]
+A = "b"
+
+# About the profile
+[profiles.x]
+note = '''
+[mcp_servers.x]
+'''
+"""
+
+
+def test_a_table_of_toml_is_put_at_the_end_replaced_in_its_place_and_taken_out() -> None:
+    more = toml_text.put(TOML, TOML_PATH, ENTRY | {"env": {"A B": "c", "d": ""}})
+    assert more.startswith(TOML)
+    assert tomllib.loads(more)["mcp_servers"]["refdesk"] == ENTRY | {"env": {"A B": "c", "d": ""}}
+    other = toml_text.put(more + "\n[last]\na = 1\n", TOML_PATH, {"url": "http://a"})
+    assert other.endswith('\n[mcp_servers.refdesk]\nurl = "http://a"\n\n[last]\na = 1\n')
+    assert toml_text.drop(more, TOML_PATH) == TOML
+
+
+def test_what_only_looks_like_our_table_of_toml_is_not_replaced() -> None:
+    text = TOML.replace("servers.x", "servers.refdesk")
+    assert toml_text.put(text, TOML_PATH, ENTRY).startswith(text)
+
+
+def test_a_table_of_toml_goes_with_the_tables_below_it_and_leaves_the_next_one_s_comment() -> None:
+    text = "[mcp_servers.refdesk]\ncommand = 'a' # x\n[mcp_servers.refdesk.env]\nA = 'b'\n"
+    text += "\n# next\n[other]\nb = 1\n"
+    assert toml_text.drop(text, TOML_PATH) == "\n# next\n[other]\nb = 1\n"
+    assert (
+        toml_text.put(text, TOML_PATH, {"url": "u"})
+        == '[mcp_servers.refdesk]\nurl = "u"\n\n# next\n[other]\nb = 1\n'
+    )
+    assert toml_text.drop('[mcp_servers."refdesk"]\r\na = 1\r\n', TOML_PATH) == ""
+    assert (
+        toml_text.put("a = 1\r\n", TOML_PATH, {"b": 1}) == "a = 1\r\n\r\n[mcp_servers.refdesk]\r\nb = 1\r\n"
+    )
+
+
+YAML = """\
+# Goose
+GOOSE_PROVIDER: x  # fast
+extensions:
+  # built in
+  developer:
+    enabled: true
+    args:
+      - a
+      - b  # two
+
+# more
+keys: [1, 2]
+"""
+
+
+def test_a_mapping_of_yaml_is_put_below_its_neighbours_replaced_and_taken_out() -> None:
+    more = yaml_text.put(YAML, YAML_PATH, {"enabled": True, "args": ["--data", "C:\\x"]})
+    added = '  refdesk:\n    enabled: true\n    args: ["--data", "C:\\\\x"]\n'
+    assert more == YAML.replace("      - b  # two\n", f"      - b  # two\n{added}")
+    assert yaml.safe_load(more)["extensions"]["refdesk"]["args"] == ["--data", "C:\\x"]
+    again = yaml_text.put(more, YAML_PATH, {"enabled": False})
+    assert again == YAML.replace("      - b  # two\n", "      - b  # two\n  refdesk:\n    enabled: false\n")
+    assert yaml_text.drop(more, YAML_PATH) == YAML
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "extensions:\n  refdesk:\n    a: 1\n"),
+        ("x: 1", "x: 1\nextensions:\n  refdesk:\n    a: 1\n"),
+        ("x: 1\r\n", "x: 1\r\nextensions:\r\n  refdesk:\r\n    a: 1\r\n"),
+        ("extensions:\nx: 1\n", "extensions:\n  refdesk:\n    a: 1\nx: 1\n"),
+        ("extensions: {}  # none\n", "extensions:  # none\n  refdesk:\n    a: 1\n"),
+        (
+            "extensions:\n    g:\n        b: |\n          t\n",
+            "extensions:\n    g:\n        b: |\n          t\n    refdesk:\n      a: 1\n",
+        ),
+        ("extensions:\n  g: {b: 1}", "extensions:\n  g: {b: 1}\n  refdesk:\n    a: 1\n"),
+    ],
+)
+def test_an_entry_of_yaml_takes_the_style_of_its_neighbours(before: str, after: str) -> None:
+    assert yaml_text.put(before, YAML_PATH, {"a": 1}) == after
+
+
+def test_the_last_entry_of_yaml_leaves_an_empty_mapping_and_braces_are_not_ours_to_edit() -> None:
+    assert yaml_text.drop("extensions:\n  refdesk:\n    a: 1\nx: 1\n", YAML_PATH) == "extensions: {}\nx: 1\n"
+    for edit in (partial(yaml_text.put, entry={}), yaml_text.drop):
+        with pytest.raises(ValueError, match="extensions is not a mapping with a line for each key"):
+            edit("extensions: {refdesk: {a: 1}}\n", path=YAML_PATH)
+    with pytest.raises(ValueError, match="line 1, column 5"):
+        yaml_text.parse("a: [")

@@ -1,0 +1,363 @@
+"""refdesk-admin connect: an assistant's host gets this desk, and keeps all else that its owner wrote."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shlex
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+import yaml
+
+from rag.admin.hosts.table import HOSTS, Folders
+
+if TYPE_CHECKING:
+    from tests.admin.conftest import Desk, Screen
+    from tests.conftest import Scripts
+
+URL = "https://desk.example/mcp"
+KEY = "rd_key_secret"
+
+
+@pytest.fixture
+def home(inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder of somebody whose name is not ASCII, and in which hosts keep their files."""
+    assert inside
+    folder = tmp_path / "Zoë B" / "hôme"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder))
+    for moved in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(moved, raising=False)
+    return folder
+
+
+def file_of(host: str, home: Path) -> Path:
+    return HOSTS[host].file(Folders(sys.platform, home, {}))
+
+
+def written(path: Path) -> Any:  # noqa: ANN401 any configuration
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    return yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_each_host_gets_an_entry_once_and_loses_it_again(inside: Desk, home: Path, host: str) -> None:
+    path, section = file_of(host, home), HOSTS[host].section
+    assert inside.run("connect", host).stdout == f"Added refdesk to {HOSTS[host].title}.\n"
+    (entry,) = written(path)[section].values()
+    command = entry.get("command") or entry["cmd"]
+    assert command == inside.scripts.server
+    assert entry["args"] == ["--data", str(inside.data)]
+    before = path.read_bytes()
+    assert inside.run("connect", host).stdout == f"{HOSTS[host].title} has this entry already.\n"
+    assert path.read_bytes() == before
+    inside.run("connect", host, "--remove")
+    assert not written(path).get(section)
+    assert "has no entry refdesk. It has none." in inside.run("connect", host, "--remove", code=1).stderr
+
+
+def test_settings_tenant_and_user_come_along_as_absolute_paths(
+    inside: Desk, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REFDESK_SEARCH_LIMIT", "5")
+    Path("mine.toml").write_text('[principal]\nuser = "bob"\n')
+    asker = ("--tenant", "acme", "--user", "ann", "--group", "hr", "--group", "it")
+    inside.run("connect", "cursor", "--config", "mine.toml", *asker)
+    entry = written(file_of("cursor", home))["mcpServers"]["refdesk"]
+    assert entry["args"] == ["--config", str(tmp_path / "mine.toml"), "--data", str(inside.data), *asker]
+    assert entry["env"] == {"REFDESK_SEARCH_LIMIT": "5"}
+
+
+MINE = """\
+// Mine
+{
+    "servers": {
+        "git": {"command": "git-mcp"} // pinned
+    },
+}
+"""
+
+
+def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home: Path) -> None:
+    path = file_of("vscode", home)
+    path.parent.mkdir(parents=True)
+    path.write_text(MINE)
+    run = inside.run("connect", "vscode")
+    backup = path.with_name("mcp.json.before-refdesk")
+    assert run.stdout == f"Added refdesk to VS Code. The file as it was is {backup}.\n"
+    assert backup.read_text() == MINE
+    added = [line[1:] for line in run.stderr.splitlines() if line.startswith("+")]
+    assert added[0] == '        "git": {"command": "git-mcp"}, // pinned'
+    assert path.read_text().splitlines()[4:-2] == added[1:]
+    inside.run("connect", "vscode", "--remove")
+    assert path.read_text() == MINE
+
+
+def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: Path, tmp_path: Path) -> None:
+    inside.run("connect", "codex")
+    inside.run("connect", "codex", "--name", "hr-desk", "--user", "ann")
+    servers = written(file_of("codex", home))["mcp_servers"]
+    assert [len(entry["args"]) for entry in servers.values()] == [2, 4]
+    listed = inside.json("connect")["hosts"]
+    assert [one["state"] for one in listed if one["host"] == "codex"] == ["connected: refdesk, hr-desk"]
+    assert {one["state"] for one in listed if one["host"] != "codex"} == {"not found"}
+    assert tmp_path
+
+
+def test_another_entry_of_the_same_name_is_replaced_only_on_demand(inside: Desk, home: Path) -> None:
+    path = file_of("claude-desktop", home)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"mcpServers": {"refdesk": {"command": "other"}, "x": {}}}')
+    run = inside.run("connect", "claude-desktop", code=2)
+    assert "Claude Desktop has another entry refdesk already. Give this one another --name" in run.stderr
+    assert written(path)["mcpServers"]["refdesk"] == {"command": "other"}
+    assert inside.run("connect", "claude-desktop", "--yes").stdout.startswith("Replaced refdesk in Claude")
+    assert written(path)["mcpServers"].keys() == {"refdesk", "x"}
+    assert written(path)["mcpServers"]["refdesk"]["command"] == inside.scripts.server
+
+
+@pytest.mark.parametrize(
+    ("host", "content", "why"),
+    [
+        ("cursor", b'{"mcpServers": {', "it ends too early"),
+        ("cursor", b'{\n"mcpServers": {},\n!}', "line 3 has '!'"),
+        ("cursor", b"[]", "doesn't hold an object"),
+        ("cursor", b'{"mcpServers": []}', "mcpServers is not an object"),
+        ("cursor", b'{"mcpServers": "none"}', "mcpServers is not an object"),
+        ("cursor", '{"a": "ü"}'.encode("latin-1"), "is not text in UTF-8"),
+        ("cursor", '{"a": 1}'.encode("utf-16"), "is not text in UTF-8"),
+        ("codex", b"[mcp_servers", "can't be understood"),
+        ("codex", b"mcp_servers = {}\n", "can't be changed"),
+        ("codex", b"mcp_servers.refdesk.command = 'x'\n", "can't be changed"),
+        ("goose", b"extensions: {x: {a: 1}}\n", "extensions is not a mapping with a line for each key"),
+        ("goose", b"a: [", "can't be understood"),
+    ],
+)
+def test_a_file_that_can_t_be_changed_with_certainty_is_left_alone(
+    inside: Desk, home: Path, host: str, content: bytes, why: str
+) -> None:
+    path = file_of(host, home)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    run = inside.run("connect", host, "--yes", code=2)
+    assert why in run.stderr
+    assert run.stderr.endswith(f"Mend {path.name}, or add by hand what --print shows.\n")
+    assert path.read_bytes() == content
+    assert [*path.parent.iterdir()] == [path]
+    printed = inside.run("connect", host, "--print")
+    assert printed.stderr == f"For {HOSTS[host].title}, in {path}:\n"
+    assert inside.scripts.server in printed.stdout
+
+
+def test_a_byte_order_mark_and_windows_line_ends_stay(inside: Desk, home: Path) -> None:
+    path = file_of("zed", home)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'\xef\xbb\xbf{\r\n\t"theme": "One"\r\n}\r\n')
+    inside.run("connect", "zed")
+    changed = path.read_bytes()
+    assert changed.startswith(b'\xef\xbb\xbf{\r\n\t"theme": "One",\r\n\t"context_servers": {\r\n')
+    assert changed.count(b"\n") == changed.count(b"\r\n") == 12
+    assert written(path)["context_servers"]["refdesk"]["command"] == inside.scripts.server
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xef\xbb\xbf"])
+def test_an_empty_file_is_like_none(inside: Desk, home: Path, content: bytes) -> None:
+    for host in ("lm-studio", "codex", "goose"):
+        path = file_of(host, home)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        inside.run("connect", host)
+        assert written(path)[HOSTS[host].section]
+
+
+def test_a_link_into_dotfiles_stays_a_link_and_what_it_leads_to_is_changed(
+    inside: Desk, home: Path, tmp_path: Path
+) -> None:
+    dotfiles = tmp_path / "dotfiles" / "gemini.json"
+    dotfiles.parent.mkdir()
+    dotfiles.write_text("{}\n")
+    dotfiles.chmod(0o640)
+    path = file_of("gemini-cli", home)
+    path.parent.mkdir()
+    path.symlink_to(dotfiles)
+    inside.run("connect", "gemini-cli")
+    assert path.readlink() == dotfiles
+    assert written(dotfiles)["mcpServers"]
+    assert dotfiles.stat().st_mode & 0o777 == 0o640
+    assert [*dotfiles.parent.iterdir()] == [dotfiles]  # no backup lies in the repository
+
+
+def test_a_read_only_file_and_one_that_changes_in_the_meantime_are_left_alone(
+    inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of("claude-code", home)
+    path.write_text("{}")
+    path.chmod(0o444)
+    assert f"{path} is read-only." in inside.run("connect", "claude-code", code=2).stderr
+    path.chmod(0o600)
+    copy = shutil.copy2
+
+    def host_writes(*names: Path) -> object:
+        copied = copy(*names)
+        path.write_text('{"numStartups": 2}')
+        return copied
+
+    monkeypatch.setattr(shutil, "copy2", host_writes)
+    run = inside.run("connect", "claude-code", code=2)
+    assert run.stderr.endswith(f"{path} changed in the meantime. Run the command again.\n")
+    assert written(path) == {"numStartups": 2}
+    assert not [*home.glob("..claude.json.*")]
+
+
+def test_a_key_stays_in_a_variable_where_the_host_can_read_one(inside: Desk, home: Path) -> None:
+    for host in ("claude-code", "cursor", "windsurf", "gemini-cli", "codex", "goose"):
+        run = inside.run("connect", host, "--remote", URL, "--name", "hr-desk")
+        assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in run.stderr
+        assert "MCP_HR_DESK_KEY" in file_of(host, home).read_text()
+
+
+def test_vs_code_asks_for_the_key_itself(inside: Desk, home: Path) -> None:
+    path = file_of("vscode", home)
+    path.parent.mkdir(parents=True)
+    path.write_text('{\n  "inputs": [\n    {"id": "other"} // mine\n  ]\n}\n')
+    run = inside.run("connect", "vscode", "--remote", URL)
+    assert "VS Code will ask for the key and keep it." in run.stderr
+    assert '{"id": "other"}, // mine' in path.read_text()
+    both = json.loads(path.read_text().replace("// mine", ""))
+    assert both["servers"]["refdesk"]["headers"] == {"Authorization": "Bearer ${input:MCP_REFDESK_KEY}"}
+    asked = {"id": "MCP_REFDESK_KEY", "type": "promptString", "password": True}
+    assert asked.items() <= both["inputs"][1].items()
+    inside.run("connect", "vscode", "--remove")
+    assert '{"id": "other"} // mine\n  ]' in path.read_text()
+
+
+@pytest.mark.parametrize("host", ["claude-desktop", "zed", "lm-studio"])
+def test_a_key_that_must_stand_in_the_file_is_read_and_not_shown(
+    inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\n"))
+    run = inside.run("connect", host, "--remote", URL)
+    path = file_of(host, home)
+    assert f"Bearer {KEY}" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert KEY not in run.stdout + run.stderr
+    assert "chmod" not in run.stderr
+    assert "Bearer …" in run.stderr
+    printed = inside.run("connect", host, "--remote", URL, "--print").stdout
+    assert "Bearer YOUR_KEY" in printed
+    for nothing in ("", "\n", "two words\n", "ключ\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(nothing))
+        run = inside.run("connect", host, "--remote", URL, "--name", "x", code=2)
+        assert "There is no key to write into the file." in run.stderr
+
+
+def test_a_key_in_a_file_that_others_can_read_is_warned_of(
+    inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of("lm-studio", home)
+    path.parent.mkdir()
+    path.write_text("{}")
+    path.chmod(0o644)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\n"))
+    run = inside.run("connect", "lm-studio", "--remote", URL)
+    (mended,) = [line for line in run.stderr.splitlines() if "Fix it: " in line]
+    assert shlex.split(mended.partition("Fix it: ")[2]) == ["chmod", "600", str(path)]
+
+
+def test_an_address_is_one_and_its_dangers_are_said(inside: Desk, home: Path) -> None:
+    for wrong in (
+        "desk.example",
+        "ftp://desk.example",
+        "https://",
+        "https://a b/mcp",
+        "https://u:p@a/mcp",
+        "http://[",
+    ):
+        run = inside.run("connect", "cursor", "--remote", wrong, code=2)
+        assert "is not an address like https://desk.example.com/mcp." in run.stderr
+    assert not file_of("cursor", home).exists()
+    run = inside.run("connect", "cursor", "--remote", "http://desk.example")
+    assert "has no path. refdesk serves at /mcp" in run.stderr
+    assert "is not encrypted" in run.stderr
+    run = inside.run(
+        "connect", "cursor", "--remote", "http://127.0.0.1:8300/mcp", "--key-in", "nowhere", "--yes"
+    )
+    assert "encrypted" not in run.stderr
+    assert written(file_of("cursor", home))["mcpServers"]["refdesk"] == {"url": "http://127.0.0.1:8300/mcp"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["word"], "'word' is not one of 'claude-desktop'"),
+        (["cursor", "--print", "--remove"], "Give only one of --print, --link and --remove."),
+        (["cursor", "--name", "my desk"], "--name begins with a letter"),
+        (["cursor", "--key-in", "file"], "--key-in needs --remote."),
+        (["zed", "--link"], "Zed takes no links"),
+        (["zed", "--remote", URL, "--key-in", "variable"], "Zed can't take a key from a variable."),
+    ],
+)
+def test_what_makes_no_sense_is_refused(inside: Desk, home: Path, arguments: list[str], words: str) -> None:
+    assert words in inside.run("connect", *arguments, code=2).stderr
+    assert [*home.iterdir()] == []
+
+
+def test_links_hold_the_same_entry(inside: Desk, home: Path) -> None:
+    for host in ("cursor", "lm-studio"):
+        asked = parse_qs(urlsplit(inside.run("connect", host, "--link").stdout.strip()).query)
+        assert asked["name"] == ["refdesk"]
+        (config,) = asked["config"]
+        assert json.loads(base64.b64decode(config)) == inside.json("connect", host, "--print")["entry"]
+    made = inside.run("connect", "vscode", "--link", "--remote", URL).stdout.strip()
+    assert made.startswith("vscode:mcp/install?%7B")
+    whole = json.loads(unquote(made.partition("?")[2]))
+    assert (whole["name"], whole["url"], whole["inputs"][0]["id"]) == ("refdesk", URL, "MCP_REFDESK_KEY")
+    assert [*home.iterdir()] == []
+
+
+@pytest.mark.parametrize(("answer", "stands"), [("", True), ("n", False)])
+def test_on_a_terminal_a_person_sees_the_change_and_decides(
+    screen: Screen,
+    tmp_path: Path,
+    answer: str,
+    stands: bool,  # noqa: FBT001 a case
+) -> None:
+    code, shown = screen(
+        *("connect", "cursor", "--data", tmp_path / "data"),
+        typed={"Write this? [Y/n]": answer},
+        env={"HOME": str(tmp_path)},
+    )
+    assert code == 0
+    assert '\x1b[32m+      "command":' in shown
+    assert ("Added refdesk to Cursor." in shown) == stands
+    assert (tmp_path / ".cursor" / "mcp.json").exists() == stands
+
+
+def test_the_key_is_typed_without_being_seen(screen: Screen, tmp_path: Path) -> None:
+    code, shown = screen(
+        *("connect", "zed", "--remote", URL),
+        typed={"API key:": KEY, "Write this?": "y"},
+        env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
+    )
+    assert code == 0
+    assert KEY in (tmp_path / "zed" / "settings.json").read_text()
+    assert KEY not in shown
+
+
+def test_it_works_as_installed(scripts: Scripts, tmp_path: Path) -> None:
+    run = scripts.admin("connect", "goose", env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    assert run.returncode == 0, run.stderr
+    assert os.access(written(tmp_path / "goose" / "config.yaml")["extensions"]["refdesk"]["cmd"], os.X_OK)
+    listed = scripts.admin("connect", env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    assert "goose           connected: refdesk  " in listed.stdout
