@@ -15,6 +15,7 @@ from anyio import to_thread
 from rag.errors import ParseError
 from rag.ingest.discover import SIDECAR_SUFFIX, Found, left_out, unsupported
 from rag.ingest.metadata import access_requested
+from rag.ingest.opened import container_digest
 from rag.ingest.parse import (
     is_container,
     is_document,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
+    from rag.ingest.opened import Opened
     from rag.ingest.parse.member import Member
     from rag.ingest.spool import Spool
 
@@ -46,12 +48,12 @@ MAX_CONTAINER_BYTES = 256 << 20  # a file of thousands of documents may be large
 
 
 async def open_containers(
-    discovery: Discovery, spool: Spool, settings: IngestSettings, known: Iterable[str]
+    discovery: Discovery, spool: Spool, settings: IngestSettings, known: Iterable[str], opened: Opened
 ) -> None:
     """Open what contains documents, and put these among the found ones, each right after its container.
 
     A container that is no document itself is taken from the found ones. `known` are the URIs of stored
-    sources.
+    sources. What `opened` knows to be as before is not opened.
     """
     stored = tuple(uri for uri in known if "#" in uri)
     found = tuple(discovery.found.values())
@@ -59,7 +61,8 @@ async def open_containers(
     for one in found:
         discovery.found[one.uri] = one
         if may_contain(one.path.name, archives=settings.archives) or is_unnamed(one.path.name):
-            await _Opening(discovery, spool, settings, stored).open(one)
+            await _Opening(discovery, spool, settings, stored, opened).open(one)
+    opened.restore_unchanged(discovery)
 
 
 @dataclass(slots=True)
@@ -70,6 +73,10 @@ class _Opening:
     spool: Spool
     settings: IngestSettings
     stored: tuple[str, ...]
+    opened: Opened
+    content: str = ""
+    as_before: bool = False
+    failed: bool = False
     members: int = 0
     unpacked: int = 0
     most: int = 0
@@ -78,17 +85,19 @@ class _Opening:
         """Take out the parts of a container, and open those that are containers."""
         name, parts = container.path.name, _Parts(self, container)
         is_source = is_supported(name)
-        most = max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes)
+        most, before = max(MAX_CONTAINER_BYTES, self.settings.max_file_bytes), len(self.discovery.outcomes)
         try:
             data = await to_thread.run_sync(read, container, most)
             is_source = is_document(data, name)
-            if is_container(data, name, archives=self.settings.archives):
+            if not is_container(data, name, archives=self.settings.archives):
+                self.opened.note_plain(container.uri)
+            elif not (depth == 1 and await self._is_as_before(container, data)):
                 self.most = self.most or min(MAX_BYTES, max(SMALL_BYTES, MAX_RATIO * len(data)))
                 await self._take_out(data, parts, depth)
         except ParseError as error:
             self._note_failure(container, error, is_source=is_source)
         else:
-            if not is_source:
+            if not is_source and not self.as_before:
                 reason = f"{counted(len(parts.found), 'document')} in it"
                 self.discovery.outcomes.append(Outcome(printable(container.path), "ignored", reason))
         if not is_source:
@@ -97,6 +106,16 @@ class _Opening:
             self.discovery.found[part.uri] = part
             if may_contain(part.path.name, archives=self.settings.archives) or is_unnamed(part.path.name):
                 await self.open(part, depth + 1)
+        if depth == 1 and self.content and not (self.failed or self.as_before):
+            self.opened.note(container.uri, self.content, self.discovery.outcomes[before:])
+
+    async def _is_as_before(self, container: Found, data: bytes) -> bool:
+        """Whether an earlier run took the same out of a file; then its parts are those that are stored."""
+        self.content = await to_thread.run_sync(container_digest, container, data)
+        self.as_before = self.opened.is_as_before(container.uri, self.content)
+        if self.as_before:
+            self.opened.restore(container, self.discovery)
+        return self.as_before
 
     async def _take_out(self, data: bytes, parts: _Parts, depth: int) -> None:
         container = parts.container
@@ -114,7 +133,7 @@ class _Opening:
 
     def _note_failure(self, container: Found, error: ParseError, *, is_source: bool) -> None:
         """A document gets a remark, since its text may be fine; what only contains others is skipped."""
-        prefix = parts_prefix(container.uri)
+        prefix, self.failed = parts_prefix(container.uri), True
         self.discovery.partly.add(prefix)
         kept = "; what is stored of it stays" if any(uri.startswith(prefix) for uri in self.stored) else ""
         if is_source:
@@ -213,9 +232,9 @@ def _unused(path: str, used: Mapping[str, Found]) -> str:
 
 def unopened(known: Iterable[str], discovery: Discovery) -> Iterator[str]:
     """A note on sources that stay because what contains them was not opened, although it is there."""
-    parts = [uri for uri in known if "#" in uri and not discovery.is_gone(uri)]
+    parts = [uri for uri in known if "#" in uri and not discovery.is_gone(uri) and uri not in discovery.kept]
     outer = {uri.partition("#")[0] for uri in parts if any(one in discovery.whole for one in prefixes(uri))}
-    if left := outer - {uri.partition("#")[0] for uri in discovery.containers}:
+    if left := outer - {uri.partition("#")[0] for uri in discovery.containers} - discovery.unchanged:
         yield (
             f"{counted(len(left), 'archive')} with stored documents not opened; the documents stay. Add "
             "--archives to bring them up to date, or remove them with refdesk-admin remove."

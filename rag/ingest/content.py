@@ -24,6 +24,7 @@ from rag.ingest.unlinked import read
 if TYPE_CHECKING:
     from rag.file_state import FileState
     from rag.ingest.discover import Found
+    from rag.store.writer import KnownSource
 
 RECIPE = 6
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
@@ -54,8 +55,13 @@ def _content(found: Found, max_bytes: int, cut: str, door: str) -> FileContent:
     state = _state(found)
     data = read(found, max_bytes)
     sidecar = read_sidecar(found)
-    digest = _digest(data + sidecar + _written(found) + door.encode(), cut)
+    digest = _digest(data + sidecar + stated_json(found) + door.encode(), cut)
     return FileContent(found, data, sidecar, content_digest(data), digest, state)
+
+
+def as_stored(found: Found, source: KnownSource) -> FileContent:
+    """What `read_content` would give of a part that is as it is stored, but without its bytes."""
+    return FileContent(found, b"", b"", source.record.content, source.digest, _state(found))
 
 
 def _state(found: Found) -> FileState | None:
@@ -65,7 +71,7 @@ def _state(found: Found) -> FileState | None:
     return None
 
 
-def _written(found: Found) -> bytes:
+def stated_json(found: Found) -> bytes:
     """What is stated of a document and requested for it, for its digest."""
     if not (found.stated or found.requests):
         return b""

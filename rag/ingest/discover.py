@@ -38,7 +38,8 @@ class Found:
     is where its bytes lie in this run: the file itself, or a copy in the spool. `stated` is what its
     container or origin says of it, in the keys and words of a sidecar; it goes before the document's own.
     `container` is the URI of the file that it came out of, if it is a part of one, and `requests` is the
-    access that the sidecars of its containers request.
+    access that the sidecars of its containers request. A part that is known to be `as_stored` was not taken
+    out of its container in this run, and its `file` is that of the container.
     """
 
     uri: str
@@ -48,6 +49,7 @@ class Found:
     stated: Mapping[str, str] = field(default_factory=dict)
     container: str = ""
     requests: tuple[Mapping[str, str], ...] = ()
+    as_stored: bool = False
 
     @classmethod
     def local(cls, path: Path, name: str) -> Found:
@@ -133,7 +135,7 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
         elif not path or not os.path.lexists(path):
             reason = "no such file or folder"
             discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unreadable"))
-        elif not _is_wanted(path.name, settings):
+        elif not is_wanted(path.name, settings):
             reason = unsupported(path.name)
             discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unsupported"))
         else:
@@ -156,7 +158,7 @@ def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: s
             waiting += _entries(entry.path, discovery, settings)
         elif settings.include and not _matches(name, settings.include):
             continue
-        elif not _is_wanted(entry.path.name, settings) and not _is_recognized(entry.path, settings):
+        elif not is_wanted(entry.path.name, settings) and not _is_recognized(entry.path, settings):
             discovery.outcomes.append(_ignored(entry.path))
         else:
             _add(Found.local(entry.path, name), discovery)
@@ -227,7 +229,8 @@ def _left_out_here(name: str, settings: IngestSettings) -> bool:
     return hidden or _matches(name, settings.exclude)
 
 
-def _is_wanted(name: str, settings: IngestSettings) -> bool:
+def is_wanted(name: str, settings: IngestSettings) -> bool:
+    """Whether a file of this name is read."""
     if _is_sidecar(name):
         return False
     return is_supported(name, with_ocr=settings.ocr != "off") or may_contain(name, archives=settings.archives)

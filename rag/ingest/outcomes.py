@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 class Outcomes:
     """The outcomes so far, in the order in which files were finished; `progress` is told of each.
 
-    What the line of a source must say is noted by its URI, until it is finished.
+    What the line of a source must say is noted by its URI, until it is finished. `parts` are the digests of
+    the parts of containers that are stored now, and `empty` the lines on those without text, by their URIs.
     """
 
     progress: Progress
     finished: list[Outcome] = field(default_factory=list)
+    parts: dict[str, str] = field(default_factory=dict)
+    empty: dict[str, Outcome] = field(default_factory=dict)
     _remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _flags: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     _masked: dict[str, Mapping[Flag, int]] = field(default_factory=dict)
@@ -65,6 +68,8 @@ class Outcomes:
         reason = "; ".join([*self._remarks[uri], *remarks, *about_vectors])
         flags, masked = self._flags.get(uri, ()), self._masked.get(uri, {})
         path = path_of(uri)
+        if "#" in uri:
+            self.parts[uri] = source.digest
         language = source.metadata.get(LANGUAGE, "")
         self.finish(
             [
@@ -93,7 +98,8 @@ class Outcomes:
             reason = f"{error} any more; the earlier version stays"
             self.finish([Outcome(path, "skipped", reason, cause="no text")])
         else:
-            self.finish([Outcome(path, "ignored", str(error), kind="empty")])
+            self.empty[found.uri] = Outcome(path, "ignored", str(error), kind="empty")
+            self.finish([self.empty[found.uri]])
 
     def ids(self, *kinds: OutcomeKind) -> set[str | None]:
         """The ids of the sources with one of these outcomes."""

@@ -81,8 +81,8 @@ def _shares(size: int, parts: int) -> Iterator[int]:
 
 
 def sizes(files: Iterable[Found], most: int) -> dict[str, int]:
-    """The bytes of files by URI, at most `most` each; 0 for one that is gone."""
-    return {one.uri: min(_size(one.file), most) for one in files}
+    """The bytes of files by URI, at most `most` each; 0 for one that is gone or not read."""
+    return {one.uri: 0 if one.as_stored else min(_size(one.file), most) for one in files}
 
 
 def _size(path: Path) -> int:

@@ -145,6 +145,10 @@ class Rights:
         """Whether documents may request access now, but the one with this stored request was never asked."""
         return self.of_documents and not requested
 
+    def asks(self, requested: str) -> bool:
+        """Whether a run asks a stored document, of which only this request is known, for its access."""
+        return self.set_access or self.never_asked(requested)
+
     def _access_entries(self, metadata: Mapping[str, str]) -> dict[str, str]:
         """The metadata in which the document requests access, if documents may."""
         keys = ACCESS_KEYS if self.of_documents else ()

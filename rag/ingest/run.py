@@ -17,6 +17,7 @@ from rag.concurrency import concurrently
 from rag.ingest.containers import open_containers
 from rag.ingest.discover import discover
 from rag.ingest.extras import check_extras
+from rag.ingest.opened import Opened, file_of
 from rag.ingest.prepare import Prepared
 from rag.ingest.report import InterruptedRunError
 from rag.ingest.spool import spooling
@@ -68,13 +69,14 @@ class Instructions:
 class Beforehand:
     """What a run knows before it looks for documents: where copies of them go, and what is stored by URI.
 
-    `recipe` changes when every document must be read again.
+    `recipe` changes when every document must be read again, and `opened` are the containers of earlier runs.
     """
 
     spool: Spool
     known: Mapping[str, KnownSource]
     recipe: str
     rights: Rights
+    opened: Opened
 
 
 Origin: TypeAlias = "Callable[[Beforehand], Awaitable[Discovery]]"
@@ -102,13 +104,18 @@ async def ingest(
     with spooling(writer.spools_in, writer.collection) as spool:
         steps = Steps(writer, embedder, instructions, progress, await writer.records())
         known = await steps.look_up()
+        noted, rights = file_of(writer.data, writer.collection), instructions.rights
+        opened = Opened.read(noted, steps.recipe, instructions.files, rights, known)
         if callable(paths):
-            discovery = await paths(Beforehand(spool, known, steps.recipe, instructions.rights))
+            discovery = await paths(Beforehand(spool, known, steps.recipe, rights, opened))
         else:
             look = partial(discover, paths, instructions.files, without=writer.data)
             discovery = await to_thread.run_sync(look)
-        await open_containers(discovery, spool, instructions.files, known)
-        return await _bring_to(steps, discovery)
+        await open_containers(discovery, spool, instructions.files, known, opened)
+        report = await _bring_to(steps, discovery)
+        if writer.writes:
+            opened.keep(noted, discovery, steps.outcomes)
+        return report
 
 
 async def _bring_to(steps: Steps, discovery: Discovery) -> Report:

@@ -15,6 +15,7 @@ from rag.ingest.analysis import language_notes, note_languages, settle_languages
 from rag.ingest.calibrate import calibrate
 from rag.ingest.claims import Claims
 from rag.ingest.containers import unopened
+from rag.ingest.content import as_stored
 from rag.ingest.door import Door, NotAdmittedError
 from rag.ingest.kept_out import KeptOut, check_expiry
 from rag.ingest.memory import give_back
@@ -78,8 +79,8 @@ class Steps:
         )
         self._recorded = Recorded(records, writer.ids.purged)
         self._claims = Claims(instructions.rights, self._recorded, self._id_of)
-        self._outcomes = Outcomes(progress)
-        self._unchanged = Unchanged(writer, self._claims, self._outcomes, self._preparation.parsed)
+        self.outcomes = Outcomes(progress)
+        self._unchanged = Unchanged(writer, self._claims, self.outcomes, self._preparation.parsed)
         self._work = Work({}, progress)
         self._known: dict[str, KnownSource] = {}
         self._moved: dict[str, KnownSource] = {}
@@ -109,15 +110,15 @@ class Steps:
         self._known |= {uri: replace(self._known[uri], without_vector=n) for uri, n in left.items()}
         await self._start_progress(discovery)
         for uri, remark in discovery.remarks.items():
-            self._outcomes.remark(uri, remark)
-        self._outcomes.finish(discovery.outcomes)
-        for uri in discovery.unchanged:
-            self._outcomes.finish_source("unchanged", self._known[uri])
+            self.outcomes.remark(uri, remark)
+        self.outcomes.finish(discovery.outcomes)
+        for uri in discovery.unchanged & self._known.keys():  # the others only contain documents
+            self.outcomes.finish_source("unchanged", self._known[uri])
         if folders := self._claims.remember(discovery.folders):
             await self._writer.remember(folders)
 
     async def _start_progress(self, discovery: Discovery) -> None:
-        found, progress = discovery.found.values(), self._outcomes.progress
+        found, progress = discovery.found.values(), self.outcomes.progress
         self._work = Work(await to_thread.run_sync(sizes, found, self._settings.max_file_bytes), progress)
         progress.started(len(found) + len(discovery.outcomes), sum(self._work.sizes.values()))
 
@@ -139,7 +140,7 @@ class Steps:
         for uri, source in matched.items():
             del self._known[source.uri]
             self._moved[uri] = source
-            self._outcomes.remark(uri, f"it was {path_of(source.uri)}")
+            self.outcomes.remark(uri, f"it was {path_of(source.uri)}")
             self._recorded.note_moved(source.record, uri)
         for uri, source in matched.items():  # when it is known for all of them which ids contain which
             self._unchanged.follow(source, files[uri])
@@ -180,18 +181,21 @@ class Steps:
             self._kept_out.check(found, discovery)
             return None if self._unchanged.has_moved(found.uri) else await self._prepared(found)
         except NotAdmittedError as error:
-            self._outcomes.finish(self._kept_out.outcome(found, error, self._earlier(found.uri)))
+            self.outcomes.finish(self._kept_out.outcome(found, error, self._earlier(found.uri)))
         except ParseError as error:
             if isinstance(error, WithheldError):
                 self._kept_out.note(found, error)
-            self._outcomes.fail(found, error, has_earlier=self._earlier(found.uri) is not None)
+            self.outcomes.fail(found, error, has_earlier=self._earlier(found.uri) is not None)
         return None
 
     async def _prepared(self, found: Found) -> Prepared | None:
-        file = await self._preparation.read(found)
-        if (first := self._first_with.setdefault(file.digest, found)) is not found:
-            self._outcomes.remark(found.uri, f"same content as {path_of(first.uri)}")
         known = self._known.get(found.uri)
+        if known and found.as_stored:
+            file = as_stored(found, known)
+        else:
+            file = await self._preparation.read(found)
+        if (first := self._first_with.setdefault(file.digest, found)) is not found:
+            self.outcomes.remark(found.uri, f"same content as {path_of(first.uri)}")
         if known and known.digest == file.digest:
             check_expiry(known)
             await self._unchanged.keep(known, file)
@@ -200,8 +204,8 @@ class Steps:
         earlier, id_ = self._earlier(found.uri), self._id_of(found.uri)
         claim = self._claims.of_document(found, chunked.stated, file.content, id_, earlier)
         claim = self._claims.of_part(claim, found)
-        self._outcomes.remark(found.uri, *chunked.remarks)
-        self._outcomes.note_text(found.uri, chunked.flags, chunked.masked)
+        self.outcomes.remark(found.uri, *chunked.remarks)
+        self.outcomes.note_text(found.uri, chunked.flags, chunked.masked)
         shown = self._claims.rights.shown(chunked.document.metadata)
         return Prepared(found, id_, chunked, claim, shown, file.state)
 
@@ -247,7 +251,7 @@ class Steps:
         if uri in self._known:
             kind = "replaced"
         remarks = self._claims.remarks(uri, new.claim, record)
-        self._outcomes.finish_source(kind, new.source, remarks, record.access)
+        self.outcomes.finish_source(kind, new.source, remarks, record.access)
 
     async def settle(self) -> None:
         """Settle the access of sources whose text stays, and remove what is kept out now or has expired."""
@@ -255,19 +259,19 @@ class Steps:
         await self._remove_kept_out()
 
     async def _remove_kept_out(self) -> None:
-        self._kept_out.with_others(self._known, self._outcomes.ids("added", "replaced"))
+        self._kept_out.with_others(self._known, self.outcomes.ids("added", "replaced"))
         gone = self._kept_out.removed
         self._known = {uri: one for uri, one in self._known.items() if one.id not in gone}
         if gone:
             await self._writer.remove([*gone])
-            self._outcomes.finish(gone.values())
+            self.outcomes.finish(gone.values())
 
     async def remove(self, discovery: Discovery) -> list[str]:
         """Remove the sources whose files are gone. Returns notes on folders that may be unmounted."""
         removed = await remove_vanished(
             self._writer, self._known, discovery, self._settings, confirmed=self._instructions.removes
         )
-        self._outcomes.finish(removed.outcomes)
+        self.outcomes.finish(removed.outcomes)
         return removed.notes
 
     async def report(self, discovery: Discovery, notes: Iterable[str]) -> Report:
@@ -281,12 +285,12 @@ class Steps:
         all_notes = (
             *notes,
             *discovery.notes,
-            *self._outcomes.notes(mended=self._mended),
-            *language_notes(self._outcomes.finished, self._writer.collection),
+            *self.outcomes.notes(mended=self._mended),
+            *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.notes([one.path for one in files.values()]),
             *unopened(self._known, discovery),
         )
-        return Report(tuple(self._outcomes.finished), all_notes)
+        return Report(tuple(self.outcomes.finished), all_notes)
 
 
 def _is_full(wave: Sequence[NewSource]) -> bool:

@@ -50,9 +50,8 @@ class Unchanged:
 
     def _stays(self, source: KnownSource, file: FileContent) -> bool:
         """Whether a moved source needs no parsing, neither for its text nor for the access it requests."""
-        rights = self.claims.rights
-        parsed = rights.set_access or rights.never_asked(source.record.requested)
-        return source.digest == file.digest and keeps_title(source, file.found) and not parsed
+        asked = self.claims.rights.asks(source.record.requested)
+        return source.digest == file.digest and keeps_title(source, file.found) and not asked
 
     async def move(self) -> list[KnownSource]:
         """Move the sources that `follow` noted. Returns them with their new URIs.
@@ -100,7 +99,7 @@ class Unchanged:
             return by_origin
         if not rights.set_access:
             self.claims.note_kept(source, found)
-        if rights.set_access or rights.never_asked(source.record.requested):
+        if rights.asks(source.record.requested):
             metadata = (await self.parsed(file)).metadata if rights.of_documents else {}
             return self.claims.of_part(self.claims.of_new(found, metadata, file.content), found)
         claim = self.claims.of_part(self.claims.of_kept(source), found)

@@ -17,8 +17,7 @@ from rag.ingest.discover import SIDECAR_SUFFIX
 from rag.ingest.metadata import MAX_BYTES as SIDECAR_BYTES
 from rag.ingest.origins.errors import FetchError, RefusedError
 from rag.ingest.origins.http import too_large
-from rag.ingest.origins.look import Desk, Look, is_readable, suffix_of
-from rag.ingest.parse import is_recognized, is_unnamed
+from rag.ingest.origins.look import Desk, Look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,8 +71,8 @@ async def _look(git: _Git, origin: GitOrigin, desk: Desk) -> Look:
             continue
         if entry.mode in _KINDS:
             look.ignored_for(path, _KINDS[entry.mode])
-        elif not is_readable(path) and not is_unnamed(_name(path)):
-            look.ignored(path, suffix_of(path))
+        elif not desk.may_read(path):
+            look.ignored(path, desk.uri(path))
         else:
             wanted[path] = _token(path, tree, dates)
     for path, token in wanted.items():
@@ -84,8 +83,8 @@ async def _look(git: _Git, origin: GitOrigin, desk: Desk) -> Look:
             continue
         try:
             data, sidecar = await _contents(git, path, tree, desk)
-            if not is_readable(path) and not is_recognized(data, _name(path)):
-                look.ignored(path, suffix_of(path))
+            if not desk.reads(path, data):
+                look.ignored(path, uri)
                 del look.state[path]
                 continue
             found = desk.found(path, data, stated=_stated(path, dates), sidecar=sidecar)
@@ -105,8 +104,8 @@ async def _contents(git: _Git, path: str, tree: Mapping[str, _Entry], desk: Desk
         RefusedError: one of them is too large, or lies elsewhere.
     """
     entry, sidecar = tree[path], tree.get(path + SIDECAR_SUFFIX)
-    if entry.size > desk.files.max_file_bytes:
-        raise too_large(desk.files.max_file_bytes)
+    if entry.size > desk.most_bytes(path):
+        raise too_large(desk.most_bytes(path))
     if sidecar and (sidecar.mode in _KINDS or sidecar.size > SIDECAR_BYTES):
         raise RefusedError(f"its {SIDECAR_SUFFIX} file is too large, or no file")
     data = await git.blob(entry.blob)
@@ -122,10 +121,6 @@ def _token(path: str, tree: Mapping[str, _Entry], dates: Mapping[str, str]) -> s
 
 def _stated(path: str, dates: Mapping[str, str]) -> dict[str, str]:
     return {"date": dates[path]} if path in dates else {}
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _is_hidden(path: str, desk: Desk) -> bool:

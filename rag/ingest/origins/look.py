@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from rag.ingest.discover import Discovery, Found
-from rag.ingest.parse import is_supported
+from rag.ingest.containers import MAX_CONTAINER_BYTES
+from rag.ingest.discover import Discovery, Found, is_wanted, unsupported
+from rag.ingest.parse import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.paths import place_of, printable
 from rag.ingest.report import Outcome
 
@@ -64,6 +65,24 @@ class Desk:
             place = place.with_name(place.name + suffix)
         return Found(uri, place, path, self.spool.add(data, sidecar), stated or {})
 
+    def knows(self, path: str) -> bool:
+        """Whether a file of this name is read."""
+        return is_wanted(path.rpartition("/")[2], self.files)
+
+    def may_read(self, path: str) -> bool:
+        """Whether a file of this name is read, or could be by its content (`reads`)."""
+        return self.knows(path) or is_unnamed(path.rpartition("/")[2])
+
+    def reads(self, path: str, data: bytes) -> bool:
+        """Whether a file is read, by its name or else by its content."""
+        return self.knows(path) or is_recognized(data, path.rpartition("/")[2])
+
+    def most_bytes(self, path: str) -> int:
+        """How large a file may be. One that only contains documents may be larger than one."""
+        name, most = path.rpartition("/")[2], self.files.max_file_bytes
+        contains = may_contain(name, archives=self.files.archives) and not is_supported(name)
+        return max(MAX_CONTAINER_BYTES, most) if contains else most
+
     def unseen(self, discovery: Discovery) -> set[str]:
         """The stored documents that were neither found nor deleted. A part is seen with its container."""
         seen = discovery.found.keys() | discovery.unchanged | discovery.deleted
@@ -87,9 +106,13 @@ class Look:
         """Report what could not be fetched."""
         self.discovery.outcomes.append(Outcome(printable(path), "skipped", reason, cause="not fetched"))
 
-    def ignored(self, path: str, suffix: str) -> None:
-        """Report what has no supported type."""
-        reason = f"unsupported file type ({suffix or 'no suffix'})"
+    def ignored(self, path: str, uri: str = "", kind: str = "") -> None:
+        """Report what has no supported type, or `kind`. What is stored of an archive at `uri` stays."""
+        name, reason = path.rpartition("/")[2], f"unsupported file type ({kind})"
+        if may_contain(name, archives=True):
+            self.discovery.kept.add(uri)
+        if may_contain(name, archives=True) or not kind:
+            reason = unsupported(name)
         self.discovery.outcomes.append(Outcome(printable(path), "ignored", reason, kind="unsupported"))
 
     def ignored_for(self, path: str, reason: str) -> None:
@@ -107,11 +130,6 @@ def suffix_of(path: str) -> str:
     last = path.rpartition("/")[2]
     stem, dot, suffix = last.rpartition(".")
     return f".{suffix}" if dot and stem else ""
-
-
-def is_readable(path: str) -> bool:
-    """Whether refdesk reads files of this name."""
-    return is_supported(path.rpartition("/")[2])
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:

@@ -15,11 +15,11 @@ from typing import IO, TYPE_CHECKING
 
 from rag.access.rule import narrower
 from rag.errors import ConfigurationError, ParseError
-from rag.ingest.discover import SIDECAR_SUFFIX
+from rag.ingest.discover import SIDECAR_SUFFIX, unsupported
 from rag.ingest.metadata import MAX_BYTES as SIDECAR_BYTES
 from rag.ingest.origins.contract import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
 from rag.ingest.origins.errors import FetchError
-from rag.ingest.origins.look import Desk, Look, is_readable, suffix_of
+from rag.ingest.origins.look import Desk, Look, suffix_of
 from rag.ingest.unlinked import read_if_there
 
 if TYPE_CHECKING:
@@ -122,15 +122,17 @@ def _file(path: str, folder: Path | None, desk: Desk) -> tuple[bytes, str, bytes
     file = Path(os.path.normpath(root / path))
     if "\0" in path or not file.is_relative_to(root) or file == root:
         raise FetchError('its "path" lies outside of the folder of the origin')
-    if not is_readable(file.name):
-        raise FetchError(f"unsupported file type ({file.suffix or 'no suffix'})")
+    if not desk.may_read(file.name):
+        raise FetchError(unsupported(file.name))
     try:
-        data = read_if_there(file, desk.files.max_file_bytes)
+        data = read_if_there(file, desk.most_bytes(file.name))
         sidecar = read_if_there(Path(f"{file}{SIDECAR_SUFFIX}"), SIDECAR_BYTES) or b""
     except ParseError as error:
         raise FetchError(str(error)) from error
     if data is None:
         raise FetchError("the folder of the origin has no such file")
+    if not desk.reads(file.name, data):
+        raise FetchError(unsupported(file.name))
     return data, file.suffix, sidecar
 
 

@@ -105,14 +105,15 @@ class OriginRun:
                 raise TypeError  # it is ingested like a folder of the command line
 
     def _desk(self, beforehand: Beforehand, state: Mapping[str, Any]) -> Desk:
-        known, rights = beforehand.known, beforehand.rights
+        known, rights, opened = beforehand.known, beforehand.rights, beforehand.opened
         before = state["documents"] if state.get("recipe") == beforehand.recipe else {}
         digests = {one["uri"]: one["digest"] for one in before.values()}
 
         def is_current(uri: str) -> bool:
             source = known.get(uri)
-            asked = rights.set_access or (source and rights.never_asked(source.record.requested))
-            return source is not None and not asked and source.digest == digests.get(uri)
+            if source is None or not opened.may_skip(uri):
+                return opened.is_current(uri)
+            return not rights.asks(source.record.requested) and source.digest == digests.get(uri)
 
         prefix = prefix_of_origin(self._name)
         return Desk(
@@ -141,18 +142,22 @@ class OriginRun:
     def keep(self, known: Mapping[str, KnownSource], outcomes: Iterable[Outcome]) -> None:
         """Keep the state for the next run, of what is `known` to be stored now.
 
-        A document that came, but could not be stored, is fetched again.
+        A document that came, but could not be stored, is fetched again. An archive is none itself.
 
         Raises:
             OSError: it can't be written. The next run fetches more than it must.
         """
         stored = {one.source_id for one in outcomes if one.outcome not in {"removed", "missing"}}
-        documents = {
-            key: {**entry, "digest": known[entry["uri"]].digest}
-            for key, entry in self._look.state.items()
-            if (one := known.get(entry["uri"])) and one.digest
-            if one.id in stored or entry["uri"] in self._look.discovery.kept
-        }
+        discovery = self._look.discovery
+
+        def digest(entry: Mapping[str, Any]) -> str | None:
+            uri = entry["uri"]
+            if one := known.get(uri):
+                return one.digest if one.id in stored or uri in discovery.kept else None
+            return "none" if uri in discovery.containers or entry.get("other") else None
+
+        seen = self._look.state.items()
+        documents = {key: one | {"digest": found} for key, one in seen if (found := digest(one))}
         if not documents:
             self._file.unlink(missing_ok=True)
             return

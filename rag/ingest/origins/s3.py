@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 from xml.parsers import expat
 
@@ -18,7 +18,7 @@ from rag.ingest.discover import SIDECAR_SUFFIX
 from rag.ingest.metadata import MAX_BYTES as SIDECAR_BYTES
 from rag.ingest.origins.errors import FetchError, GoneError, RefusedError
 from rag.ingest.origins.http import Client, too_large
-from rag.ingest.origins.look import Desk, Look, is_readable, suffix_of
+from rag.ingest.origins.look import Desk, Look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,23 +84,17 @@ async def _look(bucket: _Bucket, origin: S3Origin, desk: Desk) -> Look:
     for path, one in objects.items():
         if path.endswith((SIDECAR_SUFFIX, "/")) or not path or not desk.is_wanted(path):
             continue
-        if not is_readable(path):
-            look.ignored(path, suffix_of(path))
-            continue
         uri, sidecar = desk.uri(path), objects.get(path + SIDECAR_SUFFIX)
+        if not desk.may_read(path):
+            look.ignored(path, uri)
+            continue
         token = f"{one.etag} {sidecar.etag if sidecar else ''}".strip()
         look.state[path] = {"uri": uri, "token": token}
-        if one.etag and desk.before.get(path, {}).get("token") == token and desk.is_current(uri):
-            look.discovery.unchanged.add(uri)
+        if one.etag and _is_unchanged(desk.before.get(path, {}), path, look, desk):
             continue
         try:
-            if fetched + one.size > origin.max_bytes:
-                raise RefusedError(
-                    f"the limit of {origin.max_bytes / 1e6:,.0f} MB a run is reached (max_bytes)"
-                )
-            if one.size > desk.files.max_file_bytes:
-                raise too_large(desk.files.max_file_bytes)
-            data = await bucket.read(prefix + path, desk.files.max_file_bytes)
+            _check_size(one.size, desk.most_bytes(path), origin.max_bytes - fetched, origin.max_bytes)
+            data = await bucket.read(prefix + path, desk.most_bytes(path))
             beside = await bucket.read(prefix + path + SIDECAR_SUFFIX, SIDECAR_BYTES) if sidecar else b""
         except GoneError:
             del look.state[path]  # somebody deleted it meanwhile
@@ -110,8 +104,39 @@ async def _look(bucket: _Bucket, origin: S3Origin, desk: Desk) -> Look:
             del look.state[path]
         else:
             fetched += len(data)
-            look.discovery.found[uri] = desk.found(path, data, sidecar=beside)
+            if desk.reads(path, data):
+                look.discovery.found[uri] = desk.found(path, data, sidecar=beside)
+            else:
+                look.ignored(path, uri)
+                look.state[path]["other"] = True  # no document: it isn't fetched again while it is the same
     return look
+
+
+def _is_unchanged(before: Mapping[str, Any], path: str, look: Look, desk: Desk) -> bool:
+    """Whether an object is what it was `before`: a document that is stored, or none."""
+    now = look.state[path]
+    if before.get("token") != now["token"]:
+        return False
+    if before.get("other"):
+        look.ignored(path, now["uri"])
+        now["other"] = True
+        return True
+    if not desk.is_current(now["uri"]):
+        return False
+    look.discovery.unchanged.add(now["uri"])
+    return True
+
+
+def _check_size(size: int, most: int, left: int, in_all: int) -> None:
+    """Check that an object may be fetched.
+
+    Raises:
+        RefusedError: it is over a limit.
+    """
+    if size > left:
+        raise RefusedError(f"the limit of {in_all / 1e6:,.0f} MB a run is reached (max_bytes)")
+    if size > most:
+        raise too_large(most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import anyio
 from rag.ingest.origins.errors import FetchError, GoneError, RefusedError
 from rag.ingest.origins.http import MAX_REDIRECTS, Client, Reply
 from rag.ingest.origins.listing import Entry, Listing, listing, unpacked
-from rag.ingest.origins.look import Desk, Look, is_readable, matches, suffix_of
+from rag.ingest.origins.look import Desk, Look, matches, suffix_of
 from rag.ingest.origins.pages import PageFacts, canonical, host_of, page_facts, path_below
 from rag.ingest.origins.visitor import REDIRECTS, Visitor
 from rag.ingest.paths import printable
@@ -159,7 +159,8 @@ class _Crawl:
                 if visit.may_list:
                     raise RefusedError("robots.txt forbids it")
                 return
-            reply = await self._visitor.reply(visit.url, self._conditions(before))
+            most = self._desk.most_bytes(path_below(visit.url))
+            reply = await self._visitor.reply(visit.url, self._conditions(before), most)
             await self._take(visit, reply, before, uri)
         except GoneError as error:
             self._missing += 1
@@ -205,14 +206,15 @@ class _Crawl:
         self._follow(visit, links)
         url = facts.canonical if host_of(facts.canonical) in self._hosts else visit.url
         path, suffix = path_below(url), _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ""
-        if is_readable(path) and kind not in _PAGES:
-            suffix = ""
+        if (self._desk.knows(path) and kind not in _PAGES) or not self._desk.knows(f"page{suffix}"):
+            suffix = ""  # its path says what it is, or only its content can
+        is_picture = bool({kind, kind.partition("/")[0]} & _NO_TEXT)
         if facts.noindex:
             self._look.discovery.outcomes.append(
                 Outcome(printable(url), "ignored", "the page asks not to be indexed")
             )
-        elif not is_readable(f"page{suffix or suffix_of(path)}"):
-            self._look.ignored(url, kind or suffix_of(path))
+        elif is_picture or not self._desk.reads(f"page{suffix or suffix_of(path)}", reply.body):
+            self._look.ignored(url, self._desk.uri(path), kind)
         elif self._desk.is_wanted(path):
             self._store(visit, url, reply, links, "" if suffix and path.endswith(suffix) else suffix)
 
