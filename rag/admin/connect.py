@@ -57,6 +57,9 @@ PLACEHOLDER = "YOUR_KEY"
 @click.option("--print", "prints", is_flag=True, help="Only print the entry, to put in by hand.")
 @click.option("--link", "links", is_flag=True, help="Only print a link that installs it with one click.")
 @click.option("--remove", "removes", is_flag=True, help="Take the entry out.")
+@click.option(
+    "--check", "checks", is_flag=True, help="Start the server as the host would; show what it sees."
+)
 @click.option("--yes", is_flag=True, help="Don't ask. Also replace another entry of the same name.")
 async def connect_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -68,6 +71,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     prints: bool,
     links: bool,
     removes: bool,
+    checks: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -85,10 +89,15 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
         show_hosts(as_json=as_json)
         return
     chosen = HOSTS[host]
-    _check_options(chosen, name, key_in=bool(key_in) and not remote, only=(prints, links, removes))
+    _check_options(chosen, name, key_in=bool(key_in) and not remote, only=(prints, links, removes, checks))
     path = chosen.file(Folders.of_this_machine(os.environ))
     if removes:
         _remove(chosen, name, path, yes=yes, as_json=as_json)
+        return
+    if checks:
+        from rag.admin.connect_check import check_entry  # noqa: PLC0415 no other command needs the SDK
+
+        await check_entry(HostFile.read(path), chosen, name, _key, as_json=as_json)
         return
     if remote:
         wish = remote_wish(chosen, name, remote, key_in, _placeholder if prints or links else _key)
@@ -108,7 +117,7 @@ def _check_options(host: Host, name: str, *, key_in: bool, only: tuple[bool, ...
         UsageError: they don't.
     """
     if sum(only) > 1:
-        raise click.UsageError("Give only one of --print, --link and --remove.")
+        raise click.UsageError("Give only one of --print, --link, --remove and --check.")
     if not NAME.fullmatch(name):
         raise click.UsageError("--name begins with a letter and has up to 48 letters, digits and hyphens.")
     if key_in:

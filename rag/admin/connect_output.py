@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rag.admin.console import echo, print_json, print_table
+from rag.admin.console import echo, print_json, print_table, same_desk
 from rag.admin.hosts.file import HostFile
 from rag.admin.hosts.launch import secret_names
 from rag.admin.hosts.table import HOSTS, Folders
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rag.admin.hosts.wish import Wish
     from rag.config.settings import Settings
 
+CONNECTED, NOT_CONNECTED = "connected", "not connected"
 OTHERS_MAY_READ = 0o044
 TEMPORARY = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")  # where uv keeps what uvx runs
 
@@ -117,8 +118,19 @@ def _state(host: Host, path: Path) -> str:
     except ConfigurationError:
         return "can't be read"
     if entries:
-        return f"connected: {', '.join(entries)}"
-    return "not connected" if is_here(path) else "not found"
+        return f"{CONNECTED}: {', '.join(entries)}"
+    return NOT_CONNECTED if is_here(path) else "not found"
+
+
+def how_to_connect() -> str:
+    """The command that connects this desk to a host of this machine; empty if one has an entry already."""
+    folders = Folders.of_this_machine(os.environ)
+    paths = {host: host.file(folders) for host in HOSTS.values()}
+    states = {host: _state(host, path) for host, path in paths.items()}
+    if any(state.startswith(CONNECTED) for state in states.values()):
+        return ""
+    found = next((host.name for host, state in states.items() if state == NOT_CONNECTED), "HOST")
+    return f"refdesk-admin connect {found}{same_desk()}"
 
 
 def is_here(path: Path) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -136,6 +138,18 @@ def asker_arguments() -> list[str]:
     options = [("--tenant", given["tenant"]), ("--user", given["asker"])]
     options += [("--group", group) for group in given["asker_groups"]]
     return [part for name, value in options if value is not None for part in (name, value)]
+
+
+def same_desk() -> str:
+    """The options of the running command that say which desk it works on, to be typed behind another one.
+
+    Example: " --data /srv/desk --tenant acme".
+    """
+    given = click.get_current_context().params
+    options = ((f"--{name}", given.get(name)) for name in ("config", "data", "tenant"))
+    words = [str(part) for name, value in options if value is not None for part in (name, value)]
+    quoted = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+    return f" {quoted}" if words else ""
 
 
 def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa: ANN401 click's

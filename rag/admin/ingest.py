@@ -21,6 +21,7 @@ from rag.access.rule import same
 from rag.access.tenants import tenant_of
 from rag.admin.access import access_options, from_options
 from rag.admin.acts import access_act, recorded
+from rag.admin.connect_output import how_to_connect
 from rag.admin.console import collection_option, command, echo, language_option, print_json, write_page
 from rag.admin.embedding import with_bill, with_cache
 from rag.admin.estimate import run_estimate
@@ -169,7 +170,15 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         print_json(report_json(report))
     if failure:
         raise failure
+    _tell_next_step(report, as_json=as_json)
     return exit_code(report)
+
+
+def _tell_next_step(report: Report, *, as_json: bool) -> None:
+    """Tell a person at a terminal how to use what was ingested, unless a host does already."""
+    wanted = sys.stderr.isatty() and not as_json and not report.fruitless
+    if wanted and (connecting := how_to_connect()):
+        echo(f"Connect an assistant: {connecting}", err=True)
 
 
 def _check_together(*given: bool) -> None:

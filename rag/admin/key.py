@@ -14,6 +14,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.key_binding import binding_options, bound_to, in_words
+from rag.config.addresses import resource_url
 from rag.errors import NotFoundError, StoreError
 from rag.store.folder import prepare, spending_reserve, write_whole
 from rag.store.locks import locked
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rag.config.settings import Settings
+    from rag.config.settings import HttpSettings, Settings
 
 LOCK_SECONDS = 15
 LOGGED = {"user", "groups", "scopes", "expires_at", "bound_to"}
@@ -79,6 +80,8 @@ async def create_command(
         with recorded(settings.data, Act("key create", key.tenant, {key.id: (None, _state(key))})):
             _write(settings.data, (*keys, key))
     _show(key, secret, as_json=as_json)
+    if not as_json:
+        _tell_hosts(settings.http)
 
 
 @command("list", of_tenant=False)
@@ -195,6 +198,17 @@ def _show(key: ApiKey, secret: str, *, as_json: bool) -> None:
             f"refdesk-admin key revoke {key.id}."
         ) from error
     echo(f"Key {key.id}, valid until {_until(key)}. It will not be shown again.", err=True)
+
+
+def _tell_hosts(http: HttpSettings) -> None:
+    """Print what a host needs to use a key, on standard error."""
+    url = resource_url(http)
+    if "keys" not in http.authentication:
+        echo('The server takes no keys: set http.authentication = ["keys"].', err=True)
+    echo(f"Where the assistant runs: refdesk-admin connect HOST --remote {url}", err=True)
+    echo(f"Or give its host the address {url} and the header Authorization: Bearer, with the key.", err=True)
+    if not http.public_url:
+        echo("That address is for this machine only. For others, set http.public_url.", err=True)
 
 
 def _until(key: ApiKey) -> str:

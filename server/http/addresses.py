@@ -1,4 +1,4 @@
-"""Addresses: where the server listens, the URLs and hosts it is reached by, and who could reach it."""
+"""Where the server listens, and the hosts that requests may name."""
 
 from __future__ import annotations
 
@@ -35,22 +35,6 @@ def listen(settings: HttpSettings) -> socket.socket:
             "Set another with --host or --port."
         ) from error
     return listener
-
-
-def base_url(settings: HttpSettings) -> str:
-    """The URL at which clients reach the server: the public one, or its own."""
-    return settings.public_url or own_url(settings)
-
-
-def own_url(settings: HttpSettings) -> str:
-    """The URL at which the server listens."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{settings.port}"
-
-
-def resource_url(settings: HttpSettings) -> str:
-    """The OAuth resource that tokens must be issued for."""
-    return base_url(settings) + settings.path
 
 
 def transport_security(settings: HttpSettings) -> TransportSecuritySettings:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rag.config.addresses import own_url, resource_url
 from rag.config.exposure import LOOPBACK
-from server.http.addresses import own_url, resource_url, transport_security
+from server.http.addresses import transport_security
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,9 +28,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from rag.access.keys import SEARCH_SCOPE
+from rag.config.addresses import resource_url
 from rag.errors import BusyError
 from server import EXIT_FORCED
-from server.http.addresses import resource_url, transport_security
+from server.http.addresses import transport_security
 from server.http.announcement import announce
 from server.http.client_address import AddressResolver
 from server.http.connections import ConnectionLimit, SlowClientProtocol, max_connections

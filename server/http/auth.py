@@ -15,8 +15,8 @@ from starlette.authentication import AuthCredentials, AuthenticationBackend, Aut
 
 from rag.access.keys import PREFIX, SEARCH_SCOPE, ApiKey, Keys, holder_of, keys_file, read_keys
 from rag.access.tenants import LocalAsker
+from rag.config.addresses import resource_url
 from rag.errors import ConfigurationError, ProviderError
-from server.http.addresses import resource_url
 from server.http.identity import Caller
 from server.http.oauth import JwtVerifier
 from server.telemetry.logs import note_caller, note_refusal

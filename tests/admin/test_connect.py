@@ -6,10 +6,16 @@ import base64
 import io
 import json
 import os
+import re
 import shlex
 import shutil
+import socket
+import subprocess
 import sys
+import time
 import tomllib
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -20,7 +26,9 @@ import yaml
 from rag.admin.hosts.table import HOSTS, Folders
 
 if TYPE_CHECKING:
-    from tests.admin.conftest import Desk, Screen
+    from collections.abc import Iterator
+
+    from tests.admin.conftest import Desk, Run, Screen
     from tests.conftest import Scripts
 
 URL = "https://desk.example/mcp"
@@ -37,6 +45,31 @@ def home(inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for moved in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(moved, raising=False)
     return folder
+
+
+@pytest.fixture
+def http_desk(clock_desk: Desk, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A server over HTTP with the demo corpus: its address, and a key."""
+    data = shutil.copytree(clock_desk.data, tmp_path / "served")
+    key = replace(clock_desk, data=data).run("key", "create").stdout.strip()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [clock_desk.scripts.server, "--http", "--port", str(port), "--data", str(data)]
+    environment = clock_desk.scripts.environment | {"REFDESK_HTTP_METRICS_PORT": "0"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as server:
+        try:
+            _wait_for(port)
+            yield f"http://127.0.0.1:{port}/mcp", key
+        finally:
+            server.terminate()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(1200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.1)
+    pytest.fail("the server did not start")
 
 
 def file_of(host: str, home: Path) -> Path:
@@ -301,7 +334,7 @@ def test_an_address_is_one_and_its_dangers_are_said(inside: Desk, home: Path) ->
     ("arguments", "words"),
     [
         (["word"], "'word' is not one of 'claude-desktop'"),
-        (["cursor", "--print", "--remove"], "Give only one of --print, --link and --remove."),
+        (["cursor", "--print", "--remove"], "Give only one of --print, --link, --remove and --check."),
         (["cursor", "--name", "my desk"], "--name begins with a letter"),
         (["cursor", "--key-in", "file"], "--key-in needs --remote."),
         (["zed", "--link"], "Zed takes no links"),
@@ -353,6 +386,106 @@ def test_the_key_is_typed_without_being_seen(screen: Screen, tmp_path: Path) -> 
     assert code == 0
     assert KEY in (tmp_path / "zed" / "settings.json").read_text()
     assert KEY not in shown
+
+
+def outside(scripts: Scripts, home: Path, *arguments: str | Path, code: int = 0) -> Run:
+    """A run of the installed command for somebody with this home folder."""
+    run = scripts.admin(*arguments, env={"HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")})
+    assert run.returncode == code, run.stderr
+    return run
+
+
+@pytest.mark.parametrize("host", ["claude-desktop", "codex", "goose"])
+def test_a_check_starts_the_server_as_the_host_would_and_tells_what_it_sees(
+    scripts: Scripts, clock_room: Path, tmp_path: Path, host: str
+) -> None:
+    entry = ("connect", host, "--name", "clocks")
+    outside(scripts, tmp_path, *entry, "--data", clock_room)
+    shown = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
+    reached = rf"{HOSTS[host].title} reaches refdesk \S+ \(MCP 2026-07-28\), ready after .* s\."
+    assert re.fullmatch(reached, shown[0])
+    assert shown[1:3] == ["Tools: search, get_source", "You can search 17 documents here:"]
+    assert re.match(r"A first search took .* s and found 8 passages, the first from ", shown[-1])
+    seen = json.loads(outside(scripts, tmp_path, *entry, "--check", "--json").stdout)
+    assert (seen["tools"], seen["passages"]) == (["search", "get_source"], 8)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"command": "/nowhere/refdesk"}, "The server can't be reached: No such file or directory."),
+        ({"command": "false"}, "The server can't be reached: Connection closed."),
+        ({"command": "refdesk", "args": ["--nonsense"]}, "but can't search: refdesk can't work, because its"),
+        ({"command": "refdesk", "args": ["--data", "/nowhere"]}, "There is no data folder /nowhere."),
+        ({"url": "http://127.0.0.1:9/mcp"}, "The server can't be reached: All connection attempts failed."),
+    ],
+)
+def test_a_check_says_why_a_host_would_see_nothing(
+    scripts: Scripts, tmp_path: Path, entry: dict[str, Any], words: str
+) -> None:
+    if entry.get("command") == "refdesk":
+        entry = entry | {"command": scripts.server}
+    path = file_of("cursor", tmp_path)
+    path.parent.mkdir()
+    path.write_text(json.dumps({"mcpServers": {"refdesk": entry}}))
+    run = outside(scripts, tmp_path, "connect", "cursor", "--check", code=1)
+    assert words in run.stderr
+    assert run.stdout == ""
+
+
+def test_a_check_needs_an_entry_and_the_variables_that_it_names(inside: Desk, home: Path) -> None:
+    run = inside.run("connect", "cursor", "--check", code=2)
+    assert f"Cursor has no entry refdesk in {file_of('cursor', home)}." in run.stderr
+    for host in ("cursor", "codex", "goose"):
+        inside.run("connect", host, "--remote", "http://127.0.0.1:9/mcp")
+        assert "MCP_REFDESK_KEY is not set here." in inside.run("connect", host, "--check", code=2).stderr
+    file_of("cursor", home).write_text('{"mcpServers": {"refdesk": {}}}')
+    assert "neither a command nor an address" in inside.run("connect", "cursor", "--check", code=2).stderr
+
+
+def test_a_check_goes_to_an_address_with_the_key_in_the_way_of_each_host(
+    inside: Desk, clock_desk: Desk, home: Path, monkeypatch: pytest.MonkeyPatch, http_desk: tuple[str, str]
+) -> None:
+    url, key = http_desk
+    assert clock_desk
+    assert home
+    for host in ("claude-code", "cursor", "codex", "goose", "windsurf", "gemini-cli"):
+        inside.run("connect", host, "--remote", url)
+        monkeypatch.setenv("MCP_REFDESK_KEY", key)
+        assert inside.json("connect", host, "--check")["passages"] == 8
+        monkeypatch.setenv("MCP_REFDESK_KEY", f"{key}x")
+        assert "The server can't be reached: " in inside.run("connect", host, "--check", code=1).stderr
+    inside.run("connect", "vscode", "--remote", url)
+    for host in ("zed", "vscode", "lm-studio"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{key}\n"))
+        if host != "vscode":
+            inside.run("connect", host, "--remote", url)
+        assert inside.json("connect", host, "--check")["passages"] == 8
+
+
+def test_after_an_ingestion_a_person_reads_how_to_connect_until_a_host_is(
+    screen: Screen, tmp_path: Path, corpus: Path
+) -> None:
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "none")}
+    ingest = ("ingest", corpus / "glossary.txt", "--data", tmp_path / "my data")
+    line = f"Connect an assistant: refdesk-admin connect {{}} --data '{tmp_path}/my data'"
+    assert screen(*ingest, env=env)[1].splitlines()[-1] == line.format("HOST")
+    (tmp_path / ".cursor").mkdir()
+    shown = screen(*ingest, env=env)[1]
+    assert shown.splitlines()[-1] == line.format("cursor")
+    screen("connect", "cursor", "--yes", "--data", tmp_path / "my data", env=env)
+    assert "Connect an assistant" not in screen(*ingest, env=env)[1]
+
+
+def test_a_new_key_comes_with_what_its_host_needs(inside: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = inside.run("key", "create").stderr
+    assert "Where the assistant runs: refdesk-admin connect HOST --remote http://127.0.0.1:8300/mcp\n" in told
+    assert "That address is for this machine only. For others, set http.public_url.\n" in told
+    monkeypatch.setenv("REFDESK_HTTP_PUBLIC_URL", "https://desk.example")
+    told = inside.run("key", "create").stderr
+    assert "--remote https://desk.example/mcp\n" in told
+    assert "this machine only" not in told
+    assert "Authorization" not in inside.run("key", "create", "--json").stderr
 
 
 def test_it_works_as_installed(scripts: Scripts, tmp_path: Path) -> None:
