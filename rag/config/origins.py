@@ -42,8 +42,12 @@ def _network(written: str) -> str:
     return written
 
 
+_SHORT_SSH = re.compile(r"[A-Za-z0-9][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9_.~/]\S*", re.ASCII)
+"""What git takes for ssh: git@example.com:group/manual.git. Two colons would be a program of git's."""
+
+
 def _repository(written: str) -> str:
-    if written.startswith("/"):
+    if written.startswith("/") or _SHORT_SSH.fullmatch(written):
         return written
     parts = urlsplit(written)
     if (
@@ -52,7 +56,8 @@ def _repository(written: str) -> str:
         or parts.password
     ):
         raise ValueError(
-            "write the absolute path of a checkout, or an https:// or ssh:// URL without a password"
+            "write the absolute path of a checkout, an https:// or ssh:// URL without a password, or "
+            "user@host:path"
         )
     if parts.scheme == "https" and parts.username:
         raise ValueError("an https:// URL can't name a user; git's credential helpers know the credentials")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -147,6 +148,7 @@ def _environment(given: Mapping[str, str], protocols: str, folder: str) -> dict[
     return {
         "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
         **kept,
+        "SSH_ASKPASS_REQUIRE": "never",
         "GIT_ALLOW_PROTOCOL": protocols,
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_TERMINAL_PROMPT": "0",
@@ -175,13 +177,21 @@ class _Git:
         """
         command = ["git", *OPTIONS, "-C", self.folder, *arguments]
         try:
-            done = await anyio.run_process(command, input=stdin, env=self.environment, check=False)
+            done = await anyio.run_process(
+                command,
+                input=stdin,
+                env=self.environment,
+                check=False,
+                start_new_session=True,  # without a terminal, no ssh can ask anybody, whatever its settings
+            )
         except FileNotFoundError as error:
             raise ConfigurationError(
                 "The command git is not installed. An origin of type git needs it."
             ) from error
         if done.returncode:
-            raise FetchError(_why(arguments[0], done.stderr.decode("utf-8", "replace")))
+            told = done.stderr.decode("utf-8", "replace")
+            reason = _why_ssh(told, arguments[-2]) if arguments[0] == "fetch" else ""
+            raise FetchError(reason or _why(arguments[0], told))
         return done.stdout
 
     async def at(self, ref: str) -> _Git:
@@ -222,6 +232,29 @@ class _Git:
                 if path.startswith(head):
                     dates.setdefault(path.removeprefix(head), day)
         return dates
+
+
+def _why_ssh(error: str, repository: str) -> str:
+    """Why ssh got no connection, and what to do about it; "" if that is not the reason."""
+    if repository.startswith("https:"):
+        return ""
+    parts = urlsplit(repository if "://" in repository else "ssh://" + repository.replace(":", "/", 1))
+    host, port, user = parts.hostname or "", parts.port, parts.username
+    where = (f"-p {port} " if port else "") + (f"{user}@" if user else "") + host
+    if "HOST IDENTIFICATION HAS CHANGED" in error:
+        noted = f"[{host}]:{port}" if port else host
+        return (
+            f"the key of {host} is another one than the one that is known. Ask its administrator; if the key "
+            f"was changed, run ssh-keygen -R '{noted}' and then ssh -T {where}, and compare the new key"
+        )
+    if "Host key verification failed" in error:
+        return (
+            f"the key of {host} is not known to ssh; run ssh -T {where} once as the user that runs "
+            "refdesk-admin, and compare the key that it shows"
+        )
+    if "Permission denied" in error:
+        return f"the host accepts none of your keys; ssh -T {where} must work without a question (ssh-add -l)"
+    return ""
 
 
 def _why(command: str, error: str) -> str:
