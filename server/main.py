@@ -35,6 +35,15 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
 
 EXIT_USAGE = 2
+WELCOME = """\
+refdesk serves your documents to AI assistants over the Model Context Protocol. An assistant's host starts it
+and talks to it over standard input. You started it at a terminal, so there is nobody to talk to.
+
+  refdesk-admin                 shows the next step
+  refdesk-admin connect         connects a host: Claude, VS Code, Cursor and others
+  refdesk-admin search "..."    searches from here, as an assistant would
+  refdesk --http                serves assistants over HTTP
+"""
 HELP = "Run refdesk --help for its options."
 
 log = logging.getLogger(__name__)
@@ -57,6 +66,9 @@ def main() -> None:
         if flags.http or not _has_host():
             sys.exit(EXIT_USAGE)
         serve = _misconfigured(mistake)
+    if not flags.http and sys.stdin is not None and sys.stdin.isatty():
+        print(WELCOME, file=sys.stderr)  # noqa: T201 for a person, who would wait for nothing
+        return
     anyio.run(serve)
 
 

@@ -12,6 +12,7 @@ import click
 from rag.admin.connect_output import (
     is_here,
     names_of_entries,
+    print_skill,
     show_change,
     show_hosts,
     tell_change,
@@ -60,6 +61,7 @@ PLACEHOLDER = "YOUR_KEY"
 @click.option(
     "--check", "checks", is_flag=True, help="Start the server as the host would; show what it sees."
 )
+@click.option("--skill", is_flag=True, help="Print a text that teaches an agent to use the desk: a skill.")
 @click.option("--yes", is_flag=True, help="Don't ask. Also replace another entry of the same name.")
 async def connect_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
@@ -72,6 +74,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     links: bool,
     removes: bool,
     checks: bool,
+    skill: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -84,7 +87,12 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
 
     With --remote, the entry leads to a server that was started with refdesk --http. If the key belongs into
     the file, it is asked for, or read from standard input.
+
+    --skill prints a skill for agents. Claude Code reads it from ~/.claude/skills/refdesk/SKILL.md.
     """
+    if skill:
+        print_skill(settings, name, as_json=as_json)
+        return
     if host is None:
         show_hosts(as_json=as_json)
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from rag.admin.connect_skill import skill
 from rag.admin.console import echo, print_json, print_table, same_desk
 from rag.admin.hosts.file import HostFile
 from rag.admin.hosts.launch import secret_names
@@ -122,15 +123,29 @@ def _state(host: Host, path: Path) -> str:
     return NOT_CONNECTED if is_here(path) else "not found"
 
 
+def print_skill(settings: Settings, name: str, *, as_json: bool) -> None:
+    """Print what teaches an agent to use the desk."""
+    text = skill(name, settings.server)
+    if as_json:
+        print_json({"skill": text})
+    else:
+        echo(text.removesuffix("\n"))
+
+
 def how_to_connect() -> str:
     """The command that connects this desk to a host of this machine; empty if one has an entry already."""
+    if connected_hosts():
+        return ""
+    folders = Folders.of_this_machine(os.environ)
+    found = (host.name for host in HOSTS.values() if _state(host, host.file(folders)) == NOT_CONNECTED)
+    return f"refdesk-admin connect {next(found, 'HOST')}{same_desk()}"
+
+
+def connected_hosts() -> list[str]:
+    """The hosts of this machine that have an entry of refdesk."""
     folders = Folders.of_this_machine(os.environ)
     paths = {host: host.file(folders) for host in HOSTS.values()}
-    states = {host: _state(host, path) for host, path in paths.items()}
-    if any(state.startswith(CONNECTED) for state in states.values()):
-        return ""
-    found = next((host.name for host, state in states.items() if state == NOT_CONNECTED), "HOST")
-    return f"refdesk-admin connect {found}{same_desk()}"
+    return [host.name for host, path in paths.items() if _state(host, path).startswith(CONNECTED)]
 
 
 def is_here(path: Path) -> bool:

@@ -60,13 +60,21 @@ class _Commands(click.Group):
         return command
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True
+)
 @click.version_option(package_name="refdesk", message="refdesk %(version)s")
-def commands() -> None:
+@click.pass_context
+def commands(context: click.Context) -> None:
     """Administer refdesk: ingest documents, manage access, try searches, measure quality.
 
-    The MCP server for assistants is the command refdesk.
+    Without a command, it says how this desk stands and what to do next. The MCP server for assistants is the
+    command refdesk.
     """
+    if context.invoked_subcommand is None:
+        from rag.admin.next_step import next_command  # noqa: PLC0415 as with any command
+
+        next_command.main([], standalone_mode=False)
 
 
 def main() -> None:

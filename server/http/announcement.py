@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rag.access.keys import keys_file, read_keys
+from rag.access.tenants import tenants
 from rag.config.addresses import own_url, resource_url
 from rag.config.exposure import LOOPBACK
 from server.http.addresses import transport_security
@@ -18,6 +21,10 @@ ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 only compared with
 NO_HOST = (
     "Every request will be refused with status 421: no host name of this server is configured. "
     'Set http.public_url = "https://NAME", or http.allowed_hosts = ["NAME:PORT"].'
+)
+NO_KEY = (
+    "No API key is valid, so every request will be refused with status 401. Create one with "
+    "refdesk-admin key create; no restart is needed."
 )
 NO_PROXY = (
     "http.public_url implies a proxy, but http.trusted_proxies doesn't name it. So limits can't tell its "
@@ -37,7 +44,12 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
     """Each message with its level."""
     http, hosts = settings.http, transport_security(settings.http).allowed_hosts
     yield logging.INFO, f"refdesk listens on {own_url(http)}{http.path}, {_reachability(http)}."
+    if known := tenants(settings.data):
+        whose = f"the tenant {known[0]}" if len(known) == 1 else f"{len(known)} tenants"
+        yield logging.INFO, f"It serves the documents of {whose} in {settings.data}."
     yield logging.INFO, _accepted_clients(settings)
+    if "keys" in http.authentication:
+        yield _valid_keys(settings)
     if hosts:
         named = ", ".join(hosts)
         yield logging.INFO, f"Allowed Host headers: {named}. Others are refused with status 421."
@@ -61,6 +73,15 @@ def _reachability(http: HttpSettings) -> str:
     if http.host in ANYWHERE:
         return "reachable from every network of this machine"
     return "reachable from other machines"
+
+
+def _valid_keys(settings: Settings) -> tuple[int, str]:
+    """How many keys there are. Servers see new keys at once, so none is only a warning."""
+    now = datetime.now(UTC)
+    count = sum(key.expires_at > now for key in read_keys(keys_file(settings.data)).keys)
+    if count or "oauth" in settings.http.authentication:
+        return logging.INFO, f"Valid API keys: {count}."
+    return logging.WARNING, NO_KEY
 
 
 def _accepted_clients(settings: Settings) -> str:

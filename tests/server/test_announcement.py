@@ -13,7 +13,9 @@ from server.http.announcement import announce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from tests.conftest import Scripts
     from tests.server.conftest import Remote, World
 
 
@@ -46,10 +48,33 @@ def test_it_says_where_and_who(caplog: pytest.LogCaptureFixture, http: dict[str,
     assert words in said(caplog, http=http, principal={"user": "ann"}, oauth={"issuer": "https://i.example"})
 
 
-def test_it_warns_of_nothing_that_is_as_it_should_be(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_warns_of_nothing_that_is_as_it_should_be(
+    caplog: pytest.LogCaptureFixture, scripts: Scripts, tmp_path: Path
+) -> None:
+    assert scripts.admin("key", "create", "--data", tmp_path).returncode == 0
     right = {"public_url": "https://desk.example.com", "trusted_proxies": ("127.0.0.1",)}
-    assert "WARNING" not in said(caplog, http=right)
-    assert "WARNING" not in said(caplog, http={"host": "0.0.0.0"} | right)  # noqa: S104 it is told
+    assert "WARNING" not in said(caplog, http=right, data=tmp_path)
+    assert "WARNING" not in said(caplog, http={"host": "0.0.0.0"} | right, data=tmp_path)  # noqa: S104 it is told
+
+
+def test_it_says_what_it_serves_and_how_many_keys_open_it(
+    caplog: pytest.LogCaptureFixture, scripts: Scripts, tmp_path: Path
+) -> None:
+    told = said(caplog, data=tmp_path)
+    assert "WARNING No API key is valid, so every request will be refused with status 401." in told
+    assert "It serves" not in told
+    caplog.clear()
+    assert "No API key" not in said(caplog, http={"authentication": ()}, data=tmp_path)
+    for name in ("acme", "beta"):
+        assert scripts.admin("tenant", "create", name, "--data", tmp_path).returncode == 0
+        assert scripts.admin("key", "create", "--tenant", name, "--data", tmp_path).returncode == 0
+    stored = tmp_path / "keys.json"
+    keys = json.loads(stored.read_text())
+    keys["keys"][0] |= {"created_at": "2020-01-01T00:00:00Z", "expires_at": "2020-01-02T00:00:00Z"}
+    stored.write_text(json.dumps(keys))
+    told = said(caplog, data=tmp_path)
+    assert f"INFO It serves the documents of 2 tenants in {tmp_path}." in told
+    assert "INFO Valid API keys: 1." in told
 
 
 def test_it_is_said_on_standard_error_whatever_the_level(listen: Callable[..., Remote], world: World) -> None:

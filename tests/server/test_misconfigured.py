@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -132,3 +133,29 @@ def test_without_a_host_it_ends_at_once(scripts: Scripts) -> None:
     finally:
         for end in (ours, theirs):
             os.close(end)
+
+
+def test_a_person_at_a_terminal_reads_what_it_is_and_does_not_wait(
+    scripts: Scripts, clock_room: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        run = subprocess.run(
+            [scripts.server, "--data", clock_room],
+            env=scripts.environment,
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        for end in (ours, theirs):
+            os.close(end)
+    assert (run.returncode, run.stdout) == (0, "")
+    assert run.stderr.startswith("refdesk serves your documents to AI assistants")
+    named = re.findall(r"^  (refdesk\S*) (--)?(\w*)", run.stderr, re.MULTILINE)
+    assert [(script, word) for script, _, word in named] == [
+        *(("refdesk-admin", ""), ("refdesk-admin", "connect"), ("refdesk-admin", "search")),
+        ("refdesk", "http"),
+    ]
