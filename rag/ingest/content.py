@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rag.ingest.discover import Found
     from rag.store.writer import KnownSource
 
-RECIPE = 6
+RECIPE = 7
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
 
 

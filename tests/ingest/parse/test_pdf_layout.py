@@ -179,6 +179,16 @@ def test_a_cell_goes_on_in_the_next_line() -> None:
     assert "| H4 | 1759 | 0.2 s at sea |\n| K1 " in parsed(table(rows)).text
 
 
+def test_a_number_is_a_cell_of_its_own_however_near_the_words_of_the_next_one_begin() -> None:
+    rows = [
+        At(x, 600 - 14 * at, text) for at in range(3) for x, text in ((60, "12"), (120, "34"), (180, "56"))
+    ]
+    near = [*rows, At(60, 558, "58 and more"), At(180, 558, "90")]
+    assert parsed(near).text.endswith("| 12 | 34 | 56 |\n| 58 | and more | 90 |")
+    spanning = [*rows, At(60, 558, "in all 58 and more"), At(180, 558, "90")]
+    assert "| in all 58 and more |" in parsed(spanning).text
+
+
 def test_a_word_that_is_cut_in_a_cell_is_whole_again() -> None:
     rows = [*ROWS[:3], ("", "", "chronome-"), ("", "", "ter"), ROWS[3]]
     assert "| H4 | 1759 | 0.2 s chronometer |\n| K1 " in parsed(table(rows)).text
@@ -279,19 +289,58 @@ def test_a_page_may_be_turned(turn: str) -> None:
     assert parsed(lines, turn=turn).text == parsed(lines).text
 
 
-def test_what_runs_across_a_page_comes_last() -> None:
-    data = PdfReader(io.BytesIO(pdf(PROSE)))
+def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0") -> str:
+    """The text of a page that has further lines turned by a quarter, which the file has first."""
+    data = PdfReader(io.BytesIO(pdf(page)))
+    stamps = "".join(
+        f"q {quarter} {one.x} {one.y} cm BT /F {one.size} Tf ({one.text}) Tj ET Q\n" for one in turned
+    )
     stamp = DecodedStreamObject()
-    stamp.set_data(b"q 0 1 -1 0 30 300 cm BT /F 12 Tf (Stamped across) Tj ET Q\n")
     writer = PdfWriter(clone_from=data)
-    page = writer.pages[0]
-    before = page.get_contents()
+    before = writer.pages[0].get_contents()
     assert before is not None
-    stamp.set_data(stamp.get_data() + before.get_data())
-    page[NameObject("/Contents")] = writer._add_object(stamp)  # noqa: SLF001 it has no public way
-    read = parse(written(writer), "a.pdf").text
+    stamp.set_data(stamps.encode() + before.get_data())
+    writer.pages[0][NameObject("/Contents")] = writer._add_object(stamp)  # noqa: SLF001 it has no public way
+    return parse(written(writer), "a.pdf").text
+
+
+def test_what_runs_across_a_page_comes_last() -> None:
+    read = with_turned(PROSE, At(30, 300, "Stamped across", 12))
     assert read.startswith("body 0")
     assert read.endswith("Stamped across")
+
+
+HEADED = [At(60 + 90 * x, 600 - 14 * y, f"{x} and {y}") for y in range(4) for x in range(4)]
+
+
+def test_turned_words_over_columns_are_their_headers() -> None:
+    headers = [
+        At(170, 615, "Sales in"),
+        At(181, 615, "the year"),
+        At(260, 615, "Costs"),
+        At(350, 615, "Gain"),
+    ]
+    first = "|  | Sales in the year | Costs | Gain |\n| --- | --- | --- | --- |\n| 0 and 0 |"
+    assert with_turned(HEADED, *headers).startswith(first)
+
+
+def test_words_that_run_down_over_columns_are_their_headers_too() -> None:
+    headers = [
+        At(170, 655, "the year"),
+        At(181, 655, "Sales in"),
+        At(260, 655, "Costs"),
+        At(350, 655, "Gain"),
+    ]
+    assert with_turned(HEADED, *headers, quarter="0 -1 1 0").startswith(
+        "|  | Sales in the year | Costs | Gain |"
+    )
+
+
+def test_turned_words_beside_charts_are_no_headers() -> None:
+    ticks = [At(x, 640 + 20 * y, f"{y}0") for y in range(5) for x in (180, 380)]
+    axes = At(170, 640, "Clocks sold"), At(370, 640, "Clocks made")
+    read = with_turned([*ticks, *HEADED], *axes)
+    assert read.endswith("Clocks sold\nClocks made")
 
 
 def test_the_values_of_a_form_stand_where_they_were_written() -> None:

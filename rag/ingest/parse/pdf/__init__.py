@@ -20,6 +20,7 @@ from rag.ingest.parse.pdf.layout import rows_of
 from rag.ingest.parse.pdf.outline import may_be_title, outline_of, title_in, with_outline
 from rag.ingest.parse.pdf.pages import sheets_of
 from rag.ingest.parse.pdf.tables import parts_of
+from rag.ingest.parse.pdf.turned import with_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,7 +99,8 @@ def parts_on(sheets: Sequence[Sheet]) -> list[list[Part]]:
 
 
 def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:
-    """The parts of a page in reading order; what is written across it comes last."""
+    """The parts of a page in reading order; what is written across it comes last, unless it heads columns."""
+    lines = with_headers(lines)
     level = [line for line in lines if not line.turned]
     for rows in rows_of(level, sheet.rules):
         yield from parts_of(rows, sheet.rules)

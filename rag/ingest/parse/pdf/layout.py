@@ -185,7 +185,11 @@ def _joined(row: Row) -> Row:
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
         if gap <= _NEAR * max(last.size, line.size) and not last.text.endswith("\ufffe"):
             largest = max(last, line, key=lambda one: len(one.text))
-            joined[-1] = largest._replace(text=f"{last.text} {line.text}", box=last.box.around(line.box))
+            joined[-1] = largest._replace(
+                text=f"{last.text} {line.text}",
+                box=last.box.around(line.box),
+                words=() if backwards else last.words + line.words,
+            )
         else:
             joined.append(line)
     return joined

@@ -23,6 +23,7 @@ _OTHER_SIZE = 1.06  # times the size of the letters before
 _CELLS = 6  # at least, of what is taken for a table: three rows of two, or two of three
 _RULED_CELLS = 3  # the same, if rules frame it
 _LONG = 90  # characters: cells of a table are shorter on average
+_EDGE = 1.0  # points: the cells of a column begin or end so near to each other
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 
@@ -107,8 +108,7 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
     last = Box(0, 0, 0, 0)
     for row in rows:
         filled = [""] * len(columns)
-        for cell in row:
-            number = _column(cell, columns)
+        for number, cell in _placed(row, columns):
             filled[number] = f"{filled[number]} {cell.text}".strip()
             box = box.around(cell.box)
         if cells and _goes_on(row, filled, last, rules):
@@ -142,6 +142,41 @@ def _columns(rows: Sequence[Row]) -> list[Box]:
     ordered = sorted(columns)
     apart = all(one.right <= other.left for one, other in pairwise(ordered))
     return columns if apart and (len(full) > 1 or len(rows) > 1) else []
+
+
+def _placed(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Line]]:
+    """The cells of a row with their columns; words that stand too near to be apart are parted between two."""
+    for cell in row:
+        first = 0
+        for part in _parts(cell, columns):
+            number = max(first, _column(part, columns))
+            first = min(number + 1, len(columns) - 1)
+            yield number, part
+
+
+def _parts(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
+    texts = cell.text.split(" ")
+    begin = 0
+    for at, ((_, right), (left, _)) in enumerate(pairwise(cell.words), 1):
+        start = cell.words[begin][0]
+        if len(texts) == len(cell.words) and any(
+            _is_border(start, right, left, *ends) for ends in pairwise(columns)
+        ):
+            yield _piece(cell, texts, begin, at)
+            begin = at
+    yield _piece(cell, texts, begin, len(texts)) if begin else cell
+
+
+def _is_border(start: float, right: float, left: float, column: Box, following: Box) -> bool:
+    """Whether one column ends between two words and the next one begins."""
+    inside = column.left - _EDGE <= start and right <= column.right + _EDGE < left
+    return inside and (column.right - right <= _EDGE or abs(left - following.left) <= _EDGE)
+
+
+def _piece(cell: Line, texts: Sequence[str], begin: int, end: int) -> Line:
+    words = cell.words[begin:end]
+    box = cell.box._replace(left=words[0][0], right=words[-1][1])
+    return cell._replace(text=" ".join(texts[begin:end]), box=box, words=words)
 
 
 def _column(cell: Line, columns: Sequence[Box]) -> int:

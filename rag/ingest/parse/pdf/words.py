@@ -27,6 +27,7 @@ _BOLD = re.compile(r"bold|black|heavy|cmbx|-bd\b|demi", re.IGNORECASE)
 _FORCED_BOLD = 1 << 18  # a flag of the font descriptor, PDF 32000-1, table 123
 _NAME_BYTES = 128
 _MOST_OBJECTS = 20_000  # of a page: more of them are a drawing
+_FEW_WORDS = 12  # of cells side by side
 _LONG = 8.0  # points: shorter strokes rule nothing
 _THIN = 2.0  # points
 _LOOSE = 0.62  # times its height: how wide the letters of a word are on average, unless they stand apart
@@ -74,16 +75,18 @@ class Box(NamedTuple):
 class Line(NamedTuple):
     """Words side by side, without a wide gap.
 
-    `size` is that of its letters. `turned` says that they run across the page. `place` is where the file has
-    it: the lines of a page are counted.
+    `size` is that of its letters. `turned` is how many quarters they are turned by, clockwise, against most
+    letters of the page. `place` is where the file has it: the lines of a page are counted. `words` are
+    where its words begin and end, none where these may not be cells: it is long, or read from right to left.
     """
 
     text: str
     box: Box
     size: float
     bold: bool = False
-    turned: bool = False
+    turned: int = 0
     place: int = 0
+    words: tuple[tuple[float, float], ...] = ()
 
     @property
     def runs_left(self) -> bool:
@@ -118,10 +121,15 @@ def sheet_of(page: Any) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has
         text_page.close()
     quarter = _most_usual(found)
     lines = [
-        one.line._replace(box=_as_read(one.line.box, quarter), turned=one.quarter != quarter, place=place)
+        one.line._replace(
+            box=as_read(one.line.box, quarter),
+            turned=(one.quarter - quarter) % _QUARTERS,
+            place=place,
+        )
         for place, one in enumerate(found)
     ]
-    return Sheet(sorted(lines, key=lambda line: line.turned), [_as_read(rule, quarter) for rule in rules])
+    lines.sort(key=lambda line: bool(line.turned))
+    return Sheet(lines, [as_read(rule, quarter) for rule in rules])
 
 
 def _rules(page: Any) -> list[Box]:  # noqa: ANN401 a pointer
@@ -189,8 +197,9 @@ def _most_usual(found: Sequence[_Turned]) -> int:
     return max(letters, key=lambda quarter: letters[quarter], default=0)
 
 
-def _as_read(box: Box, quarter: int) -> Box:
-    left, bottom, right, top = box.left, box.top, box.right, box.bottom  # as a PDF has them: y grows upwards
+def as_read(box: Box, quarter: int) -> Box:
+    """A place in the coordinates of a file, whose y grows upwards, for letters turned by so many quarters."""
+    left, bottom, right, top = box.left, box.top, box.right, box.bottom
     match quarter:
         case 1:
             return Box(-top, -right, -bottom, -left)
@@ -233,7 +242,8 @@ class _Reader:
                 continue
             for part in _parts(words, quarter, self._uprights):
                 at = max(part, key=lambda word: len(word.text)).at
-                yield _Turned(_line(part, self._size(at), bold=self._are_bold(part, at)), quarter)
+                line = _line(part, self._size(at), quarter, bold=self._are_bold(part, at))
+                yield _Turned(line, quarter)
 
     def _words(self, start: int, end: int, quarter: int) -> Iterator[_Word]:
         """The words of one of pdfium's lines."""
@@ -245,8 +255,8 @@ class _Reader:
             if not first or not last:
                 continue
             is_plain = match[0].isascii() or not any(map(self._is_noise, range(begin, stop)))
-            box, height = first.around(last), _as_read(first, quarter).height
-            seen = _as_read(box, quarter)
+            box, height = first.around(last), as_read(first, quarter).height
+            seen = as_read(box, quarter)
             is_dense = seen.right - seen.left <= _LOOSE * height * (stop - begin)
             if is_plain and is_dense and seen.height < 2 * height and not runs_left(match[0]):
                 yield _Word(_whole(match[0]), box, begin)
@@ -266,7 +276,7 @@ class _Reader:
         ]
         begin = 0
         for at, (one, other) in enumerate(pairwise(letters), 1):
-            first, second = _as_read(one.box, quarter), _as_read(other.box, quarter)
+            first, second = as_read(one.box, quarter), as_read(other.box, quarter)
             gap = max(second.left - first.right, first.left - second.right)
             if other.text != HYPHEN and (gap > _APART * first.height or not second.is_level_with(first)):
                 yield _word(letters[begin:at])
@@ -311,7 +321,7 @@ def _parts(words: Sequence[_Word], quarter: int, uprights: Sequence[Box]) -> Ite
     """The words of one of pdfium's lines, parted at wide gaps, at rules, and where another line begins."""
     begin = 0
     for at, (one, other) in enumerate(pairwise(words), 1):
-        first, second = _as_read(one.box, quarter), _as_read(other.box, quarter)
+        first, second = as_read(one.box, quarter), as_read(other.box, quarter)
         gap = max(second.left - first.right, first.left - second.right)
         beside = -_BACK * first.height <= gap <= _WIDE * first.height and second.is_level_with(first)
         ruled = any(_is_between(one.box, other.box, rule) for rule in uprights)
@@ -328,14 +338,20 @@ def _is_between(one: Box, other: Box, rule: Box) -> bool:
     return inner and rule.top <= middle <= rule.bottom
 
 
-def _line(words: Sequence[_Word], size: float, *, bold: bool) -> Line:
+def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> Line:
     box = words[0].box
     for word in words[1:]:
         box = box.around(word.box)
     text = " ".join(word.text for word in words)
     if runs_left(text):
-        text = " ".join(_logical(words))
-    return Line(text, box, size or box.height, bold)
+        return Line(" ".join(_logical(words)), box, size or box.height, bold)
+    spans = _spans(words, quarter) if 1 < len(words) <= _FEW_WORDS else ()
+    return Line(text, box, size or box.height, bold, words=spans)
+
+
+def _spans(words: Sequence[_Word], quarter: int) -> tuple[tuple[float, float], ...]:
+    boxes = [as_read(word.box, quarter) if quarter else word.box for word in words]
+    return tuple((box.left, box.right) for box in boxes)
 
 
 def _logical(words: Sequence[_Word]) -> Iterator[str]:
