@@ -2,8 +2,9 @@
 
 Not part of the tests: `python -m tests.ingest.office [FOLDER]`. It prints, for each format, how many files
 were read and the F1 of their words against the reference, taken together and of the worst file. The reference
-of a text document is LibreOffice's export as text. That of slides is the text of the slides and notes in the
-file's own XML, and that of a sheet LibreOffice's export of all its sheets as CSV, below their names.
+of a text document is LibreOffice's export as text. That of slides is the text of the slides, charts and
+notes in the file's own XML, and that of a sheet LibreOffice's export of all its sheets as CSV, below their
+names.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ import zipfile
 from collections import Counter, defaultdict
 from pathlib import Path
 from shutil import which
+from typing import TYPE_CHECKING
 
 from click import echo
 
 from rag.errors import ParseError
 from rag.ingest.parse import parse
 from rag.ingest.parse.zipped import xml_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
 
 SAMPLES = Path(__file__).parents[3] / "shared/data/office"
 _TEXTS = (".docx", ".odt", ".rtf", ".doc")
@@ -76,10 +82,9 @@ def _not_exported(path: Path) -> str:
         root = xml_root(archive.read("word/document.xml"), "")
     again = {id(one) for other in root.iter("Fallback") for one in other.iter()}
     boxes = [box for box in root.iter("txbxContent") if id(box) not in again]
-    lines = [p.itertext() for box in boxes for p in box.iter("p")] + [
-        m.itertext() for m in root.iter("oMath")
-    ]
-    return "\n".join(["", *("".join(line) for line in lines)])
+    shapes = ["".join(p.itertext()) for box in boxes for p in box.iter("p")]
+    equations = [" ".join(math.itertext()) for math in root.iter("oMath")]
+    return "\n".join(["", *shapes, *equations])
 
 
 def _in_shapes(path: Path) -> str:
@@ -93,7 +98,7 @@ def _in_shapes(path: Path) -> str:
 
 
 def _slides(path: Path) -> str | None:
-    """The text of a presentation's slides and notes, paragraph by paragraph, as its XML has it."""
+    """The text of a presentation's slides, charts and notes, paragraph by paragraph, as its XML has it."""
     if not zipfile.is_zipfile(path):
         return None
     texts = []
@@ -103,7 +108,20 @@ def _slides(path: Path) -> str | None:
                 for paragraph in xml_root(archive.read(name), "").iter("p"):
                     fields = {id(one) for field in paragraph.iter("fld") for one in field.iter()}
                     texts.append("".join(t.text or "" for t in paragraph.iter("t") if id(t) not in fields))
+            elif re.fullmatch(r"ppt/charts/chart\d+\.xml", name):
+                chart = xml_root(archive.read(name), "")
+                again = {id(one) for series in [*chart.iter("ser")][1:] for one in series.iter("cat")}
+                shown = [one for one in _outside(chart, again) if one.tag in {"t", "v"}]
+                texts += [one.text or "" for one in shown]
     return "\n".join(texts)
+
+
+def _outside(tree: Element, left_out: set[int]) -> Iterator[Element]:
+    """What is in a tree, without some of its branches."""
+    if id(tree) not in left_out:
+        yield tree
+        for one in tree:
+            yield from _outside(one, left_out)
 
 
 def compare(folder: Path, suffixes: tuple[str, ...]) -> None:

@@ -61,10 +61,15 @@ def test_groups_are_read_where_they_are() -> None:
     assert parse(slides(shapes), "a.pptx").text.split("\n\n") == ["top", "first", "deep"]
 
 
-def test_notes_follow_the_slide_and_footers_are_left_out() -> None:
-    shapes = shape("Goals", "title") + shape("Page 7", "sldNum") + shape("ACME", "ftr") + shape("May", "dt")
-    document = parse(slides(shapes, shape("Next", "title"), notes="Say hello."), "a.pptx")
+def test_notes_follow_the_slide() -> None:
+    document = parse(slides(shape("Goals", "title"), shape("Next", "title"), notes="Say hello."), "a.pptx")
     assert document.text == "Goals\n\nSpeaker notes:\nSay hello.\n\nNext"
+
+
+def test_footers_are_kept_where_they_first_stand_and_page_numbers_not_at_all() -> None:
+    footers = shape("Page 7", "sldNum") + shape("ACME", "ftr") + shape("May", "dt")
+    one, other = footers + shape("Goals", "title"), footers + shape("Next", "title") + shape("June", "dt")
+    assert parse(slides(one, other), "a.pptx").text == "Goals\n\nACME\n\nMay\n\nNext\n\nJune"
 
 
 def test_comments_are_left_out_and_said() -> None:

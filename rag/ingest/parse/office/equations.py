@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 
+_APPLIED = "\u2061"  # between a function and what it is of: nobody sees it
+
+
 def linear(math: Element) -> str:
     """The equation in an element (OMML) as text."""
     return " ".join("".join(map(_linear, math)).split())
@@ -18,7 +21,7 @@ def linear(math: Element) -> str:
 def _linear(part: Element) -> str:  # noqa: PLR0911 a table
     match part.tag:
         case "t":
-            return part.text or ""
+            return (part.text or "").replace(_APPLIED, " ")
         case "f":
             return f"{_grouped(part, 'num')}/{_grouped(part, 'den')}"
         case "sSup" | "sSub" | "sSubSup" | "sPre":

@@ -23,14 +23,15 @@ MAX_TITLE = 80  # characters of a first line that stands for the title of a slid
 
 _TITLES = frozenset({"title", "ctrTitle"})
 _COMMENTS = frozenset({"cm", "reply"})
-_FURNITURE = frozenset({"dt", "ftr", "hdr", "sldNum", "sldImg"})
+_FURNITURE = frozenset({"dt", "ftr", "hdr"})
+_COUNTING = frozenset({"sldNum", "sldImg"})
 _SHAPES = frozenset({"sp", "grpSp", "graphicFrame", "cxnSp", "pic"})
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a presentation. Hidden slides and shapes, comments and footers are left out.
+    """The document of a presentation. Hidden slides and shapes and comments are left out, with a remark.
 
-    The footers say nothing of the slide; of the others there is a remark.
+    Footers are kept where they first stand, at the end of their slide; numbers and dates of today never are.
     """
     package = Package(data)
     main = package.related_as("", "officeDocument") or "ppt/presentation.xml"
@@ -59,6 +60,7 @@ class _Reader:
         self._package = package
         self._layouts: dict[str, dict[tuple[str, str], Box]] = {}
         self._number = 0
+        self._footers = set[str]()
 
     def slide(self, path: str) -> None:
         """Write a slide: its title, what it shows, and its notes."""
@@ -74,9 +76,13 @@ class _Reader:
         comments = self._package.xml_if_there(self._package.related_as(path, "comments"))
         self.comments += sum(one.tag in _COMMENTS for one in comments.iter()) if comments is not None else 0
         boxes = self._boxes_of_layout(self._package.related_as(path, "slideLayout"))
-        shapes = list(self._ordered(child(slide, "cSld", "spTree"), boxes))
+        found = list(self._ordered(child(slide, "cSld", "spTree"), boxes))
+        shapes = [one for one in found if _placeholder(one)[0] not in _FURNITURE]
         title = next((one for one in shapes if _placeholder(one)[0] in _TITLES and _texts(one)), None)
         self._heading(title, [one for one in shapes if one is not title], path)
+        for one in found:
+            if _placeholder(one)[0] in _FURNITURE:
+                self._footer("\n".join(text for text, _, _ in _texts(one)))
         self._notes(self._package.related_as(path, "notesSlide"))
 
     def _heading(self, title: Element | None, rest: list[Element], path: str) -> None:
@@ -94,13 +100,18 @@ class _Reader:
         for one in rest:
             self._shape(one, path)
 
+    def _footer(self, text: str) -> None:
+        if text not in self._footers:
+            self._footers.add(text)
+            self.draft.paragraph(text)
+
     def _ordered(self, tree: Element | None, boxes: dict[tuple[str, str], Box]) -> Iterator[Element]:
         """The shapes below a tree in reading order, those of groups where the group is."""
         shapes = [one for one in _shapes(tree) if not self._is_hidden(one)]
         for one in in_reading_order(shapes, lambda shape: _place(shape, boxes)):
             if one.tag == "grpSp":
                 yield from self._ordered(one, boxes)
-            elif _placeholder(one)[0] not in _FURNITURE and (one.tag == "graphicFrame" or _texts(one)):
+            elif _placeholder(one)[0] not in _COUNTING and (one.tag == "graphicFrame" or _texts(one)):
                 yield one
 
     def _is_hidden(self, shape: Element) -> bool:
