@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
+from rag.home import names, read
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rag.home import Home
 
 KEPT = 100  # runs of a tenant
 NAMED_FAILURES = 100  # files of a run that are listed with their reasons
@@ -71,9 +75,9 @@ def begin_run(data: Path, tenant: str, run: IngestionRun) -> int:
     folder = _folder(data, tenant)
     for one in (folder.parent, folder):
         one.mkdir(mode=0o700, exist_ok=True)
-    numbered = _numbered(folder)
+    numbered = _numbered(data, tenant)
     for id_, collection in numbered.items():
-        former = _read(_file(folder, id_, collection)) if collection == run.collection else None
+        former = _read(data, tenant, id_, collection) if collection == run.collection else None
         if former and former.result == "running":
             end_run(data, tenant, id_, former.model_copy(update={"result": "interrupted"}))
     for id_ in sorted(numbered)[: -KEPT + 1 or None] if len(numbered) >= KEPT else ():
@@ -92,19 +96,25 @@ def end_run(data: Path, tenant: str, id_: int, run: IngestionRun) -> None:
     _replace(_file(_folder(data, tenant), id_, run.collection), run)
 
 
-def runs_of(data: Path, tenant: str) -> dict[int, IngestionRun]:
-    """The tenant's runs by id, oldest first. Unreadable files are left out."""
-    folder = _folder(data, tenant)
-    read = {id_: _read(_file(folder, id_, name)) for id_, name in sorted(_numbered(folder).items())}
-    return {id_: run for id_, run in read.items() if run}
+def runs_of(data: Home, tenant: str) -> dict[int, IngestionRun]:
+    """The tenant's runs by id, oldest first. Unreadable files are left out.
+
+    Raises:
+        StoreError: the bucket can't be read.
+    """
+    found = {id_: _read(data, tenant, id_, name) for id_, name in sorted(_numbered(data, tenant).items())}
+    return {id_: run for id_, run in found.items() if run}
 
 
-def last_runs(data: Path, tenant: str) -> Iterator[IngestionRun]:
-    """The last run of each collection of the tenant that has ended."""
-    folder = _folder(data, tenant)
+def last_runs(data: Home, tenant: str) -> Iterator[IngestionRun]:
+    """The last run of each collection of the tenant that has ended.
+
+    Raises:
+        StoreError: the bucket can't be read.
+    """
     seen: set[str] = set()
-    for id_, collection in sorted(_numbered(folder).items(), reverse=True):
-        run = None if collection in seen else _read(_file(folder, id_, collection))
+    for id_, collection in sorted(_numbered(data, tenant).items(), reverse=True):
+        run = None if collection in seen else _read(data, tenant, id_, collection)
         if run and run.ended:
             seen.add(collection)
             yield run
@@ -129,7 +139,7 @@ def forget_runs(data: Path, tenant: str) -> None:
         OSError: the folder can't be written.
     """
     folder = _folder(data, tenant)
-    for id_, collection in _numbered(folder).items():
+    for id_, collection in _numbered(data, tenant).items():
         _file(folder, id_, collection).unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         folder.rmdir()
@@ -145,21 +155,22 @@ def _folder(data: Path, tenant: str) -> Path:
 
 
 def _file(folder: Path, id_: int, collection: str) -> Path:
-    return folder / f"{id_:06d}.{collection}.json"
+    return folder / _name(id_, collection)
 
 
-def _numbered(folder: Path) -> dict[int, str]:
-    """The collections of the runs in a folder by id."""
-    try:
-        matches = [_FILE.fullmatch(name) for name in os.listdir(folder)]  # noqa: PTH208 names are enough
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
+def _name(id_: int, collection: str) -> str:
+    return f"{id_:06d}.{collection}.json"
+
+
+def _numbered(data: Home, tenant: str) -> dict[int, str]:
+    """The collections of a tenant's runs by id."""
+    matches = map(_FILE.fullmatch, names(data, f"runs/{tenant}"))
     return {int(match["id"]): match["collection"] for match in matches if match}
 
 
-def _read(file: Path) -> IngestionRun | None:
+def _read(data: Home, tenant: str, id_: int, collection: str) -> IngestionRun | None:
     try:
-        return IngestionRun.model_validate_json(file.read_bytes())
+        return IngestionRun.model_validate_json(read(data, f"runs/{tenant}/{_name(id_, collection)}") or b"")
     except (OSError, ValidationError):
         return None
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from rag.access.tenants import tenant_file
+from rag.access.tenants import has_tenant
 from rag.config.data_folder import data_folder_problem
 from rag.errors import RefdeskError
+from rag.home import Bucket
 from rag.memory import return_memory
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class LazyDesk:
 
     @property
     def ready(self) -> bool:
-        """Whether the desk is open and its data folder is there. Reads the folder, so it may block."""
-        return self._desk is not None and data_folder_problem(self._settings.data) is None
+        """Whether the desk is open and its data folder or bucket is there. Reads it, so it may block."""
+        return self._desk is not None and data_folder_problem(self._settings.home) is None
 
     @property
     def alarms(self) -> int:
@@ -75,13 +76,19 @@ class LazyDesk:
 
         A tenant that has no documents doesn't open the desk.
         """
-        if not tenant_file(self._settings.data, principal.tenant).exists():
-            return ()
         try:
+            if not await self._has_tenant(principal.tenant):
+                return ()
             return await (await self.desk()).overview(principal)
         except RefdeskError as error:
             log.warning("The tools are listed without what the desk holds: %s", error)
             return ()
+
+    async def _has_tenant(self, tenant: str) -> bool:
+        home = self._settings.home
+        if isinstance(home, Bucket):  # which may take a while to answer
+            return await to_thread.run_sync(has_tenant, home, tenant)
+        return has_tenant(home, tenant)
 
     async def close(self) -> None:
         """Close the desk. Only needed if the process outlives it."""

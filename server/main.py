@@ -103,7 +103,7 @@ def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     logs.set_up(settings.server.log_level, audit=flags.http)
     for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
         log.warning(warning)
-    if problem := data_folder_problem(settings.data):
+    if problem := data_folder_problem(settings.home):
         log.warning(problem)
     return serve
 
@@ -154,7 +154,7 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
     listener = addresses.listen(settings.http)
     admission = Admission(settings.limits)
-    measurements = metrics.Metrics(admission, lazy_desk, settings.data)
+    measurements = metrics.Metrics(admission, lazy_desk, settings.home)
     if settings.http.metrics_port:
         measurements.listen(settings.http.metrics_port)
     server = create_server(

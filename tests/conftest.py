@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from tests.bucket import ObjectStore
     from tests.endpoint import Endpoint, Site
     from tests.forks import Forks
     from tests.snapshots import Snapshots
@@ -209,6 +210,13 @@ def hubs() -> ModuleType:
 def endpoints() -> ModuleType:
     """tests/endpoint.py as a module: models' endpoints, on a port that the test chooses."""
     return _beside("endpoint")
+
+
+@pytest.fixture
+def object_store() -> Iterator[ObjectStore]:
+    """An object store that the test can break."""
+    with _beside("bucket").object_store() as served:
+        yield served
 
 
 def _endpoint() -> Iterator[Endpoint]:

@@ -19,16 +19,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rag.access.bound_to import CredentialBoundTo
 from rag.corpus import Principal
 from rag.errors import ConfigurationError
+from rag.home import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from rag.home import Home
 
 PREFIX = "rdk"
 SECRET_BYTES = 32
 SEARCH_SCOPE = "refdesk:search"
 """The scope that an API key or an OAuth token needs."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
+KEYS = "keys.json"
 _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 
 
@@ -64,7 +68,19 @@ class Keys(BaseModel):
 
 def keys_file(data: Path) -> Path:
     """The path of a data folder's key file."""
-    return data / "keys.json"
+    return data / KEYS
+
+
+def keys_in(home: Home) -> Keys:
+    """The keys of a desk.
+
+    Raises:
+        ConfigurationError: as `read_keys`.
+        StoreError: the bucket can't be read.
+    """
+    if not isinstance(home, Bucket):
+        return read_keys(keys_file(home))
+    return parsed_keys(home.read(KEYS), f"{home}/{KEYS}")
 
 
 def read_keys(file: Path) -> Keys:
@@ -80,15 +96,30 @@ def read_keys(file: Path) -> Keys:
                 raise ConfigurationError(
                     f"Other users can read or write the key file {file}. Run: chmod 600 {file}"
                 )
-            return Keys.model_validate_json(opened.read())
+            return parsed_keys(opened.read(), str(file))
     except FileNotFoundError:
         return Keys()
-    except (OSError, ValidationError) as error:
-        wrong = f" {_mistake(error)}" if isinstance(error, ValidationError) else ""
-        raise ConfigurationError(
-            f"The key file {file} can't be read.{wrong} Restore it from a backup, or delete it and create "
-            "new keys with refdesk-admin key create."
-        ) from error
+    except OSError as error:
+        raise _unreadable(str(file)) from error
+
+
+def parsed_keys(content: bytes | None, file: str) -> Keys:
+    """The keys in the content of a key file; none if there is none.
+
+    Raises:
+        ConfigurationError: it is invalid.
+    """
+    try:
+        return Keys() if content is None else Keys.model_validate_json(content)
+    except ValidationError as error:
+        raise _unreadable(file, f" {_mistake(error)}") from error
+
+
+def _unreadable(file: str, wrong: str = "") -> ConfigurationError:
+    return ConfigurationError(
+        f"The key file {file} can't be read.{wrong} Restore it from a backup, or delete it and create "
+        "new keys with refdesk-admin key create."
+    )
 
 
 def _mistake(error: ValidationError) -> str:

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 
 from rag.access.names import DEFAULT_TENANT
 from rag.corpus import Principal
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, StoreError
+from rag.home import Bucket, names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rag.config.settings import Settings
+    from rag.home import Home
 
 FILTERABLE = b"filterable\n"
 """The content of a tenant's file if one of its collections declares fields; otherwise the file is empty."""
+
+
+UNKNOWN = "-"  # no tenant can have this name
 
 
 def tenant_file(data: Path, tenant: str) -> Path:
@@ -26,21 +31,29 @@ def tenant_file(data: Path, tenant: str) -> Path:
     return data / "tenants" / tenant
 
 
-def tenants(data: Path) -> tuple[str, ...]:
-    """The names of the tenants in a data folder, sorted.
+def tenants(data: Home) -> tuple[str, ...]:
+    """The names of the tenants of a desk, sorted.
 
     Raises:
-        ConfigurationError: the folder can't be read.
+        ConfigurationError: the data folder can't be read.
+        StoreError: the bucket can't be read.
     """
     try:
-        return tuple(sorted(file.name for file in (data / "tenants").iterdir() if file.name[0] != "."))
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
+        return tuple(name for name in names(data, "tenants") if name[0] != ".")
     except OSError as error:
         raise ConfigurationError(f"The data folder {data} can't be read: {error.strerror}.") from error
 
 
-def check_tenant(data: Path, tenant: str) -> None:
+def has_tenant(data: Home, tenant: str) -> bool:
+    """Whether a tenant exists.
+
+    Raises:
+        StoreError: the bucket can't be read.
+    """
+    return tenant in tenants(data) if isinstance(data, Bucket) else tenant_file(data, tenant).exists()
+
+
+def check_tenant(data: Home, tenant: str) -> None:
     """Check that a tenant exists; any may, as long as the data folder has none.
 
     Raises:
@@ -62,16 +75,16 @@ def tenant_of(settings: Settings) -> str:
     Raises:
         ConfigurationError: there are several and the settings name none, or they name an unknown one.
     """
-    named, known = settings.principal.tenant, tenants(settings.data)
+    named, known = settings.principal.tenant, tenants(settings.home)
     if not known:
         return named or DEFAULT_TENANT
     if named is None and len(known) > 1:
         raise ConfigurationError(
-            f"{settings.data} holds the documents of {len(known)} tenants ({', '.join(known)}). Name one: "
+            f"{settings.home} holds the documents of {len(known)} tenants ({', '.join(known)}). Name one: "
             "set principal.tenant, or REFDESK_PRINCIPAL_TENANT, or give refdesk-admin --tenant."
         )
     if named is not None:
-        check_tenant(settings.data, named)
+        check_tenant(settings.home, named)
     return named or known[0]
 
 
@@ -95,13 +108,19 @@ class LocalAsker:
     def principal(self) -> Principal:
         """Who asks. It stays the same once there are tenants, even if more of them are created.
 
+        While a bucket can't be read, it is somebody of no tenant, unless the settings name one.
+
         Raises:
             ConfigurationError: as `tenant_of`.
         """
         if self._principal:
             return self._principal
-        settled = bool(tenants(self._settings.data))
-        principal = local_principal(self._settings)
+        try:
+            settled = bool(tenants(self._settings.home))
+            principal = local_principal(self._settings)
+        except StoreError:  # then requests fail, too, and say why
+            named = self._settings.principal
+            return Principal(named.tenant or UNKNOWN, named.user or None, frozenset(named.groups))
         if settled:
             self._principal = principal
         return principal

@@ -88,7 +88,7 @@ def access_command() -> None:
     """
 
 
-@command("show")
+@command("show", on_bucket=True)
 @click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
 async def show_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> None:
     """Show who may see sources."""
@@ -156,7 +156,7 @@ async def revoke_command(
     await _change(settings, "access revoke", names, revoked, as_json=as_json)
 
 
-@command("explain")
+@command("explain", on_bucket=True)
 @click.argument("name", metavar="ID|PATH")
 @click.option("--user", default="", metavar="NAME", help="The user.")
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group of the user. Repeatable.")

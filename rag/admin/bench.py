@@ -41,7 +41,7 @@ MARKDOWN = ["what", "measure", "median", "least to 95th percentile", "vs. its li
 TEXT_COLUMNS = frozenset({"NAME", "UNIT"})
 
 
-@command("bench", of_tenant=False)
+@command("bench", of_tenant=False, on_bucket=True)
 @click.argument("parts", nargs=-1, metavar="[PART]...", type=click.Choice(list(PARTS)))
 @click.option(
     "--large",

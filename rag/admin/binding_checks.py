@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.access.bindings import walls
-from rag.access.keys import keys_file, read_keys
+from rag.access.keys import keys_in
 from rag.access.tenants import tenants
 from rag.config.profiles import DEFAULT_PROFILE
 from rag.errors import RefdeskError
@@ -28,10 +28,10 @@ Held: TypeAlias = "Mapping[str, Sequence[Collection]]"
 
 async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
     """The bindings that leave nothing, or name what isn't there: which binding, and what is wrong with it."""
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     try:
-        keys = read_keys(keys_file(settings.data)).keys
-        held = {tenant: await reader.collections(tenant) for tenant in tenants(settings.data)}
+        keys = keys_in(settings.home).keys
+        held = {tenant: await reader.collections(tenant) for tenant in tenants(settings.home)}
     except RefdeskError as error:
         return [("keys", str(error))]
     of_settings: list[tuple[str, BoundTo]] = [(f"tool {tool.name}", tool) for tool in settings.server.tools]

@@ -36,7 +36,7 @@ def cite_command() -> None:
     """Check the citations and quotes of an assistant's answer."""
 
 
-@command("check", of_asker=True)
+@command("check", of_asker=True, on_bucket=True)
 @click.argument("answer", type=click.File("rb"), default="-", metavar="[FILE]")
 @click.option("--require", is_flag=True, help="Fail if a paragraph or a quote has no citation.")
 async def check_command(settings: Settings, *, answer: IO[bytes], require: bool, as_json: bool) -> int:

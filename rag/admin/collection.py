@@ -318,7 +318,7 @@ def _print_declared(declared: Declared, removed: Sequence[str]) -> None:
         echo(f"{path}: {reason}")
 
 
-@command("list")
+@command("list", on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the collections."""
     found = [table.collection for table in await open_collections(settings, None)]
@@ -334,7 +334,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
 
 
-@command("show")
+@command("show", on_bucket=True)
 @click.argument("name")
 async def show_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """Show a collection's fields and settings.

@@ -142,11 +142,12 @@ async def _cosine_of_unrelated(embedder: Embedder) -> float:
 
 
 def _data_folder(settings: Settings) -> Finding:
-    problem = data_folder_problem(settings.data)
+    part = "storage" if settings.storage.uri else "data folder"
+    problem = data_folder_problem(settings.home)
     if problem is None:
-        return Finding("data folder", "ok", str(settings.data))
+        return Finding(part, "ok", str(settings.home))
     begins = settings.data == DEFAULT_DATA and not settings.data.exists()
-    return Finding("data folder", "note" if begins else "wrong", problem)
+    return Finding(part, "note" if begins and not settings.storage.uri else "wrong", problem)
 
 
 def _tenant(settings: Settings) -> Finding:
@@ -154,7 +155,7 @@ def _tenant(settings: Settings) -> Finding:
         return Finding("tenant", "ok", tenant_of(settings))
     except RefdeskError as error:
         # Several tenants and no name are right for a server whose keys or tokens name the tenant.
-        unnamed = settings.principal.tenant is None and data_folder_problem(settings.data) is None
+        unnamed = settings.principal.tenant is None and data_folder_problem(settings.home) is None
         return Finding("tenant", "note" if unnamed else "wrong", str(error))
 
 
@@ -188,7 +189,7 @@ async def _without_embedder(settings: Settings) -> AsyncIterator[Finding]:
 async def _of_others(settings: Settings) -> AsyncIterator[Finding]:
     """A finding for each attached table and each retriever."""
     with suppress(RefdeskError):  # which the embedders' findings say
-        reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+        reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
         for one in await _collections(settings):
             if one.attached:
                 failed = (await reader.open(one)).failed
@@ -210,8 +211,8 @@ async def _collections(settings: Settings) -> list[Collection]:
     Raises:
         StoreError: the catalog can't be read.
     """
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    return [one for tenant in tenants(settings.data) for one in await reader.collections(tenant)]
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    return [one for tenant in tenants(settings.home) for one in await reader.collections(tenant)]
 
 
 async def _tried(part: str, attempt: Attempt) -> Finding:

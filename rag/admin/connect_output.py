@@ -85,7 +85,7 @@ def _tell_of_launch(settings: Settings, wish: Wish) -> None:
             "(uv tool install, pipx or pip), and run this command again from there.",
             err=True,
         )
-    if problem := data_folder_problem(settings.data):
+    if problem := data_folder_problem(settings.home):
         echo(problem, err=True)
     if names := [name for name in secret_names(settings) if name in os.environ]:
         echo(f"{wish.host.title} must also set {', '.join(names)} for the server.", err=True)

@@ -57,12 +57,13 @@ _OPTIONS = (
 
 
 def command(
-    name: str, *, of_tenant: bool = True, of_asker: bool = False
+    name: str, *, of_tenant: bool = True, of_asker: bool = False, on_bucket: bool = False
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
     """Turn a coroutine into a command with --json, --data and --config.
 
-    `of_tenant` adds --tenant, `of_asker` adds --user and --group. The coroutine gets the settings, `as_json`
-    and its own options, and returns the exit code.
+    `of_tenant` adds --tenant, `of_asker` adds --user and --group. It refuses to run on a desk in a bucket,
+    unless it runs `on_bucket` because it changes nothing of the desk. The coroutine gets the settings,
+    `as_json` and its own options, and returns the exit code.
     """
 
     def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
@@ -77,6 +78,8 @@ def command(
         ) -> int:
             flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)
             settings = load_settings(config, os.environ, flags)
+            if settings.storage.uri and not on_bucket:
+                raise _only_reads(settings.storage.uri)
             for warning in loose_permissions(settings_file(), settings.data):
                 echo(f"refdesk-admin: {warning}", err=True)
             return anyio.run(functools.partial(function, settings, **options)) or 0
@@ -85,6 +88,14 @@ def command(
         return click.command(name)(functools.reduce(lambda made, option: option(made), options, run))
 
     return wrap
+
+
+def _only_reads(uri: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{click.get_current_context().command_path} works on a data folder, and storage.uri names {uri}, "
+        "which this version only reads. Change the desk in its data folder, without storage.uri "
+        f"(REFDESK_STORAGE_URI=), and then run refdesk-admin storage copy --to {uri}."
+    )
 
 
 def collection_option(default: str | None) -> Callable[[Any], Any]:

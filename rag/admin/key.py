@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, read_keys, token_of
+from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, keys_in, new_secret, read_keys, token_of
 from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
@@ -84,10 +84,10 @@ async def create_command(
         _tell_hosts(settings.http)
 
 
-@command("list", of_tenant=False)
+@command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the keys, without their secrets."""
-    keys = _keys(settings.data)
+    keys = keys_in(settings.home).keys
     if as_json:
         print_json({"keys": [_json(key) for key in keys]})
     elif keys:

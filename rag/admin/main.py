@@ -39,6 +39,7 @@ COMMANDS = {
     "key": "key",
     "status": "status",
     "doctor": "doctor",
+    "storage": "storage",
     "upgrade": "upgrade",
     "cite": "cite",
     "eval": "evaluate",

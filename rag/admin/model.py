@@ -34,7 +34,7 @@ def model_command() -> None:
     """
 
 
-@command("list", of_tenant=False)
+@command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the installed models and those that can be pulled."""
     here, known = installed(settings.models_folder), known_models()
@@ -55,7 +55,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
             echo(f"* {one.name}: {one.licence_note}")
 
 
-@command("verify", of_tenant=False)
+@command("verify", of_tenant=False, on_bucket=True)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> int:
     """Compare the files of models with their checksums.
@@ -80,7 +80,7 @@ async def verify_command(settings: Settings, *, names: tuple[str, ...], as_json:
     return WRONG if any(wrong.values()) else 0
 
 
-@command("remove", of_tenant=False)
+@command("remove", of_tenant=False, on_bucket=True)
 @click.argument("name")
 async def remove_command(settings: Settings, *, name: str, as_json: bool) -> None:
     """Delete a model that nothing uses.

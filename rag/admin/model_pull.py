@@ -55,7 +55,7 @@ def fact_options(run: Callable[..., Any]) -> Callable[..., Any]:
     return functools.reduce(lambda made, option: option(made), reversed(options), run)
 
 
-@command("pull", of_tenant=False)
+@command("pull", of_tenant=False, on_bucket=True)
 @click.argument("model")
 @click.option(
     "--from",
@@ -112,7 +112,7 @@ async def pull_command(
     _print(facts, as_json=as_json)
 
 
-@command("add", of_tenant=False)
+@command("add", of_tenant=False, on_bucket=True)
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--licence", default="", metavar="TEXT", help="The model's licence, for your own list.")
 @fact_options

@@ -27,10 +27,10 @@ async def uses(settings: Settings) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, what in _in_settings(settings):
         found.setdefault(name, []).append(what)
-    if data_folder_problem(settings.data):  # then there are no collections
+    if data_folder_problem(settings.home):  # then there are no collections
         return found
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
-    for tenant in tenants(settings.data):
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
+    for tenant in tenants(settings.home):
         for one in await reader.collections(tenant):
             name = re.sub(f"{DIGEST}$", "", one.embedder.model)
             if one.embedder.provider == "onnx" and name != one.embedder.model:

@@ -30,7 +30,7 @@ def records_command() -> None:
     """
 
 
-@command("check", of_tenant=False)
+@command("check", of_tenant=False, on_bucket=True)
 @click.argument("file", type=click.Path(path_type=Path))
 async def _check(settings: Settings, *, file: Path, as_json: bool) -> int:
     """Check a stream of records.

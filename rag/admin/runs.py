@@ -115,7 +115,7 @@ def _ended(run: IngestionRun, report: Report | None) -> IngestionRun:
     )
 
 
-@command("runs")
+@command("runs", on_bucket=True)
 @click.argument("run", type=click.IntRange(1), metavar="[ID]", required=False)
 @collection_option(None)
 async def runs_command(settings: Settings, *, run: int | None, collection: str | None, as_json: bool) -> None:
@@ -124,7 +124,7 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
     A run that was killed shows as running until the next run of its collection begins; from then on it is
     interrupted. Times are UTC.
     """
-    kept = runs_of(settings.data, tenant_of(settings))
+    kept = runs_of(settings.home, tenant_of(settings))
     chosen = {id_: one for id_, one in kept.items() if collection in {None, one.collection}}
     if run is not None:
         if run not in chosen:

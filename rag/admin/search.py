@@ -69,7 +69,7 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
     return given | ({"without": without} if without else {}) or None
 
 
-@command("search", of_asker=True)
+@command("search", of_asker=True, on_bucket=True)
 @click.argument("query", default="")
 @click.option(
     "--vector",
@@ -225,7 +225,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         print_json(reply.model_dump(exclude_none=True) | expected)
         return
     print_results(reply)
-    if NO_DOCUMENTS in answer.notes:
+    if NO_DOCUMENTS in answer.notes and not settings.storage.uri:
         echo(f"The data folder is {settings.data}. Add documents with refdesk-admin ingest PATH.")
     if explain or fates:
         echo("\n".join(["", *explanation(answer, fates)]))

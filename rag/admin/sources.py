@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PREVIEW_CHARS = 500
 
 
-@command("sources")
+@command("sources", on_bucket=True)
 @collection_option(None)
 @click.option(
     "--flags", is_flag=True, help="Say which texts contain orders to a model, personal data or secrets."
@@ -53,7 +53,7 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
         echo("There are no sources yet. Add some with refdesk-admin ingest PATH.")
 
 
-@command("source")
+@command("source", on_bucket=True)
 @click.argument("name", metavar="ID")
 @click.option("--text", is_flag=True, help="Print the whole text, not only its beginning.")
 async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:
@@ -75,8 +75,8 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
 
 
 def open_reader(settings: Settings) -> Reader:
-    """A reader of the data folder."""
-    return Reader(settings.data, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
+    """A reader of the desk."""
+    return Reader(settings.home, timeout_seconds=settings.search.timeout_seconds, urls=settings.search.urls)
 
 
 async def open_collections(settings: Settings, name: str | None) -> list[CollectionReader]:
@@ -89,11 +89,11 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
     reader = open_reader(settings)
     collections = await reader.collections(tenant_of(settings))
     if not collections:
-        check_data_folder(settings.data)
+        check_data_folder(settings.home)
     chosen = [one for one in collections if name in {None, one.name}]
     if name and not chosen:
         names = ", ".join(one.name for one in collections) or "none"
-        raise NotFoundError(f"There is no collection {name!r} in {settings.data}. Collections: {names}.")
+        raise NotFoundError(f"There is no collection {name!r} in {settings.home}. Collections: {names}.")
     return [await reader.open(one) for one in chosen]
 
 

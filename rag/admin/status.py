@@ -11,13 +11,15 @@ from rag.access.tenants import tenant_of
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.sources import open_collections, readable
 from rag.corpus import DEFAULT_EMBEDDER
+from rag.home import Bucket
 from rag.report.tables import counted
+from rag.store.objects import listed
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
 
 
-@command("status")
+@command("status", on_bucket=True)
 async def status_command(settings: Settings, *, as_json: bool) -> None:
     """Show the data folder and the size of each collection."""
     tables = await open_collections(settings, None)
@@ -31,11 +33,12 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         | asdict(await table.statistics())
         for table in readable(tables)
     ]
-    disk = folder_bytes(settings.data)
+    home = settings.home
+    disk = sum(size for size, _ in listed(home).values()) if isinstance(home, Bucket) else folder_bytes(home)
     if as_json:
-        print_json({"data": str(settings.data), "bytes": disk, "collections": collections})
+        print_json({"data": str(home), "bytes": disk, "collections": collections})
         return
-    echo(f"Data folder  {settings.data} ({disk / 1e6:.1f} MB)")
+    echo(f"{'Bucket' if settings.storage.uri else 'Data folder':12} {home} ({disk / 1e6:.1f} MB)")
     echo(f"Tenant       {tenant_of(settings)}")
     for name, embedder in settings.embedders_by_name.items():
         label = "" if name == DEFAULT_EMBEDDER else f"{name}: "

@@ -49,10 +49,10 @@ async def create_command(settings: Settings, *, name: str, as_json: bool) -> Non
         echo(f"Created the tenant {name}. Add documents with refdesk-admin ingest --tenant {name} PATH.")
 
 
-@command("list", of_tenant=False)
+@command("list", of_tenant=False, on_bucket=True)
 async def list_command(settings: Settings, *, as_json: bool) -> None:
     """List the tenants and their collections."""
-    found = {name: await _collections(settings, name) for name in tenants(settings.data)}
+    found = {name: await _collections(settings, name) for name in tenants(settings.home)}
     names = {tenant: [one.name for one in collections] for tenant, collections in found.items()}
     if as_json:
         listed = [{"name": tenant, "collections": theirs} for tenant, theirs in names.items()]
@@ -94,7 +94,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
 
 
 async def _collections(settings: Settings, tenant: str) -> tuple[Collection, ...]:
-    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    reader = Reader(settings.home, timeout_seconds=settings.search.timeout_seconds)
     return await reader.collections(tenant)
 
 

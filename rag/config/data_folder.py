@@ -9,17 +9,25 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, StoreError
+from rag.home import Bucket, names
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rag.home import Home
 
 SET_PATH = "--data, REFDESK_DATA, or data in the settings"
 INGEST = "refdesk-admin ingest PATH"
 
 
-def data_folder_problem(data: Path) -> str | None:
-    """What is wrong with a data folder and what to do, in sentences; None if refdesk has prepared it."""
+def data_folder_problem(data: Home) -> str | None:
+    """What is wrong with a data folder and what to do, in sentences; None if refdesk has prepared it.
+
+    Of a bucket: None if there is a desk in it.
+    """
+    if isinstance(data, Bucket):
+        return _problem_of(data)
     try:
         os.listdir(data / "tenants")  # noqa: PTH208 only whether it can be read
     except (FileNotFoundError, NotADirectoryError):
@@ -29,7 +37,20 @@ def data_folder_problem(data: Path) -> str | None:
     return None
 
 
-def check_data_folder(data: Path) -> None:
+def _problem_of(bucket: Bucket) -> str | None:
+    try:
+        found = names(bucket, "tenants")
+    except StoreError as error:
+        return str(error)
+    if found:
+        return None
+    return (
+        f"There is no desk in {bucket}. If the address is wrong, name the right one with storage.uri. "
+        f"Otherwise copy a desk to it: refdesk-admin storage copy --to {bucket}."
+    )
+
+
+def check_data_folder(data: Home) -> None:
     """Reject a data folder that refdesk hasn't prepared.
 
     Raises:

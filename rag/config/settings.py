@@ -39,12 +39,15 @@ from rag.config.profiles import (
     matching,
 )
 from rag.config.published import ServerSettings
+from rag.config.storage import StorageSettings
 from rag.corpus import DEFAULT_EMBEDDER, Chunking, FieldType, LetterCase, Pooling, Strategy, Visibility
 from rag.errors import ConfigurationError
 from rag.web_addresses import is_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from rag.home import Home
 
 DEFAULT_DATA = Path(platformdirs.user_data_dir("refdesk", appauthor=False))
 RulesCase = Literal["ignore", "exact", "file system"]
@@ -428,6 +431,7 @@ class Settings(Section):
 
     data: AbsolutePath = DEFAULT_DATA
     models: AbsolutePath | None = None
+    storage: StorageSettings = StorageSettings()
     principal: PrincipalSettings = PrincipalSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     embedders: dict[Name, EmbedderSettings] = Field(default={})
@@ -465,6 +469,11 @@ class Settings(Section):
         cls, embedders: dict[str, EmbedderSettings], info: ValidationInfo
     ) -> dict[str, EmbedderSettings]:
         return {name: _in_folder(one, info.data) for name, one in embedders.items()}
+
+    @property
+    def home(self) -> Home:
+        """Where the desk keeps documents, keys and rights: the data folder, or the bucket of [storage]."""
+        return self.storage.bucket or self.data
 
     @property
     def models_folder(self) -> Path:

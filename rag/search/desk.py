@@ -117,7 +117,9 @@ class Desk:
         retrievers: Sequence[RetrieverCollection] = (),
         seen_as: Callable[[Collection], Collection] | None = None,
     ) -> AsyncIterator[Desk]:
-        """Open the data folder and the models that the settings name. That sends no request to an endpoint.
+        """Open the data folder or the bucket, and the models that the settings name.
+
+        That sends no request to an endpoint.
 
         `environment` holds the keys of remote models, under the names that the settings give. `retrievers`
         are searched besides those of the settings. `seen_as` is for evaluations, as in `Reader`.
@@ -138,7 +140,7 @@ class Desk:
             named = await to_thread.run_sync(loaded_retrievers, settings.retrievers)
             served = Retrievers([*named, *retrievers])
         reader = Reader(
-            settings.data,
+            settings.home,
             timeout_seconds=settings.search.timeout_seconds,
             letter_case=settings.access.letter_case,
             urls=settings.search.urls,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING
 import lancedb
 
 from rag.errors import RefdeskError, StoreError
+from rag.home import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from rag.home import Home
 
 INDEX_CACHE_BYTES = 64 << 20
 METADATA_CACHE_BYTES = 32 << 20
@@ -26,6 +30,10 @@ PANICS = frozenset({"PanicException", "RustPanic"})
 """What a panic of the engine arrives as, in a call and in an awaited one. Neither type can be imported."""
 
 
+OBJECT_STORE = re.compile(r"Generic (S3|MicrosoftAzure|GCS) error|store: \"(S3|MicrosoftAzure|GCS)\"")
+"""What the engine says only if it reads or writes a bucket."""
+
+
 def database_folder(data: Path) -> Path:
     """The folder of all tables in a data folder."""
     return data / "tables"
@@ -36,18 +44,36 @@ def table_folder(data: Path, table: str) -> Path:
     return database_folder(data) / f"{table}.lance"
 
 
-async def connect(data: Path, *, index_cache_bytes: int = INDEX_CACHE_BYTES) -> lancedb.AsyncConnection:
-    """The database of a data folder."""
+async def connect(data: Home, *, index_cache_bytes: int = INDEX_CACHE_BYTES) -> lancedb.AsyncConnection:
+    """The database of a desk. In a bucket, reads look for commits every `consistency_seconds`."""
+    if isinstance(data, Bucket):
+        with engine_errors(f"opening the tables in {data}"):
+            return await connect_to(
+                f"{data}/tables",
+                index_cache_bytes,
+                seconds=data.consistency_seconds,
+                options=data.engine_options,
+            )
     # Absolute, because the engine mistakes a relative path that starts with "db" for a cloud address.
     with engine_errors("opening the tables"):
         return await connect_to(str(database_folder(data).absolute()), index_cache_bytes)
 
 
-async def connect_to(database: str, index_cache_bytes: int = INDEX_CACHE_BYTES) -> lancedb.AsyncConnection:
-    """The database at an absolute path or URI; every read sees the newest commit of any process."""
+async def connect_to(
+    database: str,
+    index_cache_bytes: int = INDEX_CACHE_BYTES,
+    *,
+    seconds: float = 0,
+    options: Mapping[str, str] | None = None,
+) -> lancedb.AsyncConnection:
+    """The database at an absolute path or URI.
+
+    Every read sees all commits of any process, but for those of the last `seconds`.
+    """
     return await lancedb.connect_async(
         database,
-        read_consistency_interval=timedelta(0),
+        read_consistency_interval=timedelta(seconds=seconds),
+        storage_options=dict(options) if options else None,
         session=lancedb.Session(
             index_cache_size_bytes=index_cache_bytes, metadata_cache_size_bytes=METADATA_CACHE_BYTES
         ),
@@ -79,6 +105,8 @@ def engine_errors(doing: str) -> Iterator[None]:
             raise
         log.debug("the engine failed while %s", doing, exc_info=True)
         message = f"The storage engine failed while {doing}."
-        if isinstance(error, OSError) or "No space left" in str(error):
+        if OBJECT_STORE.search(str(error)):
+            message += " The object store doesn't answer as it should: run refdesk-admin doctor storage."
+        elif isinstance(error, OSError) or "No space left" in str(error):
             message += " Check that the data folder is readable and its disk is not full."
         raise StoreError(message) from error

@@ -22,6 +22,7 @@ from rag.corpus import Chunk
 from rag.errors import BusyError, NotReadyError
 from rag.expiry import Clock
 from rag.filters.predicate import literal
+from rag.home import Bucket
 from rag.store import schema
 from rag.store.access_reader import AccessReader
 from rag.store.catalog import collection_record
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
         Sequence,
     )
     from datetime import datetime
-    from pathlib import Path
 
     import lancedb
     import numpy.typing as npt
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         Value,
         Vectors,
     )
+    from rag.home import Home
     from rag.store.attached.tables import AttachedTables
     from rag.store.in_memory import Positions, RowsInMemory
     from rag.store.terms import Word
@@ -746,7 +747,9 @@ def _scored(chunks: Iterable[StoredChunk], scores: npt.NDArray[np.floating]) -> 
 
 
 class Reader:
-    """A data folder opened for reading. Every call sees what other processes have committed before it.
+    """A desk opened for reading. Every call sees what other processes have committed before it.
+
+    In a bucket it sees what they have committed until `consistency_seconds` before it.
 
     `letter_case` says where the letter case of users and groups matters. `urls` are templates, by collection,
     for the URLs of sources that state none. `seen_as` changes the definitions of collections for this reader:
@@ -757,7 +760,7 @@ class Reader:
 
     def __init__(  # noqa: PLR0913 what settings say of the store
         self,
-        data: Path,
+        data: Home,
         *,
         timeout_seconds: float,
         letter_case: LetterCase = "allow",
@@ -910,7 +913,7 @@ class Reader:
 
     async def _opened_catalog(self) -> lancedb.AsyncTable | None:
         if self._catalog is None:
-            if not database_folder(self.data).is_dir():
+            if not isinstance(self.data, Bucket) and not database_folder(self.data).is_dir():
                 return None  # connecting would create the folder
             self.database = self.database or await connect(
                 self.data, index_cache_bytes=min(self._cache_bytes, INDEX_CACHE_BYTES)

@@ -6,28 +6,41 @@ import logging
 import os
 import re
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from pydantic import AnyHttpUrl
 from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError
 
-from rag.access.keys import PREFIX, SEARCH_SCOPE, ApiKey, Keys, holder_of, keys_file, read_keys
+from rag.access.keys import (
+    KEYS,
+    PREFIX,
+    SEARCH_SCOPE,
+    ApiKey,
+    Keys,
+    holder_of,
+    keys_file,
+    parsed_keys,
+    read_keys,
+)
 from rag.access.tenants import LocalAsker
 from rag.config.addresses import resource_url
-from rag.errors import ConfigurationError, ProviderError
+from rag.errors import ConfigurationError, ProviderError, StoreError
+from rag.home import Bucket
 from server.http.identity import Caller
 from server.http.oauth import JwtVerifier
 from server.telemetry.logs import note_caller, note_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import HTTPConnection
 
     from rag.config.settings import Settings
+    from rag.home import Home
     from server.http.oauth import GroupsMatter
     from server.lazy_desk import LazyDesk
 
@@ -76,7 +89,7 @@ class BearerVerifier(TokenVerifier):
 
     def __init__(self, settings: Settings, groups_matter: GroupsMatter) -> None:
         accepted, resource = settings.http.authentication, resource_url(settings.http)
-        self._keys = KeyVerifier(settings.data, resource) if "keys" in accepted else None
+        self._keys = KeyVerifier(settings.home, resource) if "keys" in accepted else None
         self._tokens = JwtVerifier(settings.oauth, resource, groups_matter) if "oauth" in accepted else None
 
     async def verify_token(self, token: str) -> AccessToken | None:
@@ -92,20 +105,27 @@ class BearerVerifier(TokenVerifier):
             return await verifier.verify_token(token) if verifier else None
         except ProviderError as error:
             raise AuthenticationError(str(error)) from error
+        except StoreError as error:
+            log.error("No API key can be checked: %s", error)  # noqa: TRY400 the message says it all
+            raise AuthenticationError(error.for_caller) from error
 
 
 class KeyVerifier(TokenVerifier):
-    """API keys. The key file is read again whenever it has changed, so that a revoked key fails at once."""
+    """API keys. The key file is read again whenever it has changed, so that a revoked key fails at once.
 
-    def __init__(self, data: Path, resource: str) -> None:
-        self._file = keys_file(data)
+    In a bucket it fails after the bucket's `consistency_seconds`, and no key counts while the bucket can't be
+    read.
+    """
+
+    def __init__(self, home: Home, resource: str) -> None:
+        self._home = home
         self._resource = resource
         self._keys = Keys()
-        self._version: tuple[int, ...] = ()
+        self._version: object = None
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """The caller; None if the key is unknown, revoked or expired."""
-        keys = self._current()
+        keys = await self._current()
         key = holder_of(token, keys)
         if key is None:
             note_refusal(_why_invalid(token, keys))
@@ -122,21 +142,34 @@ class KeyVerifier(TokenVerifier):
             kind="key",
         )
 
-    def _current(self) -> Sequence[ApiKey]:
+    async def _current(self) -> Sequence[ApiKey]:
         """The keys as they are now; none while the file can't be trusted."""
-        try:
-            status = os.stat(self._file)  # noqa: PTH116 on every request
-            version: tuple[int, ...] = (status.st_mtime_ns, status.st_ino, status.st_mode, status.st_uid)
-        except FileNotFoundError:
-            version = ()
+        version, keys = await self._stored()
         if version != self._version:
             try:
-                self._keys = read_keys(self._file)
+                self._keys = keys()
             except ConfigurationError as error:
                 log.error("No API key is accepted: %s", error)  # noqa: TRY400 the message says it all
                 self._keys = Keys()
             self._version = version
         return self._keys.keys
+
+    async def _stored(self) -> tuple[object, Callable[[], Keys]]:
+        """What changes with the key file, and how to read the keys in it.
+
+        Raises:
+            StoreError: the bucket can't be read.
+        """
+        if isinstance(self._home, Bucket):
+            content = await to_thread.run_sync(self._home.read, KEYS)
+            return content, partial(parsed_keys, content, f"{self._home}/{KEYS}")
+        file = keys_file(self._home)
+        try:
+            status = os.stat(file)  # noqa: PTH116 on every request
+            version = (status.st_mtime_ns, status.st_ino, status.st_mode, status.st_uid)
+        except FileNotFoundError:
+            version = None
+        return version, partial(read_keys, file)
 
 
 def _why_invalid(token: str, keys: Sequence[ApiKey]) -> str:

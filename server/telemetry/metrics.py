@@ -17,17 +17,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from rag.access.tenants import tenants
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, StoreError
 from rag.run_history import last_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from prometheus_client.core import Metric
 
+    from rag.home import Home
     from rag.models.breaker import Breaker
+    from rag.run_history import IngestionRun
     from server.admission import Admission
     from server.lazy_desk import LazyDesk
     from server.telemetry.audit import Call
@@ -45,7 +46,7 @@ class Metrics:
     No label takes a value that a caller can make up.
     """
 
-    def __init__(self, admission: Admission, lazy_desk: LazyDesk, data: Path) -> None:
+    def __init__(self, admission: Admission, lazy_desk: LazyDesk, data: Home) -> None:
         self._lazy_desk = lazy_desk
         self.registry = CollectorRegistry()
         self.registry.register(_CurrentState(admission, lazy_desk))
@@ -225,7 +226,7 @@ class _CurrentState(Collector):
 class LastRuns(Collector):
     """The last ingestion run of each collection that has ended, read at each scrape."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Home) -> None:
         self._data = data
 
     def collect(self) -> Iterable[Metric]:
@@ -250,7 +251,7 @@ class LastRuns(Collector):
             labels=[*labels, "cause"],
         )
         for tenant in self._tenants():
-            for run in last_runs(self._data, tenant):
+            for run in self._last_runs(tenant):
                 ended.add_metric([tenant, run.collection], run.ended.timestamp() if run.ended else 0.0)
                 complete.add_metric([tenant, run.collection], float(run.result == "complete"))
                 for outcome, count in run.counts.items():
@@ -262,7 +263,13 @@ class LastRuns(Collector):
     def _tenants(self) -> tuple[str, ...]:
         try:
             return tenants(self._data)
-        except ConfigurationError:  # the data folder can't be read just now
+        except (ConfigurationError, StoreError):  # it can't be read just now
+            return ()
+
+    def _last_runs(self, tenant: str) -> tuple[IngestionRun, ...]:
+        try:
+            return tuple(last_runs(self._data, tenant))
+        except StoreError:
             return ()
 
 

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 EVERY_SETTING = {
     "data": ("/srv/desk", Path("/srv/desk")),
     "models": ("/srv/models", Path("/srv/models")),
+    "storage.uri": ("s3://bucket/desk", "s3://bucket/desk"),
+    "storage.consistency_seconds": ("0", 0.0),
+    "storage.options.endpoint": ("https://localhost:1", "https://localhost:1"),
+    "storage.options.region": ("eu-west-1", "eu-west-1"),
+    "storage.options.account_name": ("acme", "acme"),
+    "storage.options.virtual_hosted_style_request": ("true", True),
+    "storage.options.skip_signature": ("true", True),
+    "storage.options.allow_http": ("true", True),
     "principal.tenant": ("acme", "acme"),
     "principal.user": ("ann", "ann"),
     "principal.groups": ("hr, it", ("hr", "it")),
@@ -211,6 +219,36 @@ def test_an_address_that_stands_for_several_is_refused(setting: str) -> None:
     HttpSettings.model_validate({f"allowed_{setting}": ["desk.example.com:8443"]})
     with pytest.raises(ValidationError, match="list every address in full"):
         HttpSettings.model_validate({f"allowed_{setting}": ["desk.example.com:*"]})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        'uri = "https://bucket/desk"',
+        'uri = "s3://"',
+        'uri = "s3://key:secret@bucket"',
+        'uri = "s3://bucket/../other"',
+        'uri = "s3://bucket/desk?versionId=1"',
+        "consistency_seconds = -1",
+        '[storage.options]\nsecret_access_key = "secret"',
+        '[storage.options]\nendpoint = "https://key:secret@localhost"',
+        '[storage.options]\nendpoint = "http://localhost:1"',
+    ],
+)
+def test_an_address_of_a_bucket_is_exact_and_holds_no_credentials(write: Write, wrong: str) -> None:
+    right = '[storage]\nuri = "az://bucket/some/desk"\n[storage.options]\nendpoint = "https://localhost:1"\n'
+    assert str(load_settings(write(right), {}).home) == "az://bucket/some/desk"
+    said = _complaint(write(f"[storage]\n{wrong}\n"))
+    assert "storage." in said
+    if "secret_access_key" not in wrong:
+        assert "secret" not in said
+
+
+def test_a_desk_without_a_bucket_is_in_its_data_folder_and_one_with_it_is_not(write: Write) -> None:
+    assert load_settings(write('data = "/srv/desk"\n'), {}).home == Path("/srv/desk")
+    settings = load_settings(write('[storage]\nuri = "s3://bucket/desk"\n'), {})
+    assert settings.home is settings.home
+    assert str(settings.home) == "s3://bucket/desk"
 
 
 def test_every_setting_can_be_made_in_the_environment(write: Write) -> None:

@@ -1,0 +1,185 @@
+"""Where a desk keeps what it keeps: its data folder, or a bucket of an object store.
+
+The engine reads and writes tables in either by itself. What else a desk keeps is small: keys, tenants, the
+history of runs, and the key that ids are derived from. In a bucket each is an object with the same name,
+which is read and written as a whole. `obstore` does it, with the library for object stores that the engine
+has, so both go by the same addresses, options and credentials. Credentials come from the environment only.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from rag.errors import ConfigurationError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Home: TypeAlias = "Path | Bucket"
+
+ANSWER_SECONDS, CONNECT_SECONDS = 10, 3  # of one request
+RETRIES, RETRY_SECONDS = 2, 5  # the library's own are 10 in three minutes, which no caller waits for
+NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")  # in the words of an error that has no type of its own
+REASONS = {
+    "FileNotFoundError": "there is no such bucket or object",
+    "PermissionDeniedError": "the credentials in the environment don't allow it",
+    "UnauthenticatedError": "the credentials in the environment are missing or not valid",
+}
+
+
+class _Seen(NamedTuple):
+    """An object as it was at a time; without content there was none."""
+
+    at: float
+    content: bytes | None
+    tag: str | None
+
+
+class Bucket:
+    """The part of a bucket below a prefix, `s3://bucket/prefix`. Its methods wait for the network.
+
+    Reading asks the store at most every `consistency_seconds` for the same object, so that what another
+    process has changed counts after that time at the latest; 0 asks each time. If the store doesn't answer,
+    reading fails: nothing older is ever shown.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, str], *, consistency_seconds: float = 0) -> None:
+        self.uri = uri.rstrip("/")
+        self.options = options
+        self.consistency_seconds = consistency_seconds
+        self._seen: dict[str, _Seen] = {}
+        self._listed: dict[str, tuple[float, tuple[str, ...]]] = {}
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __repr__(self) -> str:
+        return f"Bucket({self.uri!r})"
+
+    @property
+    def engine_options(self) -> dict[str, str]:
+        """The options for the engine, with the same limits of time."""
+        return {
+            **self.options,
+            "timeout": f"{ANSWER_SECONDS}s",
+            "connect_timeout": f"{CONNECT_SECONDS}s",
+            "client_max_retries": str(RETRIES),
+            "client_retry_timeout": str(RETRY_SECONDS),
+        }
+
+    @cached_property
+    def store(self) -> Any:  # noqa: ANN401 its package is only there with the extra
+        """The library's own object, whose errors `failure` explains.
+
+        Raises:
+            ConfigurationError: the package is not installed, or an option is not valid.
+        """
+        try:
+            from obstore.store import from_url  # noqa: PLC0415 few desks are in a bucket
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"{self.uri} needs a package that isn't installed. Install refdesk[cloud] instead of refdesk."
+            ) from error
+        options: Any = {name: value for name, value in self.options.items() if name != "allow_http"}
+        try:
+            return from_url(
+                self.uri,
+                config=options,
+                client_options={
+                    "allow_http": self.options.get("allow_http", "").lower() == "true",
+                    "timeout": f"{ANSWER_SECONDS}s",
+                    "connect_timeout": f"{CONNECT_SECONDS}s",
+                },
+                retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+            )
+        except Exception as error:
+            raise ConfigurationError(
+                f"{self.uri} can't be opened: storage.uri or an option in storage.options is not valid."
+            ) from error
+
+    def read(self, name: str) -> bytes | None:
+        """The content of an object, None if there is none.
+
+        Raises:
+            StoreError: the store doesn't answer, or refuses.
+        """
+        seen, now = self._seen.get(name), time.monotonic()
+        if seen and now - seen.at < self.consistency_seconds:
+            return seen.content
+        fresh = self._seen[name] = self._read(name, seen, now)
+        return fresh.content
+
+    def _read(self, name: str, seen: _Seen | None, now: float) -> _Seen:
+        """The object as it is; `seen` saves reading what hasn't changed."""
+        tag = seen.tag if seen else None
+        store = self.store
+        from obstore.exceptions import NotModifiedError  # noqa: PLC0415 few desks are in a bucket
+
+        try:
+            answer = store.get(name, options={"if_none_match": tag} if tag else None)
+            return _Seen(now, bytes(answer.bytes()), answer.meta["e_tag"])
+        except NotModifiedError:
+            return _Seen(now, seen.content if seen else None, tag)
+        except FileNotFoundError:
+            return _Seen(now, None, None)
+        except Exception as error:
+            raise self.failure("read", error) from error
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """The names of the objects in a folder, without those of folders in it, sorted.
+
+        Raises:
+            StoreError: as `read`.
+        """
+        known, now = self._listed.get(folder), time.monotonic()
+        if known and now - known[0] < self.consistency_seconds:
+            return known[1]
+        try:
+            listed = self.store.list_with_delimiter(folder)
+        except Exception as error:
+            raise self.failure("read", error) from error
+        names = tuple(sorted(one["path"].rpartition("/")[2] for one in listed["objects"]))
+        self._listed[folder] = now, names
+        return names
+
+    def failure(self, done: str, error: Exception) -> StoreError:
+        """What to raise if the bucket can't be `done`. The library's own words are for the log only."""
+        if isinstance(error, ConfigurationError):
+            raise error
+        reason = REASONS.get(type(error).__name__, "the object store doesn't answer as it should")
+        if any(one in str(error) for one in NO_BUCKET):
+            reason = "there is no such bucket"
+        return StoreError(f"{self.uri} can't be {done}: {reason}. Run refdesk-admin doctor storage.")
+
+
+def read(home: Home, name: str) -> bytes | None:
+    """The content of a file that a desk keeps, None if there is none.
+
+    Raises:
+        OSError: a file can't be read.
+        StoreError: an object can't be read.
+    """
+    if isinstance(home, Bucket):
+        return home.read(name)
+    try:
+        return (home / name).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def names(home: Home, folder: str) -> tuple[str, ...]:
+    """The names of what is in a folder that a desk keeps; none if there is no such folder.
+
+    Raises:
+        OSError, StoreError: as `read`.
+    """
+    if isinstance(home, Bucket):
+        return home.names(folder)
+    try:
+        return tuple(sorted(one.name for one in (home / folder).iterdir()))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()

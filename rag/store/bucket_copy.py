@@ -1,0 +1,248 @@
+"""Copies a desk from its data folder to a bucket, where servers read it. Repeat it after each change.
+
+Readers may read the bucket meanwhile. So keys come first, then access records, and of each table the files
+with rows before those that name them as a version; what the folder no longer has is deleted last. The engine
+never changes a file with rows, so each version that is there is whole. Each object that is sent is read back
+and compared. `copied.json` notes what was sent, with digests: a repeated copy sends only what differs, and
+nothing goes into a bucket that holds something else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio import to_thread
+
+from rag.access.keys import KEYS
+from rag.access.tenants import tenants
+from rag.errors import BusyError, ConfigurationError, StoreError
+from rag.store import schema
+from rag.store.bucket_checks import creates_once
+from rag.store.connection import connect, database_folder, engine_errors, table_folder
+from rag.store.folder import read_key
+from rag.store.locks import locked
+from rag.store.objects import delete, digest_of, listed, put, put_new
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from rag.home import Bucket, Home
+
+LEDGER = "copied.json"
+SENDERS = 8  # at once
+WAIT_SECONDS = 15
+ACCESS_TABLES = schema.access_table("")  # what their names begin with
+
+
+class _Note(NamedTuple):
+    """What was sent of a file, and the tag that the store gave the object."""
+
+    digest: str
+    size: int
+    tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How many objects the bucket holds now, how many were sent and deleted, and the rows of its tables."""
+
+    objects: int
+    bytes: int
+    sent: int
+    deleted: int
+    rows: Mapping[str, int]
+
+
+async def copy_to_bucket(data: Path, bucket: Bucket) -> Copied:
+    """Copy a desk. Nobody can write to its collections meanwhile; rights and keys can be changed.
+
+    Raises:
+        ConfigurationError: there is no desk in the folder, or the bucket holds something else or can't keep
+            concurrent writers apart.
+        BusyError: somebody writes to a collection.
+        StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
+    """
+    known = tenants(data)
+    if not known:
+        raise ConfigurationError(f"There is no desk in {data} to copy. Run refdesk-admin ingest first.")
+    reader = Reader(data, timeout_seconds=WAIT_SECONDS)
+    with ExitStack() as locks:
+        locks.enter_context(locked(data, "copy", seconds=0))
+        for tenant in known:
+            for one in await reader.collections(tenant):
+                locks.enter_context(locked(data, f"{tenant}.{one.name}", seconds=WAIT_SECONDS))
+        locks.enter_context(locked(data, "catalog", seconds=WAIT_SECONDS))
+        versions = await _versions(data)
+        copied = await to_thread.run_sync(_copy, data, bucket, list(versions))
+        rows = await _rows(bucket, versions)
+        if rows != await _rows(data, versions):
+            raise StoreError(f"{bucket} has other rows than {data}. Run the same command again.")
+    return Copied(**copied, rows=rows)
+
+
+async def _versions(data: Path) -> dict[str, int]:
+    """All tables in the order in which they are copied, and their newest versions."""
+    names = {one.stem for one in database_folder(data).glob("*.lance")}
+    access = {name for name in names if name.startswith(ACCESS_TABLES)}
+    last = names & {schema.COLLECTIONS}
+    database = await connect(data)
+    with engine_errors("opening tables"):
+        return {
+            name: await (await database.open_table(name)).version()
+            for name in (*sorted(access), *sorted(names - access - last), *last)
+        }
+
+
+async def _rows(home: Home, versions: Mapping[str, int]) -> dict[str, int]:
+    """The rows of these versions of tables."""
+    database, counts = await connect(home), {}
+    with engine_errors("counting rows"):
+        for name, version in versions.items():
+            table = await database.open_table(name)
+            await table.checkout(version)
+            counts[name] = await table.count_rows()
+    return counts
+
+
+def _copy(data: Path, bucket: Bucket, tables: Iterable[str]) -> dict[str, int]:
+    steps = list(_steps(data, tables))
+    wanted = {name for step in steps for name in step}
+    target = _Target(data, bucket)
+    target.claim()
+    if KEYS not in wanted:
+        target.delete([KEYS])
+    for step in steps:
+        target.send(step)
+    stale = target.present.keys() - wanted - {LEDGER}
+    target.delete(stale)
+    target.check(wanted)
+    return {
+        "objects": len(wanted),
+        "bytes": sum(target.notes[name].size for name in wanted),
+        "sent": target.sent,
+        "deleted": len(stale),
+    }
+
+
+def _steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
+    """The files of a desk, in steps: each may be sent only when those before it are there."""
+    files = [data / KEYS, data / "key", *_below(data / "tenants")]
+    yield [one.relative_to(data).as_posix() for one in files if one.exists()]
+    for table in tables:
+        folder = table_folder(data, table)
+        versions = _below(folder / "_versions")  # looked for first: what they name is there then
+        rows = [one for one in _below(folder) if one.parent.name != "_versions"]
+        for step in (rows, versions):
+            yield [one.relative_to(data).as_posix() for one in step]
+    yield [one.relative_to(data).as_posix() for one in _below(data / "runs") if one.suffix == ".json"]
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
+
+
+@dataclass(slots=True)
+class _Target:
+    """A bucket that is to become a copy: what it holds, and what is noted of that."""
+
+    data: Path
+    bucket: Bucket
+    desk: str = ""
+    notes: dict[str, _Note] = field(default_factory=dict)
+    present: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    sent: int = 0
+
+    def claim(self) -> None:
+        """Make sure that the bucket is empty, or holds an earlier copy of this desk.
+
+        Raises:
+            ConfigurationError: it holds something else, or isn't safe to write to.
+        """
+        self.desk = hashlib.sha256(b"refdesk copy\0" + read_key(self.data)).hexdigest()
+        self.present = listed(self.bucket)
+        content = self.bucket.read(LEDGER)
+        elsewhere = "Name an empty bucket or prefix: --to s3://bucket/prefix."
+        if content is None:
+            if self.present:
+                raise ConfigurationError(
+                    f"{self.bucket} is not empty, and holds no copy of this desk. Nothing was copied. "
+                    f"{elsewhere}"
+                )
+            if not creates_once(self.bucket):
+                raise ConfigurationError(
+                    f"The object store of {self.bucket} ignores If-None-Match: what one writer has "
+                    "committed, another could replace. Nothing was copied. Use one with conditional writes."
+                )
+            self._note(create=True)
+            return
+        try:
+            noted = json.loads(content)
+            self.notes = {name: _Note(*note) for name, note in noted["objects"].items()}
+            owner = noted["desk"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            owner = ""
+        if owner != self.desk:
+            raise ConfigurationError(
+                f"{self.bucket} holds a copy of another desk. Nothing was copied. {elsewhere}"
+            )
+
+    def send(self, names: Sequence[str]) -> None:
+        """Send those of these files that the bucket doesn't hold as they are."""
+        with ThreadPoolExecutor(SENDERS) as threads:
+            notes = dict(zip(names, threads.map(self._sent, names), strict=True))
+        changed = sum(self.notes.get(name) is not note for name, note in notes.items())
+        self.notes |= notes
+        self.sent += changed
+        if changed:
+            self._note()
+
+    def _sent(self, name: str) -> _Note:
+        try:
+            with (self.data / name).open("rb") as file:
+                digest, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+                known = self.notes.get(name)
+                if known and known[:2] == (digest, size) and self.present.get(name) == (size, known.tag):
+                    return known
+                file.seek(0)
+                tag = put(self.bucket, name, file)
+        except OSError as error:
+            raise BusyError(f"{self.data / name} changed meanwhile. Run the same command again.") from error
+        if digest_of(self.bucket, name) != digest:
+            raise StoreError(f"{self.bucket}/{name} isn't what was sent. Run the same command again.")
+        return _Note(digest, size, tag)
+
+    def delete(self, names: Collection[str]) -> None:
+        """Delete what the folder doesn't have."""
+        delete(self.bucket, [name for name in names if name in self.present])
+        for name in names:
+            self.notes.pop(name, None)
+        if names:
+            self._note()
+
+    def check(self, wanted: Collection[str]) -> None:
+        """Compare what the bucket holds now with what it should hold.
+
+        Raises:
+            StoreError: they differ.
+        """
+        there = listed(self.bucket)
+        wrong = [name for name in wanted if there.get(name) != (self.notes[name].size, self.notes[name].tag)]
+        if wrong or there.keys() - wanted - {LEDGER}:
+            raise StoreError(
+                f"{self.bucket} holds other objects than were sent. Does anybody else write to it? Run the "
+                "same command again."
+            )
+
+    def _note(self, *, create: bool = False) -> None:
+        content = json.dumps({"desk": self.desk, "objects": self.notes}).encode()
+        if not create:
+            put(self.bucket, LEDGER, content)
+        elif not put_new(self.bucket, LEDGER, content):
+            raise BusyError(f"Another copy to {self.bucket} has just begun. Try again later.")

@@ -1,0 +1,87 @@
+"""Writing the objects of a bucket, and listing all of them. Servers only read (`rag.home`)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rag.home import Bucket
+
+PART_BYTES = 1 << 20
+
+
+def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
+    """Write an object, whatever was there. Returns the tag that the store gives it.
+
+    Raises:
+        StoreError: the store doesn't answer, or refuses.
+    """
+    try:
+        tag: str | None = bucket.store.put(name, content)["e_tag"]
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+    return tag
+
+
+def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
+    """Write an object that doesn't exist; False if it does, and then nothing is written.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    store = bucket.store
+    from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 few desks are in a bucket
+
+    try:
+        store.put(name, content, mode="create")
+    except AlreadyExistsError:
+        return False
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+    return True
+
+
+def delete(bucket: Bucket, names: Iterable[str]) -> None:
+    """Delete objects; those that don't exist are fine.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    try:
+        if listed := list(names):
+            bucket.store.delete(listed)
+    except FileNotFoundError:
+        pass
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+
+
+def listed(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, str | None]]:
+    """The sizes and tags of all objects, by name.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    try:
+        found = [one for some in bucket.store.list(prefix) for one in some]
+    except Exception as error:
+        raise bucket.failure("read", error) from error
+    return {one["path"]: (one["size"], one["e_tag"]) for one in found}
+
+
+def digest_of(bucket: Bucket, name: str) -> str:
+    """The SHA-256 of an object's content, which is read as a stream.
+
+    Raises:
+        StoreError: as `put`; also if there is none.
+    """
+    digest = hashlib.sha256()
+    try:
+        for part in bucket.store.get(name).stream(min_chunk_size=PART_BYTES):
+            digest.update(part)
+    except Exception as error:
+        raise bucket.failure("read", error) from error
+    return digest.hexdigest()

@@ -1,0 +1,151 @@
+"""refdesk-admin on a desk in a bucket: what reads works there, what would write says where to do it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rag.admin.main import commands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.bucket import ObjectStore
+    from tests.conftest import Scripts
+
+FILE = str(Path(__file__))
+REFUSED = {
+    "access grant": ("x", "--to", "user:ann"),
+    "access revoke": ("x", "--from", "user:ann"),
+    "access set": ("x", "--visibility", "tenant"),
+    "audit show": (),
+    "backup": ("new.backup",),
+    "collection attach": ("notes", "--table", "x.lance", "--id", "id", "--text", "text"),
+    "collection create": ("notes",),
+    "collection rebuild": ("notes",),
+    "collection remove": ("notes", "--yes"),
+    "collection set": ("notes", "--language", "English"),
+    "demo": (),
+    "doctor": ("--fix",),
+    "eval compare": ("1", "2"),
+    "eval new": ("new.jsonl",),
+    "eval run": (FILE,),
+    "eval runs": (),
+    "eval show": ("1",),
+    "ingest": (FILE,),
+    "key create": ("--user", "ann"),
+    "key revoke": ("x",),
+    "key rotate": ("x",),
+    "purge": (),
+    "remove": ("x",),
+    "restore": (FILE,),
+    "sync": (),
+    "tenant create": ("birch",),
+    "tenant remove": ("birch", "--yes"),
+    "upgrade": (),
+}
+READING = {
+    "access explain": ("n.md",),
+    "access show": ("n.md",),
+    "collection list": (),
+    "collection show": ("documents",),
+    "config check": (),
+    "key list": (),
+    "model list": (),
+    "runs": (),
+    "search": ("pendulum",),
+    "source": (),  # an id, which the test finds out
+    "sources": (),
+    "status": (),
+    "tenant list": (),
+}
+OTHERS = {
+    "bench",
+    "cite check",
+    "connect",
+    "model add",
+    "model pull",
+    "model remove",
+    "model verify",
+    "records check",
+}
+"""They have nothing to do with where a desk is."""
+
+
+def leaves(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield " ".join(above)
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        if one := command.get_command(context, name):
+            yield from leaves(one, (*above, name))
+
+
+def test_each_command_is_known_to_read_only_or_is_refused() -> None:
+    assert {*leaves(commands)} == REFUSED.keys() | READING.keys() | OTHERS | {"storage copy"}
+
+
+def test_what_writes_is_refused_before_anything_is_asked_or_made(
+    scripts: Scripts, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    env = object_store.serving | {"REFDESK_DATA": str(tmp_path / "data")}
+    for name, arguments in REFUSED.items():
+        done = scripts.admin(*name.split(), *arguments, env=env)
+        assert done.returncode == 2, name
+        assert f"storage.uri names {object_store.uri}, which this version only reads" in done.stderr
+        assert f"refdesk-admin storage copy --to {object_store.uri}" in done.stderr
+    assert not object_store.requests
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_only_reads_says_the_same_of_the_bucket_as_of_the_folder(
+    scripts: Scripts, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    (tmp_path / "n.md").write_text("# Note\n\nThe pendulum swings.\n")
+    data = tmp_path / "data"
+    assert scripts.admin("ingest", tmp_path / "n.md", "--data", data).returncode == 0
+    assert scripts.admin("key", "create", "--user", "ann", "--data", data).returncode == 0
+    to = ("storage", "copy", "--to", object_store.uri, "--data", data)
+    copied = scripts.admin(*to, env=object_store.environment)
+    assert copied.returncode == 0, copied.stderr
+    assert f"Copied {data} to {object_store.uri}" in copied.stdout
+    object_store.read_only = True
+    nowhere = {"REFDESK_DATA": str(tmp_path / "nowhere")}
+
+    def said(name: str, *arguments: str, env: dict[str, str]) -> Any:  # noqa: ANN401 JSON
+        done = scripts.admin(*name.split(), *arguments, "--json", env=env)
+        assert "very-secret-words" not in done.stdout + done.stderr
+        assert "AKIATESTER" not in done.stdout + done.stderr
+        assert done.returncode == 0, (name, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    (listed,) = said("sources", env={"REFDESK_DATA": str(data)})
+    id_ = listed["sources"][0]["id"]
+    for name, arguments in READING.items():
+        given = [id_ if one == "n.md" else one for one in (arguments or ((id_,) if name == "source" else ()))]
+        in_folder = said(name, *given, env={"REFDESK_DATA": str(data)})
+        in_bucket = said(name, *given, env=object_store.serving | nowhere)
+        if name == "status":  # which also says where, and the reserve and the log are only in the folder
+            assert in_bucket[0]["data"] == object_store.uri
+            in_folder[0]["data"] = in_bucket[0]["data"]
+            in_folder[0]["bytes"] = in_bucket[0]["bytes"]
+        if name == "config check":
+            checks = {one["part"]: one["state"] for one in in_bucket[0]["checks"]}
+            assert checks["storage"] == "ok"
+        elif name != "model list":
+            assert in_bucket == in_folder, name
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_bucket_without_a_desk_is_said_to_be_one(
+    scripts: Scripts, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    env = object_store.serving | {"REFDESK_DATA": str(tmp_path / "data")}
+    done = scripts.admin("search", "pendulum", env=env)
+    assert done.returncode == 2
+    assert f"There is no desk in {object_store.uri}." in done.stderr
+    assert f"refdesk-admin storage copy --to {object_store.uri}" in done.stderr

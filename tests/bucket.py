@@ -1,0 +1,106 @@
+"""An S3 server on loopback for tests: moto's, with a count of requests, and faults on demand.
+
+Tests get this module as a fixture.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+READING = frozenset({"GET", "HEAD"})
+
+
+class _Silent(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002, ANN401 werkzeug's
+        pass
+
+
+@dataclass(slots=True)
+class ObjectStore:
+    """What a test may break: `read_only` refuses to write, `down` answers with an error, and
+    `forgets_conditions` overwrites what exists. `requests` counts them by method."""
+
+    bucket: str
+    endpoint: str = ""
+    read_only: bool = False
+    down: bool = False
+    forgets_conditions: bool = False
+    requests: Counter[str] = field(default_factory=Counter)
+    creating: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    signed_by: set[str] = field(default_factory=set)
+
+    @property
+    def uri(self) -> str:
+        """Where a test puts a desk."""
+        return f"s3://{self.bucket}/desks/one"
+
+    @property
+    def serving(self) -> dict[str, str]:
+        """What a process needs to read the desk there."""
+        return self.environment | {"REFDESK_STORAGE_URI": self.uri}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to reach the store."""
+        return {
+            "AWS_ACCESS_KEY_ID": "AKIATESTER",
+            "AWS_SECRET_ACCESS_KEY": "very-secret-words",
+            "REFDESK_STORAGE_OPTIONS_ENDPOINT": self.endpoint,
+            "REFDESK_STORAGE_OPTIONS_REGION": "us-east-1",
+            "REFDESK_STORAGE_OPTIONS_ALLOW_HTTP": "true",
+        }
+
+    def app(self, store: WSGIApplication) -> WSGIApplication:
+        """The store with the faults."""
+
+        def serve(environ: WSGIEnvironment, start: StartResponse) -> Any:  # noqa: ANN401 WSGI's
+            request = Request(environ)
+            self.requests[request.method] += 1
+            self.signed_by.add(request.headers.get("Authorization", "")[:40])
+            if self.down:
+                return Response("down", 503)(environ, start)
+            if self.read_only and request.method not in READING:
+                refused = "<Error><Code>AccessDenied</Code></Error>"
+                return Response(refused, 403, content_type="application/xml")(environ, start)
+            if self.forgets_conditions:
+                environ.pop("HTTP_IF_NONE_MATCH", None)
+            if "HTTP_IF_NONE_MATCH" not in environ:
+                return store(environ, start)
+            with self.creating:  # moto looks and writes in two steps
+                return store(environ, start)
+
+        return serve
+
+
+@contextmanager
+def object_store() -> Iterator[ObjectStore]:
+    """A store with an empty bucket of its own."""
+    served = ObjectStore(f"bucket-{secrets.token_hex(4)}")
+    app = served.app(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Silent)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    served.endpoint = f"http://127.0.0.1:{server.server_port}"
+    httpx2.put(f"{served.endpoint}/{served.bucket}").raise_for_status()
+    served.requests.clear()
+    served.signed_by.clear()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,197 @@
+"""Servers that read a desk from a bucket, a copy of a data folder: the same answers, never wider rights."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import CompletedProcess
+
+    from tests.bucket import ObjectStore
+    from tests.conftest import Scripts
+    from tests.server.conftest import Remote, Start, World
+
+NOWHERE = Path("no-such-folder")
+PATIENCE_SECONDS = 30  # far more than any bound here
+EACH_REQUEST = {"REFDESK_STORAGE_CONSISTENCY_SECONDS": "0"}
+
+
+@pytest.fixture
+def copy(scripts: Scripts, world: World, object_store: ObjectStore) -> Callable[[], CompletedProcess[str]]:
+    """Copy the world to the bucket."""
+
+    def run() -> CompletedProcess[str]:
+        done = scripts.admin(
+            "storage", "copy", "--to", object_store.uri, "--data", world.data, env=object_store.environment
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    run()
+    return run
+
+
+def id_of(title: str, listed: dict[str, Any]) -> str:
+    (id_,) = [one["id"] for one in listed["sources"] if one["title"] == title]
+    return str(id_)
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not true() and time.monotonic() < end:
+        time.sleep(0.1)
+    return true()
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("copy")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_clients_of_both_eras_are_served_from_a_bucket_with_credentials_that_only_read(
+    listen: Callable[..., Remote],
+    world: World,
+    object_store: ObjectStore,
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    object_store.requests.clear()
+    object_store.read_only = True
+    remote = await anyio.to_thread.run_sync(
+        lambda: listen(tmp_path / NOWHERE, more=object_store.serving)  # a folder for itself only
+    )
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {world.ann}"}) as http,
+        Client(streamable_http_client(remote.url, http_client=http), mode=mode) as client,
+    ):
+        found = await client.call_tool("search", {"query": "pendulum"})
+        assert found.structured_content
+        hits = found.structured_content["results"]
+        assert {hit["title"] for hit in hits} == {"open", "secret"}
+        opened = await client.call_tool("get_source", {"id": hits[0]["id"]})
+        assert "A pendulum" in str(opened.structured_content)
+        listed = (await client.list_resources()).resources
+        assert {one.title or one.name for one in listed} >= {"open", "secret"}
+        read = await client.read_resource(f"refdesk://documents/{hits[0]['id']}")
+        assert "A pendulum" in read.model_dump_json()
+    assert object_store.requests["GET"] > 0
+    assert set(object_store.requests) <= {"GET", "HEAD"}
+    assert all("Credential=AKIATESTER" in signature for signature in object_store.signed_by)
+    assert not (tmp_path / NOWHERE).exists()
+    assert "very-secret-words" not in remote.noise.read_text()
+
+
+@pytest.mark.usefixtures("copy")
+def test_rights_in_a_bucket_are_those_of_the_folder(
+    listen: Callable[..., Remote], world: World, object_store: ObjectStore
+) -> None:
+    remote = listen(NOWHERE, more=object_store.serving)
+    assert remote.titles(world.ann) == {"open", "secret"}
+    assert remote.titles(world.bob) == {"open"}
+    assert remote.titles(world.eve) == {"theirs"}
+    for key in (None, "rdk_00000000_x", world.ann + "x", world.ann[:-1]):
+        assert remote.post(key).status_code == 401
+
+
+def test_a_revoked_key_and_changed_rights_count_from_the_next_request_on_after_a_copy(
+    listen: Callable[..., Remote],
+    world: World,
+    object_store: ObjectStore,
+    copy: Callable[[], object],
+    admin: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--group", "hr", "--data", world.data)
+    copy()
+    remote = listen(NOWHERE, more=object_store.serving | EACH_REQUEST)
+    assert remote.titles(made["key"]) == {"open", "secret"}
+    of_acorn = ("--tenant", "acorn", "--data", world.data)
+    secret = id_of("secret", admin("sources", *of_acorn))
+    admin("access", "revoke", secret, "--from", "group:hr", *of_acorn)
+    copy()
+    assert remote.titles(made["key"]) == remote.titles(world.ann) == {"open"}
+    admin("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    late = tmp_path / "late.md"
+    late.write_text("# late\n\nA pendulum, late.\n")
+    admin("ingest", late, *of_acorn)
+    copy()
+    assert remote.titles(made["key"]) == {"open", "secret", "late"}
+    admin("remove", id_of("late", admin("sources", *of_acorn)), *of_acorn)
+    admin("key", "revoke", made["id"], "--data", world.data)
+    copy()
+    assert remote.post(made["key"]).status_code == 401
+    assert remote.titles(world.ann) == {"open", "secret"}
+
+
+def test_consistency_seconds_bounds_how_late_a_revoked_key_and_a_change_of_rights_count(
+    listen: Callable[..., Remote],
+    world: World,
+    object_store: ObjectStore,
+    copy: Callable[[], object],
+    admin: Callable[..., Any],
+) -> None:
+    made = admin("key", "create", "--tenant", "birch", "--user", "cat", "--data", world.data)
+    copy()
+    late, soon = (
+        listen(NOWHERE, more=object_store.serving | {"REFDESK_STORAGE_CONSISTENCY_SECONDS": seconds})
+        for seconds in ("3600", "1")
+    )
+    of_birch = ("--tenant", "birch", "--data", world.data)
+    assert late.titles(made["key"]) == soon.titles(made["key"]) == {"theirs"}
+    (theirs,) = admin("sources", *of_birch)["sources"]
+    admin("access", "set", theirs["id"], "--allow", "user:ann", *of_birch)
+    copy()
+    assert eventually(lambda: soon.titles(made["key"]) == set())
+    assert late.titles(made["key"]) == {"theirs"}
+    assert soon.titles(world.eve) == {"theirs"}
+    admin("access", "set", theirs["id"], "--visibility", "tenant", *of_birch)
+    admin("key", "revoke", made["id"], "--data", world.data)
+    copy()
+    assert eventually(lambda: soon.post(made["key"]).status_code == 401)
+    assert late.post(made["key"]).status_code == 200
+
+
+@pytest.mark.usefixtures("copy")
+def test_while_the_store_does_not_answer_no_key_counts_and_nothing_old_is_shown(
+    listen: Callable[..., Remote], world: World, object_store: ObjectStore
+) -> None:
+    remote = listen(NOWHERE, more=object_store.serving | {"REFDESK_STORAGE_CONSISTENCY_SECONDS": "1"})
+    assert remote.titles(world.ann) == {"open", "secret"}
+    object_store.down = True
+    assert eventually(lambda: remote.post(world.ann).status_code == 503)
+    refused = remote.post(world.ann)
+    assert object_store.bucket not in refused.text
+    assert remote.post("rdk_00000000_x").status_code in {401, 503}
+    assert f"{object_store.uri} can't be read" in remote.noise.read_text()
+    object_store.down = False
+    assert eventually(lambda: remote.post(world.ann).status_code == 200)
+    assert remote.titles(world.ann) == {"open", "secret"}
+
+
+@pytest.mark.usefixtures("copy")
+def test_a_local_server_says_why_it_cannot_read_the_bucket_and_answers_when_it_can(
+    start: Start, object_store: ObjectStore
+) -> None:
+    object_store.down = True
+    env = object_store.serving | EACH_REQUEST | {"REFDESK_PRINCIPAL_TENANT": "acorn"}
+    wire = start(NOWHERE, env=env)
+    wire.begin()
+    assert wire.result("tools/list")["tools"]
+    said = wire.tool_error("search", {"query": "pendulum"})
+    assert "refdesk-admin doctor storage" in said
+    assert object_store.uri in said
+    assert "503" not in said
+    object_store.down = False
+    found = wire.tool("search", {"query": "pendulum"})["structuredContent"]["results"]
+    assert [hit["title"] for hit in found] == ["open"]
+    object_store.down = True
+    assert "refdesk-admin doctor storage" in wire.tool_error("search", {"query": "pendulum"})
+    object_store.down = False
+    assert wire.leave() == 0

@@ -1,0 +1,189 @@
+"""Copying a desk to a bucket: all of it, only what differs, and never over something else."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.errors import BusyError, ConfigurationError, StoreError
+from rag.home import Bucket
+from rag.store.access_writer import access_table
+from rag.store.bucket_checks import PROBES, creates_once
+from rag.store.bucket_copy import LEDGER, copy_to_bucket
+from rag.store.locks import locked
+from rag.store.objects import delete, digest_of, listed, put, put_new
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from tests.bucket import ObjectStore
+
+pytestmark = pytest.mark.anyio
+PARTS = ("tables", "tenants", "key")
+
+
+@pytest.fixture
+def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    options = {"endpoint": object_store.endpoint, "region": "us-east-1", "allow_http": "true"}
+    return Bucket(object_store.uri, options)
+
+
+@pytest.fixture
+async def data(small_desk: ModuleType, tmp_path: Path) -> Path:
+    file = tmp_path / "note.md"
+    file.write_text("# Note\n\nThe pendulum swings.\n")
+    await small_desk.ingested(tmp_path / "data", file)
+    return tmp_path / "data"
+
+
+async def test_every_file_of_the_desk_is_in_the_bucket_as_it_is(data: Path, bucket: Bucket) -> None:
+    copied = await copy_to_bucket(data, bucket)
+    files = {
+        one.relative_to(data).as_posix()
+        for part in PARTS
+        for one in [data / part, *(data / part).rglob("*")]
+        if one.is_file()
+    }
+    assert files
+    assert listed(bucket).keys() - {LEDGER} == files
+    for name in files:
+        assert digest_of(bucket, name) == digest_of_file(data / name)
+    assert (copied.objects, copied.sent, copied.deleted) == (len(files), len(files), 0)
+    assert copied.rows["collections"] == 1
+    assert copied.rows["chunks__tenant_default__src_documents"] == 1
+
+
+def digest_of_file(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+async def test_a_second_copy_sends_only_what_differs_and_deletes_what_is_gone(
+    data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
+) -> None:
+    first = await copy_to_bucket(data, bucket)
+    assert (await copy_to_bucket(data, bucket)).sent == 0
+    (data / "keys.json").write_text('{"keys": []}')
+    assert (await copy_to_bucket(data, bucket)).sent == 1
+    (data / "keys.json").unlink()
+    third = await copy_to_bucket(data, bucket)
+    assert (third.sent, third.deleted) == (0, 1)
+    assert bucket.read("keys.json") is None
+    other = tmp_path / "other.md"
+    other.write_text("# Other\n\nThe balance wheel turns.\n")
+    await small_desk.ingested(data, other)
+    more = await copy_to_bucket(data, bucket)
+    assert 0 < more.sent < more.objects
+    assert more.rows["sources__tenant_default__src_documents"] == 2
+    assert more.objects > first.objects
+
+
+async def test_an_object_that_was_damaged_or_lost_is_sent_again(data: Path, bucket: Bucket) -> None:
+    await copy_to_bucket(data, bucket)
+    tables = sorted(name for name in listed(bucket) if name.startswith("tables/"))
+    right = digest_of(bucket, tables[0])
+    size = listed(bucket)[tables[0]][0]
+    put(bucket, tables[0], b"x" * size)
+    delete(bucket, [tables[1]])
+    assert digest_of(bucket, tables[0]) != right
+    assert (await copy_to_bucket(data, bucket)).sent == 2
+    assert digest_of(bucket, tables[0]) == right
+
+
+async def test_a_bucket_that_holds_something_else_is_left_alone(
+    data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
+) -> None:
+    put(bucket, "holiday.jpg", b"somebody's")
+    with pytest.raises(ConfigurationError, match="is not empty, and holds no copy of this desk"):
+        await copy_to_bucket(data, bucket)
+    assert listed(bucket).keys() == {"holiday.jpg"}
+    delete(bucket, ["holiday.jpg"])
+    await copy_to_bucket(data, bucket)
+    before = listed(bucket)
+    file = tmp_path / "theirs.md"
+    file.write_text("# Theirs\n\nA sundial.\n")
+    await small_desk.ingested(tmp_path / "other", file)
+    with pytest.raises(ConfigurationError, match="holds a copy of another desk"):
+        await copy_to_bucket(tmp_path / "other", bucket)
+    put(bucket, LEDGER, b"[]")
+    with pytest.raises(ConfigurationError, match="holds a copy of another desk"):
+        await copy_to_bucket(data, bucket)
+    assert listed(bucket).keys() == before.keys()
+
+
+async def test_a_store_without_conditional_writes_gets_nothing(
+    data: Path, bucket: Bucket, object_store: ObjectStore
+) -> None:
+    object_store.forgets_conditions = True
+    assert not creates_once(bucket)
+    with pytest.raises(ConfigurationError, match="ignores If-None-Match"):
+        await copy_to_bucket(data, bucket)
+    assert listed(bucket) == {}
+    object_store.forgets_conditions = False
+    assert creates_once(bucket)
+    assert listed(bucket, PROBES) == {}
+    assert put_new(bucket, "once", b"1")
+    assert not put_new(bucket, "once", b"2")
+    assert bucket.read("once") == b"1"
+
+
+async def test_credentials_that_only_read_and_a_missing_bucket_are_said_in_words(
+    data: Path, bucket: Bucket, object_store: ObjectStore
+) -> None:
+    object_store.read_only = True
+    with pytest.raises(StoreError) as refused:
+        await copy_to_bucket(data, bucket)
+    assert str(refused.value) == (
+        f"{bucket} can't be written: the credentials in the environment don't allow it. "
+        "Run refdesk-admin doctor storage."
+    )
+    missing = Bucket("s3://no-such-bucket/desk", bucket.options)
+    with pytest.raises(StoreError, match="s3://no-such-bucket/desk can't be read: there is no such bucket"):
+        await copy_to_bucket(data, missing)
+
+
+async def test_nothing_is_copied_while_a_collection_is_written_but_rights_can_be_changed_meanwhile(
+    data: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.store.bucket_copy.WAIT_SECONDS", 0)
+    with locked(data, "default.documents", seconds=0), pytest.raises(BusyError):
+        await copy_to_bucket(data, bucket)
+    async with access_table(data, "default"):
+        assert (await copy_to_bucket(data, bucket)).objects
+
+
+async def test_a_folder_without_a_desk_is_not_copied(bucket: Bucket, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="There is no desk in"):
+        await copy_to_bucket(tmp_path, bucket)
+    assert listed(bucket) == {}
+
+
+async def test_the_copy_is_read_with_the_same_sources_and_rights(data: Path, bucket: Bucket) -> None:
+    await copy_to_bucket(data, bucket)
+    found: list[Any] = []
+    for home in (data, bucket):
+        reader = Reader(home, timeout_seconds=30)
+        (collection,) = await reader.collections("default")
+        found.append([collection, *await (await reader.open(collection)).stored()])
+    assert found[0] == found[1]
+    assert found[0][1].access
+
+
+async def test_without_the_package_for_buckets_the_extra_is_named(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(ConfigurationError, match=r"Install refdesk\[cloud\] instead of refdesk"):
+        bucket.read("key")
+
+
+async def test_an_address_shows_no_credentials(bucket: Bucket) -> None:
+    shown = f"{bucket!r} {bucket} {bucket.engine_options} {vars(bucket)}"
+    assert "very-secret-words" not in shown
+    assert "AKIATESTER" not in shown
