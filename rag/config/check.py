@@ -50,6 +50,7 @@ def contradictions(settings: Settings) -> Iterator[Contradiction]:
     for profile_name in settings.server.profiles:
         yield from _of_profile(("server", "profiles"), profile_name, settings)
     yield from _of_tools(settings)
+    yield from _of_versions(settings)
     yield from _of_origins(settings)
     for name, scope in settings.oauth.scopes.items():
         yield from _of_scope(("oauth", "scopes", name), scope, settings)
@@ -79,6 +80,13 @@ def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterato
     known = (DEFAULT_PROFILE, *settings.search.profiles)
     if name not in known:
         yield keys, f"there is no profile {name!r}; use one of: {', '.join(known)}."
+
+
+def _of_versions(settings: Settings) -> Iterator[Contradiction]:
+    """Versions of tables that would be dropped under a search that is still in time."""
+    if settings.ingest.keep_versions_minutes * 60 < settings.search.timeout_seconds:
+        problem = "it is less than search.timeout_seconds; raise it."
+        yield ("ingest", "keep_versions_minutes"), problem
 
 
 def _of_origins(settings: Settings) -> Iterator[Contradiction]:

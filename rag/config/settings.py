@@ -292,6 +292,7 @@ class IngestSettings(Section):
     ocr: Literal["off", "auto"] = "off"
     ocr_timeout_seconds: Annotated[float, Field(gt=0, le=86_400)] = 1800.0
     embedding_cache_bytes: Annotated[int, Field(ge=0)] = 1_000_000_000
+    keep_versions_minutes: Annotated[float, Field(ge=1, le=10_080)] = 15.0
 
 
 class ModerationSettings(Section):

@@ -1,15 +1,33 @@
 """How far preparing may be ahead of writing: the embedder never waits, and memory stays bounded.
 
 Small documents are prepared ahead by what takes an embedder half a minute, so that it has enough to do while
-a large file is parsed. Of large documents, only one at a time is in memory.
+a large file is parsed and cut, which one core does. Large files are prepared beside the small ones, so that
+neither waits for the other. Of large documents, only one at a time is in memory.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 SMALL_CHARACTERS = 4_000_000  # of small documents together: some 5,000 chunks
 LARGE_CHARACTERS = 1_000_000  # of one document, or bytes of its file
+
+
+def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[str]]:
+    """Documents in lanes that are prepared at the same time: small files, and large ones with their parts.
+
+    A part is behind what contains it, which decides whether it may come in.
+    """
+    both: tuple[list[str], list[str]] = [], []
+    for uri in uris:
+        outermost = uri.partition("#")[0]
+        both[sizes.get(outermost, 0) >= LARGE_CHARACTERS].append(uri)
+    return [lane for lane in both if lane]
 
 
 class Ahead:
@@ -27,7 +45,8 @@ class Ahead:
         sizes = self._large if size >= LARGE_CHARACTERS else self._small
         most = 0 if size >= LARGE_CHARACTERS else SMALL_CHARACTERS
         while not self._open and sum(sizes.values()) > most:
-            self._has_room = anyio.Event()
+            if self._has_room.is_set():  # others may wait for it, too
+                self._has_room = anyio.Event()
             await self._has_room.wait()
         sizes[uri] = size
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
 
+from rag.concurrency import concurrently
 from rag.errors import ParseError, ProviderError, WithheldError
-from rag.ingest.ahead import LARGE_CHARACTERS, Ahead
+from rag.ingest.ahead import LARGE_CHARACTERS, Ahead, lanes
 from rag.ingest.analysis import language_notes, note_languages, settle_languages
 from rag.ingest.calibrate import calibrate
 from rag.ingest.claims import Claims
@@ -161,19 +164,25 @@ class Steps:
 
     async def prepare(self, discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]) -> None:
         """Read, parse and chunk the files that are new or changed."""
+        uris = lanes(discovery.found, self._work.sizes)
         async with prepared:
-            for uri, found in discovery.found.items():
-                await self._ahead.enter(uri, self._work.sizes[uri])
-                if self.failure:
-                    return
-                if one := await self._prepared_or_reported(found, discovery):
-                    await self._ahead.enter(uri, len(one.chunked.document.text))
-                    with suppress(anyio.BrokenResourceError):  # the embedder failed
-                        await prepared.send(one)
-                else:
-                    self._ahead.leave(uri)
-                    self._work.pass_over(uri)
+            await concurrently([partial(self._prepare, lane, discovery, prepared) for lane in uris])
         await end_idle()
+
+    async def _prepare(
+        self, uris: Iterable[str], discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]
+    ) -> None:
+        for uri in uris:
+            await self._ahead.enter(uri, self._work.sizes[uri])
+            if self.failure:
+                return
+            if one := await self._prepared_or_reported(discovery.found[uri], discovery):
+                await self._ahead.enter(uri, len(one.chunked.document.text))
+                with suppress(anyio.BrokenResourceError):  # the embedder failed
+                    await prepared.send(one)
+            else:
+                self._ahead.leave(uri)
+                self._work.pass_over(uri)
 
     async def _prepared_or_reported(self, found: Found, discovery: Discovery) -> Prepared | None:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
@@ -278,7 +287,7 @@ class Steps:
         """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
         await settle_languages(self._writer)
         await to_thread.run_sync(give_back)  # building indexes takes most
-        await self._writer.finish()
+        await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:
             await calibrate(self._writer, self._embedder)
         files = discovery.found | discovery.containers

@@ -42,8 +42,9 @@ MAX_UNINDEXED_SHARE = 0.1
 MERGED_ROWS, MERGED_SHARE = 8192, 0.1
 """How many rows at the end a compaction merges into one file and segment: the smaller, some 20 MB at most."""
 KEPT_VERSIONS = timedelta(minutes=15)
-"""So that what runs keeps its version. A request takes seconds, a backup of a million chunks some minutes. A
-reader whose version is gone begins anew with the newest. Each compaction leaves copies of indexes so long.
+"""So that what runs keeps its version, unless `ingest.keep_versions_minutes` says otherwise. A request takes
+seconds, a backup of a million chunks some minutes. A reader whose version is gone begins anew with the
+newest. Each compaction leaves copies of indexes so long.
 """
 TAIL_SHARE, TAIL_ROWS, LEAST_TAIL_SHARE = 0.005, 128, 0.001
 """How many rows of a large table may be outside its indexes: the smaller of the first two, or the third.
@@ -108,9 +109,14 @@ def _large_indexes(fields: Mapping[str, FieldType]) -> dict[str, BTree | LabelLi
 
 
 async def compact(
-    chunks: lancedb.AsyncTable, sources: lancedb.AsyncTable, collection: Collection, *, swept: bool = False
+    chunks: lancedb.AsyncTable,
+    sources: lancedb.AsyncTable,
+    collection: Collection,
+    *,
+    swept: bool = False,
+    keep: timedelta | None = None,
 ) -> None:
-    """Add a run's writes to the indexes, and drop versions that nobody reads any more.
+    """Add a run's writes to the indexes, and drop versions that nobody reads any more: older than `keep`.
 
     In a large collection this waits until there is enough to do. The engine rewrites whole tables and
     indexes, so one changed document would cost as much as all of them. Until then only the newest files are
@@ -121,17 +127,17 @@ async def compact(
         await _index_vectors(chunks)
     rows = await chunks.count_rows()
     if rows < LARGE_ROWS:
-        await _optimize(chunks, sources)
+        await _optimize(chunks, sources, keep=keep)
         return
     needed = _large_indexes(collection.fields)
     for column in needed.keys() - await _indexed(chunks):
         await chunks.create_index(column, config=needed[column])
     await _index_ids(sources)
     for table in (chunks, sources):
-        if anew or await is_behind(table) or await _has_built_up(table):
+        if anew or await is_behind(table) or await _has_built_up(table, keep):
             if swept and table is chunks and not anew:
                 await tail.merge_tail(table, min(MERGED_ROWS, int(rows * MERGED_SHARE)), whole=True)
-            await _optimize(table)
+            await _optimize(table, keep=keep)
         elif swept:
             await _merge_last_files(table)
 
@@ -141,9 +147,9 @@ async def _index_ids(table: lancedb.AsyncTable) -> None:
         await table.create_index("id", config=BTree())
 
 
-async def _optimize(*tables: lancedb.AsyncTable) -> None:
+async def _optimize(*tables: lancedb.AsyncTable, keep: timedelta | None = None) -> None:
     for table in tables:
-        await table.optimize(cleanup_older_than=KEPT_VERSIONS)
+        await table.optimize(cleanup_older_than=KEPT_VERSIONS if keep is None else keep)
 
 
 async def _merge_last_files(table: lancedb.AsyncTable) -> None:
@@ -274,9 +280,11 @@ async def is_behind(table: lancedb.AsyncTable) -> bool:
     return any((index.num_unindexed_rows or 0) > most for index in await table.list_indices())
 
 
-async def _has_built_up(table: lancedb.AsyncTable) -> bool:
+async def _has_built_up(table: lancedb.AsyncTable, keep: timedelta | None = None) -> bool:
     """Whether a table consists of many files, or has many versions that nobody reads any more."""
-    return await _files_of_rows(table) > MAX_FILES or old_versions(Path(await table.uri())) > MAX_OLD_VERSIONS
+    if await _files_of_rows(table) > MAX_FILES:
+        return True
+    return old_versions(Path(await table.uri()), keep) > MAX_OLD_VERSIONS
 
 
 async def _files_of_rows(table: lancedb.AsyncTable) -> int:
@@ -284,9 +292,9 @@ async def _files_of_rows(table: lancedb.AsyncTable) -> int:
     return int(stats["fragment_stats"]["num_fragments"])
 
 
-def old_versions(folder: Path) -> int:
+def old_versions(folder: Path, keep: timedelta | None = None) -> int:
     """How many versions of a table are so old that its next compaction drops them."""
-    newest = time.time() - KEPT_VERSIONS.total_seconds()
+    newest = time.time() - (KEPT_VERSIONS if keep is None else keep).total_seconds()
     with os.scandir(folder / "_versions") as files:
         return sum(file.stat().st_mtime < newest for file in files if file.name.endswith(".manifest"))
 

@@ -19,6 +19,7 @@ from rag.store.writer import CollectionWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from datetime import timedelta
 
     import lancedb
     import pyarrow as pa
@@ -109,7 +110,7 @@ class Rehearsal(CollectionWriter):
     async def copy_labels(self) -> None:
         """Nothing."""
 
-    async def finish(self) -> None:
+    async def finish(self, _keep: timedelta | None = None) -> None:
         """Nothing."""
 
     async def sweep(self) -> None:

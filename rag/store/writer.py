@@ -39,7 +39,7 @@ from rag.store.whole import whole_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from pathlib import Path
 
     import lancedb
@@ -366,8 +366,11 @@ class CollectionWriter:
             await declare.drop_fields(self._chunks, names)
         self.collection = replace(self.collection, fields=kept)
 
-    async def finish(self) -> None:
-        """Update the indexes, compact the tables, and flush to disk what this writer wrote."""
+    async def finish(self, keep: timedelta | None = None) -> None:
+        """Update the indexes, compact the tables, and flush to disk what this writer wrote.
+
+        A compaction drops versions of the tables that are older than `keep`, or than usual.
+        """
         with engine_errors("indexing"):
             works = (
                 self._changed
@@ -375,7 +378,8 @@ class CollectionWriter:
                 or await maintenance.needs_vector_index(self._chunks)
             )
             if works:
-                await maintenance.compact(self._chunks, self._sources, self.collection, swept=self._swept)
+                both = self._chunks, self._sources
+                await maintenance.compact(*both, self.collection, swept=self._swept, keep=keep)
         if works or self._swept > self._noted:
             self._flush()
             if self._swept:

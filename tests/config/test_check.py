@@ -127,6 +127,10 @@ BAD: dict[str, tuple[Settings, str]] = {
         _settings({"of_collections": {"a": "best"}}),
         f"search.of_collections.a: {TOLD_PROFILES}",
     ),
+    "versions that are dropped under a search": (
+        Settings.model_validate({"ingest": {"keep_versions_minutes": 1}, "search": {"timeout_seconds": 61}}),
+        "ingest.keep_versions_minutes: it is less than search.timeout_seconds; raise it.",
+    ),
     "an unknown profile of the server": (
         _settings({}, server={"profiles": ["fast", "best"]}),
         f"server.profiles: {TOLD_PROFILES}",

@@ -77,6 +77,7 @@ EVERY_SETTING = {
     "ingest.max_removed_share": ("0.5", 0.5),
     "ingest.max_file_bytes": ("123", 123),
     "ingest.embedding_cache_bytes": ("0", 0),
+    "ingest.keep_versions_minutes": ("2.5", 2.5),
     "ingest.parse_timeout_seconds": ("9", 9.0),
     "ingest.ocr": ("auto", "auto"),
     "ingest.ocr_timeout_seconds": ("9", 9.0),

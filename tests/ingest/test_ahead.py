@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from rag.ingest.ahead import LARGE_CHARACTERS, SMALL_CHARACTERS, Ahead
+from rag.ingest.ahead import LARGE_CHARACTERS, SMALL_CHARACTERS, Ahead, lanes
 
 pytestmark = pytest.mark.anyio
 SMALL = SMALL_CHARACTERS // 5  # of these, six are more than there is room for
@@ -68,6 +68,27 @@ async def test_a_large_file_with_little_text_makes_room_for_another_one() -> Non
         await ahead.enter("scan.pdf", 100)
         await ahead.enter("other.pdf", 10**9)
         await ahead.enter("other.pdf", 10**8)  # as its text is, too; it doesn't wait for itself
+
+
+async def test_all_that_wait_are_let_in_when_there_is_room() -> None:
+    waiting = Waiting()
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(waiting.let_in, ("a", 10**9), ("b", 10**9))
+            tasks.start_soon(waiting.let_in, *[(str(number), SMALL) for number in range(7)])
+            await settled()
+            assert waiting.entered == ["a", "0", "1", "2", "3", "4", "5"]
+            waiting.ahead.leave("0")
+            await settled()
+            waiting.ahead.leave("a")
+            await settled()
+            assert waiting.entered[7:] == ["6", "b"]
+
+
+def test_large_files_and_their_parts_have_a_lane_of_their_own() -> None:
+    sizes = {"a": 1, "b.eml": LARGE_CHARACTERS, "b.eml#x": 1, "c.zip#y": LARGE_CHARACTERS, "d": 2}
+    assert lanes(sizes, sizes) == [["a", "c.zip#y", "d"], ["b.eml", "b.eml#x"]]
+    assert lanes([], {}) == []
 
 
 async def test_when_nothing_is_written_any_more_nobody_waits() -> None:
