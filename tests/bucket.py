@@ -5,6 +5,7 @@ Tests get this module as a fixture.
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 from collections import Counter
@@ -52,6 +53,11 @@ class ObjectStore:
     def serving(self) -> dict[str, str]:
         """What a process needs to read the desk there."""
         return self.environment | {"REFDESK_STORAGE_URI": self.uri}
+
+    def left(self) -> list[str]:
+        """The names of all objects."""
+        listed = httpx2.get(f"{self.endpoint}/{self.bucket}")
+        return re.findall(r"<Key>(.+?)</Key>", listed.raise_for_status().text)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ from rag.config.data_folder import data_folder_problem
 from rag.corpus import NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
 from rag.models.embed import open_embedder
+from rag.store.bucket_checks import check_bucket
 from rag.store.catalog import check_embedder
 from rag.store.checks import Finding, check_access, check_files, check_stray, check_tenants, opened
 from rag.store.table_checks import check_indexes, check_leftovers, check_tables, check_versions
@@ -38,11 +40,15 @@ CHECKS: Sequence[Check] = (
 """In the order in which what they find is to be mended."""
 
 
-@command("doctor", of_tenant=False)
+@command("doctor", of_tenant=False, on_bucket=True)
+@click.argument("part", type=click.Choice(["storage"]), required=False)
 @click.option("--fix", is_flag=True, help="Mend what can be mended. Rights never become wider.")
 @click.option("--yes", is_flag=True, help="With --fix: also where that may lose documents.")
-async def doctor_command(settings: Settings, *, fix: bool, yes: bool, as_json: bool) -> int:
+async def doctor_command(settings: Settings, *, part: str | None, fix: bool, yes: bool, as_json: bool) -> int:
     """Look for damage in the data folder, and repair it.
+
+    With storage: try what servers and writers need of the bucket that storage.uri names. If these credentials
+    can write, it writes a few small objects, and deletes them again.
 
     Checks the files, the catalog, access records, tables, indexes, leftovers of killed commands, old versions
     and the embedder of each collection. Without --fix nothing is changed. Servers can keep running. Exits
@@ -50,6 +56,14 @@ async def doctor_command(settings: Settings, *, fix: bool, yes: bool, as_json: b
     """
     if yes and not fix:
         raise click.UsageError("--yes needs --fix.")
+    if part:
+        return _storage(settings, as_json=as_json)
+    if settings.storage.uri:
+        raise ConfigurationError(
+            f"storage.uri names {settings.storage.uri}, and refdesk-admin doctor mends a data folder. For "
+            "the bucket, run refdesk-admin doctor storage. For the folder, leave out storage.uri "
+            "(REFDESK_STORAGE_URI=)."
+        )
     if problem := data_folder_problem(settings.data):
         raise ConfigurationError(problem)
     lines = []
@@ -61,6 +75,22 @@ async def doctor_command(settings: Settings, *, fix: bool, yes: bool, as_json: b
     if as_json:
         print_json({"findings": lines})
     return WRONG if any(line["state"] == "wrong" for line in lines) else 0
+
+
+def _storage(settings: Settings, *, as_json: bool) -> int:
+    if settings.storage.bucket is None:
+        raise ConfigurationError(
+            "storage.uri is not set, so the desk is in its data folder. Set it to the bucket to try, or "
+            "REFDESK_STORAGE_URI."
+        )
+    found = []
+    for one in check_bucket(settings.storage.bucket):
+        found.append(one)
+        if not as_json:
+            echo(f"{one.state:6} {one.check:18} {one.text}")
+    if as_json:
+        print_json({"storage": settings.storage.uri, "findings": [asdict(one) for one in found]})
+    return WRONG if any(one.state == "wrong" for one in found) else 0
 
 
 async def findings(settings: Settings) -> AsyncIterator[Finding]:

@@ -63,10 +63,12 @@ class Copied:
 async def copy_to_bucket(data: Path, bucket: Bucket) -> Copied:
     """Copy a desk. Nobody can write to its collections meanwhile; rights and keys can be changed.
 
+    Keys and rights don't wait for whoever writes to a collection: they are copied before all else.
+
     Raises:
         ConfigurationError: there is no desk in the folder, or the bucket holds something else or can't keep
             concurrent writers apart.
-        BusyError: somebody writes to a collection.
+        BusyError: somebody writes to a collection; keys and rights were copied.
         StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
     """
     known = tenants(data)
@@ -75,29 +77,38 @@ async def copy_to_bucket(data: Path, bucket: Bucket) -> Copied:
     reader = Reader(data, timeout_seconds=WAIT_SECONDS)
     with ExitStack() as locks:
         locks.enter_context(locked(data, "copy", seconds=0))
-        for tenant in known:
-            for one in await reader.collections(tenant):
-                locks.enter_context(locked(data, f"{tenant}.{one.name}", seconds=WAIT_SECONDS))
-        locks.enter_context(locked(data, "catalog", seconds=WAIT_SECONDS))
+        target = _Target(data, bucket)
+        await to_thread.run_sync(_send_rights, target)
+        try:
+            for tenant in known:
+                for one in await reader.collections(tenant):
+                    locks.enter_context(locked(data, f"{tenant}.{one.name}", seconds=WAIT_SECONDS))
+            locks.enter_context(locked(data, "catalog", seconds=WAIT_SECONDS))
+        except BusyError as error:
+            raise BusyError(f"{error} Keys and access records were copied; documents weren't.") from error
         versions = await _versions(data)
-        copied = await to_thread.run_sync(_copy, data, bucket, list(versions))
+        copied = await to_thread.run_sync(_copy, target, list(versions))
         rows = await _rows(bucket, versions)
         if rows != await _rows(data, versions):
             raise StoreError(f"{bucket} has other rows than {data}. Run the same command again.")
     return Copied(**copied, rows=rows)
 
 
+def _tables(data: Path) -> list[str]:
+    """All tables in the order in which they are copied: access records first, the catalog last."""
+    names = (one.stem for one in database_folder(data).glob("*.lance"))
+    return sorted(names, key=lambda name: (name == schema.COLLECTIONS, not _is_access(name), name))
+
+
+def _is_access(table: str) -> bool:
+    return table.startswith(ACCESS_TABLES)
+
+
 async def _versions(data: Path) -> dict[str, int]:
-    """All tables in the order in which they are copied, and their newest versions."""
-    names = {one.stem for one in database_folder(data).glob("*.lance")}
-    access = {name for name in names if name.startswith(ACCESS_TABLES)}
-    last = names & {schema.COLLECTIONS}
+    """The newest versions of all tables."""
     database = await connect(data)
     with engine_errors("opening tables"):
-        return {
-            name: await (await database.open_table(name)).version()
-            for name in (*sorted(access), *sorted(names - access - last), *last)
-        }
+        return {name: await (await database.open_table(name)).version() for name in _tables(data)}
 
 
 async def _rows(home: Home, versions: Mapping[str, int]) -> dict[str, int]:
@@ -111,13 +122,17 @@ async def _rows(home: Home, versions: Mapping[str, int]) -> dict[str, int]:
     return counts
 
 
-def _copy(data: Path, bucket: Bucket, tables: Iterable[str]) -> dict[str, int]:
-    steps = list(_steps(data, tables))
-    wanted = {name for step in steps for name in step}
-    target = _Target(data, bucket)
+def _send_rights(target: _Target) -> None:
     target.claim()
-    if KEYS not in wanted:
+    if not (target.data / KEYS).exists():
         target.delete([KEYS])
+    for step in _steps(target.data, filter(_is_access, _tables(target.data))):
+        target.send(step)
+
+
+def _copy(target: _Target, tables: Iterable[str]) -> dict[str, int]:
+    steps = list(_steps(target.data, tables))
+    wanted = {name for step in steps for name in step}
     for step in steps:
         target.send(step)
     stale = target.present.keys() - wanted - {LEDGER}
@@ -199,6 +214,7 @@ class _Target:
             notes = dict(zip(names, threads.map(self._sent, names), strict=True))
         changed = sum(self.notes.get(name) is not note for name, note in notes.items())
         self.notes |= notes
+        self.present |= {name: (note.size, note.tag) for name, note in notes.items()}
         self.sent += changed
         if changed:
             self._note()
@@ -221,8 +237,9 @@ class _Target:
     def delete(self, names: Collection[str]) -> None:
         """Delete what the folder doesn't have."""
         delete(self.bucket, [name for name in names if name in self.present])
-        for name in names:
+        for name in list(names):
             self.notes.pop(name, None)
+            self.present.pop(name, None)
         if names:
             self._note()
 

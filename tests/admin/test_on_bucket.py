@@ -29,7 +29,6 @@ REFUSED = {
     "collection remove": ("notes", "--yes"),
     "collection set": ("notes", "--language", "English"),
     "demo": (),
-    "doctor": ("--fix",),
     "eval compare": ("1", "2"),
     "eval new": ("new.jsonl",),
     "eval run": (FILE,),
@@ -66,6 +65,7 @@ OTHERS = {
     "bench",
     "cite check",
     "connect",
+    "doctor",
     "model add",
     "model pull",
     "model remove",
@@ -92,7 +92,8 @@ def test_each_command_is_known_to_read_only_or_is_refused() -> None:
 def test_what_writes_is_refused_before_anything_is_asked_or_made(
     scripts: Scripts, object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    env = object_store.serving | {"REFDESK_DATA": str(tmp_path / "data")}
+    settings = {name: value for name, value in object_store.serving.items() if name.startswith("REFDESK_")}
+    env = settings | {"REFDESK_DATA": str(tmp_path / "data")}  # nobody asks for credentials
     for name, arguments in REFUSED.items():
         done = scripts.admin(*name.split(), *arguments, env=env)
         assert done.returncode == 2, name
@@ -149,3 +150,43 @@ def test_a_bucket_without_a_desk_is_said_to_be_one(
     assert done.returncode == 2
     assert f"There is no desk in {object_store.uri}." in done.stderr
     assert f"refdesk-admin storage copy --to {object_store.uri}" in done.stderr
+
+
+def findings(scripts: Scripts, object_store: ObjectStore, *, code: int) -> dict[str, str]:
+    done = scripts.admin("doctor", "storage", "--json", env=object_store.serving)
+    assert done.returncode == code, done.stderr
+    assert "very-secret-words" not in done.stdout + done.stderr
+    return {one["check"]: one["state"] for one in json.loads(done.stdout)["findings"]}
+
+
+def test_doctor_storage_tries_what_servers_and_writers_need(
+    scripts: Scripts, object_store: ObjectStore
+) -> None:
+    healthy = {
+        "answers": "fine",
+        "rights": "note",
+        "clock": "fine",
+        "read after write": "fine",
+        "conditional writes": "fine",
+        "desk": "note",
+    }
+    assert findings(scripts, object_store, code=0) == healthy
+    assert object_store.left() == []
+    object_store.forgets_conditions = True
+    assert findings(scripts, object_store, code=1) == healthy | {"conditional writes": "wrong"}
+    object_store.forgets_conditions = False
+    object_store.read_only = True
+    only_reading = {"answers": "fine", "rights": "fine", "desk": "note"}
+    assert findings(scripts, object_store, code=0) == only_reading
+    object_store.down = True
+    assert findings(scripts, object_store, code=1) == {"answers": "wrong"}
+
+
+def test_doctor_says_which_of_the_two_places_it_looks_at(scripts: Scripts, object_store: ObjectStore) -> None:
+    of_folder = scripts.admin("doctor", "--fix", env=object_store.serving)
+    assert of_folder.returncode == 2
+    assert "run refdesk-admin doctor storage" in of_folder.stderr
+    assert not object_store.requests
+    without = scripts.admin("doctor", "storage")
+    assert without.returncode == 2
+    assert "storage.uri is not set" in without.stderr

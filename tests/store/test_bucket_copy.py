@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket
-from rag.store.access_writer import access_table
+from rag.store.access_writer import access_table, change_access
 from rag.store.bucket_checks import PROBES, creates_once
 from rag.store.bucket_copy import LEDGER, copy_to_bucket
 from rag.store.locks import locked
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from rag.home import Home
+    from rag.store.reader import StoredSource
     from tests.bucket import ObjectStore
 
 pytestmark = pytest.mark.anyio
+ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 PARTS = ("tables", "tenants", "key")
 
 
@@ -41,6 +45,12 @@ async def data(small_desk: ModuleType, tmp_path: Path) -> Path:
     file.write_text("# Note\n\nThe pendulum swings.\n")
     await small_desk.ingested(tmp_path / "data", file)
     return tmp_path / "data"
+
+
+async def stored_in(home: Home) -> list[StoredSource]:
+    reader = Reader(home, timeout_seconds=30)
+    (collection,) = await reader.collections("default")
+    return await (await reader.open(collection)).stored()
 
 
 async def test_every_file_of_the_desk_is_in_the_bucket_as_it_is(data: Path, bucket: Bucket) -> None:
@@ -73,7 +83,7 @@ async def test_a_second_copy_sends_only_what_differs_and_deletes_what_is_gone(
     assert (await copy_to_bucket(data, bucket)).sent == 1
     (data / "keys.json").unlink()
     third = await copy_to_bucket(data, bucket)
-    assert (third.sent, third.deleted) == (0, 1)
+    assert (third.sent, third.deleted) == (0, 0)  # keys go first, and aren't counted
     assert bucket.read("keys.json") is None
     other = tmp_path / "other.md"
     other.write_text("# Other\n\nThe balance wheel turns.\n")
@@ -152,8 +162,21 @@ async def test_nothing_is_copied_while_a_collection_is_written_but_rights_can_be
     data: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag.store.bucket_copy.WAIT_SECONDS", 0)
-    with locked(data, "default.documents", seconds=0), pytest.raises(BusyError):
+    await copy_to_bucket(data, bucket)
+    (data / "keys.json").write_text('{"keys": []}')
+    (before,) = await stored_in(bucket)
+    await change_access(data, "default", [before.id], lambda _before: ONLY_ANN)
+    with (
+        locked(data, "default.documents", seconds=0),
+        pytest.raises(BusyError, match="Keys and access records were copied; documents weren't"),
+    ):
         await copy_to_bucket(data, bucket)
+    assert bucket.read("keys.json") == b'{"keys": []}'
+    (after,) = await stored_in(bucket)
+    assert before.access
+    assert before.access.visibility == "tenant"
+    assert after.access
+    assert (after.access.visibility, after.access.allow) == ("restricted", ONLY_ANN.allow)
     async with access_table(data, "default"):
         assert (await copy_to_bucket(data, bucket)).objects
 
@@ -166,13 +189,9 @@ async def test_a_folder_without_a_desk_is_not_copied(bucket: Bucket, tmp_path: P
 
 async def test_the_copy_is_read_with_the_same_sources_and_rights(data: Path, bucket: Bucket) -> None:
     await copy_to_bucket(data, bucket)
-    found: list[Any] = []
-    for home in (data, bucket):
-        reader = Reader(home, timeout_seconds=30)
-        (collection,) = await reader.collections("default")
-        found.append([collection, *await (await reader.open(collection)).stored()])
-    assert found[0] == found[1]
-    assert found[0][1].access
+    found = await stored_in(data)
+    assert found == await stored_in(bucket)
+    assert found[0].access
 
 
 async def test_without_the_package_for_buckets_the_extra_is_named(
