@@ -21,6 +21,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 import rag.admin.main
+from rag.ingest.sandbox import pool as sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,13 +128,32 @@ class Scripts:
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def parser() -> Iterator[str]:
+    """Let parser processes be forked from one with their imports, which is ten times cheaper.
+
+    What is imported for a family of parsers, and all that confines the process, comes after the fork.
+    """
+    if sys.platform != "linux":
+        yield sandbox.PROGRAM
+        return
+    forks = _beside("forks")
+    kept = {name: os.environ[name] for name in sandbox.KEPT if name in os.environ}
+    with (
+        closing(forks.Forks(kept | sandbox.ONE_THREAD, forks.PARSER)) as parsers,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sandbox, "PROGRAM", parsers.parser())
+        yield sandbox.PROGRAM
+
+
 @pytest.fixture(scope="session")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
+def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[Scripts]:
     home = tmp_path_factory.mktemp("home")
     forks, environment = _beside("forks"), _environment(home)
     commands = {f"rag.admin.{module}" for module in rag.admin.main.COMMANDS.values()}
     with (
-        closing(forks.Forks(environment, [*forks.ADMIN, *commands])) as admin,
+        closing(forks.Forks(environment, [*forks.ADMIN, *commands], parser)) as admin,
         closing(forks.Forks(environment, forks.SERVER)) as server,
     ):
         yield Scripts(Path(sysconfig.get_path("scripts")), home, admin, server)

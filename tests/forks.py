@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -32,10 +33,26 @@ ADMIN = (
     *("rag.ingest.run", "rag.ingest.sandbox.pool", "rag.store.writer", "rag.search.explain.why_not"),
     *SEARCHING,
 )
+PARSER = ("rag.ingest.sandbox.child",)
 SERVER = ("server.app", "server.lazy_desk", "server.http.app", "uvicorn", *SEARCHING)
 """What is imported before the forks: what the commands of refdesk-admin import, and what refdesk does.
 
 `server.stdio` is not: it goes by the parent that the server had at its start.
+"""
+PARSE = "from rag.ingest.sandbox.child import main; main()"
+CLIENT = """import _socket, array, os, sys
+caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+caller.connect({address!r})
+request = {request!r}.replace("MEMORY", sys.argv[1]).replace("FAMILY", sys.argv[2])
+streams = array.array("i", (0, 1, 2))
+caller.sendmsg([request.encode()], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+for stream in streams:
+    os.close(stream)
+caller.recv(99)
+os._exit(int(caller.recv(99)) & 255)"""
+"""What `rag.ingest.sandbox.pool` runs in place of its program, with the memory and the family as arguments.
+
+Modules with large imports would take as long as what is spared.
 """
 MAX_REQUEST = 1 << 17
 BEGIN_SECONDS = 60.0  # the first has to wait for the imports
@@ -90,11 +107,14 @@ class Forked:
 
 
 class Forks:
-    """The parent's end. The process starts with the first command, and imports `modules`."""
+    """The parent's end. The process starts with the first command, and imports `modules`.
 
-    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
+    `parser` is the program that its commands start for parsing.
+    """
+
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str], parser: str = "") -> None:
         self._environment = dict(environment)
-        self._modules = modules
+        self._modules, self._parser = modules, parser
         self._user = os.geteuid()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = tempfile.TemporaryDirectory()
@@ -139,6 +159,13 @@ class Forks:
             command, caller, os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"), os.fdopen(stderr, "rb")
         )
 
+    def parser(self) -> str:
+        """The text of a Python program that lets a parser process be forked here, and lasts as long."""
+        script = Path(self._folder.name, "parse.py")
+        script.write_text(PARSE, encoding="utf-8")
+        request = {"command": [str(script), "MEMORY", "FAMILY"], "environment": self._environment, "cwd": "/"}
+        return CLIENT.format(address=self._listening(), request=json.dumps(request))
+
     def _begun(
         self, command: Sequence[str], environment: Mapping[str, str], streams: Sequence[IO[Any]]
     ) -> socket.socket:
@@ -158,7 +185,7 @@ class Forks:
                 listener.bind(address)
                 listener.listen()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", __file__, str(listener.fileno()), *self._modules],
+                    [sys.executable, "-P", __file__, str(listener.fileno()), self._parser, *self._modules],
                     pass_fds=[listener.fileno()],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
@@ -175,8 +202,10 @@ class Forks:
 
 def _serve(listener: socket.socket) -> None:
     """Fork for each request; the child that is to run the command returns."""
-    for name in sys.argv[2:]:
+    for name in sys.argv[3:]:
         importlib.import_module(name)
+    if program := sys.argv[2]:
+        vars(importlib.import_module("rag.ingest.sandbox.pool"))["PROGRAM"] = program
     warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs at the fork
     gc.freeze()  # else each child copies what its collector looks at
     parent = os.getppid()
@@ -203,7 +232,7 @@ def _is_command(caller: socket.socket) -> bool:
         for one in streams:
             os.close(one)
         caller.sendall(str(pid).encode())
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        code = _ended(pid, caller)
         with suppress(BrokenPipeError):
             caller.sendall(str(code).encode())
         return False
@@ -219,6 +248,17 @@ def _is_command(caller: socket.socket) -> bool:
         vars(server)["PARENT"] = os.getppid()  # noted at its import, which was in another process
     sys.argv = request["command"]
     return True
+
+
+def _ended(pid: int, caller: socket.socket) -> int:
+    """The exit code of a process. It is killed if who asked for it is gone."""
+    either = select.poll()
+    process = os.pidfd_open(pid)
+    either.register(process, select.POLLIN)
+    either.register(caller, 0)  # its end alone
+    if process not in dict(either.poll()):
+        os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _run_script() -> int:

@@ -41,8 +41,14 @@ class Run(Protocol):
     async def __call__(self, lines: Sequence[str], without: str = ...) -> list[str]: ...
 
 
+PROGRAM = sandbox.PROGRAM  # tests elsewhere put a fork in its place
 HELLO = b"BT /F 1 Tf (Hello) Tj ET\n"
 MEGABYTE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "PROGRAM", PROGRAM)
 
 
 def _pdf(contents: Sequence[bytes]) -> bytes:
