@@ -66,6 +66,15 @@ def test_notes_follow_the_slide() -> None:
     assert document.text == "Goals\n\nSpeaker notes:\nSay hello.\n\nNext"
 
 
+def test_a_slide_that_is_listed_again_is_read_once() -> None:
+    listed = '<p:sldId id="256" r:id="r1"/>' * 1000
+    parts: dict[str, Any] = {
+        "ppt/presentation.xml": xml("p:presentation", f"<p:sldIdLst>{listed}</p:sldIdLst>")
+    }
+    document = parse(slides(shape("Goals", "title"), **parts), "a.pptx")
+    assert (document.text, document.pages) == ("Goals", (0,))
+
+
 def test_footers_are_kept_where_they_first_stand_and_page_numbers_not_at_all() -> None:
     footers = shape("Page 7", "sldNum") + shape("ACME", "ftr") + shape("May", "dt")
     one, other = footers + shape("Goals", "title"), footers + shape("Next", "title") + shape("June", "dt")

@@ -37,8 +37,9 @@ def parse(data: bytes, name: str) -> Document:
     main = package.related_as("", "officeDocument") or "ppt/presentation.xml"
     related = package.related(main)
     reader = _Reader(package)
-    for one in descendants(package.xml(main), "sldIdLst", "sldId"):
-        _, path = related.get(one.get("r:id", ""), ("", ""))
+    listed = [one.get("r:id", "") for one in descendants(package.xml(main), "sldIdLst", "sldId")]
+    paths = [related.get(one, ("", ""))[1] for one in listed]
+    for path in dict.fromkeys(paths):  # a hostile file lists a slide again and again
         if path in package:
             reader.slide(path)
     remarks = [
