@@ -19,5 +19,7 @@ def test_title_and_headings_are_those_that_people_see(name: str) -> None:
     path = SAMPLES / name
     document = parse(path.read_bytes(), path.name)
     assert document.title == TABLE[name]["title"]
+    if "headings" not in TABLE[name]:
+        return  # too many to list
     headings = [one.title for one in document.blocks if one.kind == "heading" and one.title]
     assert headings == TABLE[name]["headings"]

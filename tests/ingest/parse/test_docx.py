@@ -43,6 +43,16 @@ def test_headings_are_known_by_style_by_inherited_style_and_by_outline_level() -
     assert document.title == "Big"
 
 
+def test_the_large_words_of_a_cover_are_the_title() -> None:
+    """A cover is a page of its own. Large words above a heading on the same page may be a letterhead."""
+    large = [p(one, run='<w:sz w:val="72"/>') for one in ("Handbook for", "Clocks")]
+    cover = p("Department of Time") + "".join(large) + p("May 2024", run='<w:sz w:val="40"/>')
+    rest = heading("1 Introduction") + p("It is about clocks.")
+    paged = '<w:p><w:r><w:br w:type="page"/></w:r></w:p>'
+    assert parse(word(cover + paged + rest), "a.docx").title == "Handbook for Clocks"
+    assert parse(word(cover + rest), "a.docx").title == "1 Introduction"
+
+
 def test_bold_lines_are_headings_only_if_there_are_no_others() -> None:
     body = (
         p("Duties", run="<w:b/>") + p("They begin at nine.") + p("Be on time!", run="<w:b/>") + p("Always.")

@@ -5,6 +5,7 @@ Parse only in the sandbox: the XML of a small file can be large.
 
 from __future__ import annotations
 
+from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING
 
 from rag.ingest.parse.draft import PAGE_BREAK, Draft
@@ -35,6 +36,7 @@ _CHARACTERS = {
     "lastRenderedPageBreak": PAGE_BREAK,
 }
 _CONTENTS = ("toc ", "table of figures", "table of authorities")
+_LARGE = 40  # half points: the least size of the title on a cover
 _DRAWN = frozenset({"drawing", "pict", "object"})
 
 
@@ -57,7 +59,12 @@ def parse(data: bytes, name: str) -> Document:
         *left_out(sum(1 for one in comments.iter("comment")) if comments is not None else 0, "comment"),
     ]
     return written_document(
-        draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=reader.title
+        draft,
+        name,
+        MIME_TYPE,
+        core_properties(package),
+        remarks=remarks,
+        title=reader.title or reader.cover(),
     )
 
 
@@ -76,6 +83,8 @@ class _Reader:
         self.draft = Draft()
         self.hidden = 0
         self.title = ""
+        self._cover: list[tuple[int, str]] = []
+        self._first_page_ended = False
         self._styles = Styles(package.xml_if_there(package.related_as(main, "styles")))
         numbering = package.xml_if_there(package.related_as(main, "numbering"))
         self._numbering = Numbering(numbering, self._styles)
@@ -86,6 +95,14 @@ class _Reader:
         self._referred: list[Element] = []
         self._noted = 0
         self._boxes: list[Element] = []
+
+    def cover(self) -> str:
+        """The largest words on a first page without headings, if they are large; else ""."""
+        if not self._first_page_ended:
+            return ""
+        largest = max((size for size, _ in self._cover), default=0)
+        lines = dropwhile(lambda line: line[0] < largest, self._cover)
+        return " ".join(text for _, text in takewhile(lambda line: line[0] == largest, lines))
 
     def blocks(self, parent: Element) -> None:
         """Write the paragraphs and tables of a body, a cell or a text box."""
@@ -106,6 +123,7 @@ class _Reader:
         mark, depth = self._numbering.mark(about, style) if text.strip() else ("", 0)
         if style.name == "title" and not self.title:
             self.title = " ".join(text.split())
+        self._note_cover(paragraph, text, level)
         if level:
             self.draft.heading(f"{mark} {text}" if mark and mark != "-" else text, level)
         elif mark:
@@ -115,6 +133,17 @@ class _Reader:
         boxes, self._boxes = self._boxes, []
         for box in boxes:
             self.blocks(box)
+
+    def _note_cover(self, paragraph: Element, text: str, level: int) -> None:
+        """Note the large words on the first page, unless a heading is on it."""
+        if self._first_page_ended:
+            return
+        if level:
+            self._cover, self._first_page_ended = [], True
+            return
+        if (size := _size(paragraph)) >= _LARGE and text.strip():
+            self._cover.append((size, " ".join(text.split())))
+        self._first_page_ended = any(map(_ends_page, paragraph.iter()))
 
     def _is_bold(self, paragraph: Element, bold: bool) -> bool:  # noqa: FBT001 what its style says
         runs = [
@@ -282,6 +311,18 @@ def _is_tiny(about: Element | None) -> bool:
     """Whether text is at most 1 point high, which nobody can read."""
     size = value(about, "sz")
     return size.isdecimal() and 0 < int(size[:5]) <= 2  # noqa: PLR2004 half points
+
+
+def _ends_page(element: Element) -> bool:
+    is_break = element.tag == "br" and element.get("type") == "page"
+    return is_break or element.tag in {"sectPr", "pageBreakBefore", "lastRenderedPageBreak"}
+
+
+def _size(paragraph: Element) -> int:
+    """The size that all of its letters have by themselves, in half points; 0 if they have none or several."""
+    sizes = {value(run, "rPr", "sz") for run in paragraph.iter("r") if child(run, "t") is not None}
+    size = sizes.pop() if len(sizes) == 1 else ""
+    return int(size) if size.isdecimal() and len(size) < 4 else 0  # noqa: PLR2004 digits
 
 
 def _number(written: str) -> int:
