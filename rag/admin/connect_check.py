@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import httpx2
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
@@ -60,7 +61,7 @@ async def check_entry(
         raise ConfigurationError(
             f"{host.title} has no entry {name} in {file.path}. Leave out --check to add it."
         )
-    seen = await _seen(entry, key)
+    seen = await seen_by(entry, key, sys.stderr)
     if as_json:
         print_json({"host": host.name, "name": name, **asdict(seen)})
         return
@@ -71,11 +72,19 @@ async def check_entry(
     echo(f"A first search took {seen.search_seconds:.1f} s and found {seen.passages} passages{first}.")
 
 
-async def _seen(entry: dict[str, Any], key: Callable[[], str]) -> Seen:
+async def seen_by(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> Seen:
+    """What a host with this entry sees. `key` is asked for a key that the host keeps.
+
+    What a server logs that is started for this goes to `log`, which must be a real file.
+
+    Raises:
+        ConfigurationError: the entry lacks something.
+        RefdeskError: the server can't be reached, or can't search.
+    """
     began = time.monotonic()
     try:
         with anyio.fail_after(PATIENCE_SECONDS):
-            async with _client(entry, key) as client:
+            async with _client(entry, key, log) as client:
                 tools = (await client.list_tools()).tools
                 ready = time.monotonic()
                 tool = _search_tool(tools)
@@ -114,7 +123,7 @@ def _holds(tool: Tool) -> str:
 
 
 @asynccontextmanager
-async def _client(entry: dict[str, Any], key: Callable[[], str]) -> AsyncIterator[Client]:
+async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> AsyncIterator[Client]:
     """A client that is connected as the entry says."""
     if command := entry.get("command") or entry.get("cmd"):
         server = StdioServerParameters(
@@ -125,7 +134,7 @@ async def _client(entry: dict[str, Any], key: Callable[[], str]) -> AsyncIterato
             },
             cwd=Path.home().anchor,  # a host starts it anywhere, and relative paths lead nowhere then
         )
-        async with Client(server) as client:
+        async with Client(stdio_client(server, errlog=log)) as client:
             yield client
         return
     url = entry.get("url") or entry.get("serverUrl") or entry.get("uri")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rag.admin.acts import log_file, read_log
-from rag.admin.console import command, echo, print_json
+from rag.admin.bug_report import check_free, write_report
+from rag.admin.console import command, echo, print_json, settings_file
+from rag.admin.machine_checks import check_clients, check_machine, check_settings
 from rag.config.data_folder import data_folder_problem
 from rag.corpus import NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
@@ -21,7 +24,6 @@ from rag.store.table_checks import check_indexes, check_leftovers, check_tables,
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
     from rag.config.settings import Settings
     from rag.corpus import EmbedderIdentity
@@ -44,18 +46,33 @@ CHECKS: Sequence[Check] = (
 @click.argument("part", type=click.Choice(["storage"]), required=False)
 @click.option("--fix", is_flag=True, help="Mend what can be mended. Rights never become wider.")
 @click.option("--yes", is_flag=True, help="With --fix: also where that may lose documents.")
-async def doctor_command(settings: Settings, *, part: str | None, fix: bool, yes: bool, as_json: bool) -> int:
-    """Look for damage in the data folder, and repair it.
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write a report for a bug report, without texts, queries, secrets and names.",
+)
+async def doctor_command(
+    settings: Settings, *, part: str | None, fix: bool, yes: bool, bundle: Path | None, as_json: bool
+) -> int:
+    """Say what is wrong anywhere, and repair it.
 
-    With storage: try what servers and writers need of the bucket that storage.uri names. If these credentials
-    can write, it writes a few small objects, and deletes them again.
+    Checks the installation, file permissions, the clock and the API keys. Then the data folder: its files,
+    the catalog, access records, tables, indexes, leftovers of killed commands, old versions and the embedder
+    of each collection. If nothing of that is wrong, it tries what the settings name. If that is right, too,
+    it starts the server as the hosts of this machine do, and searches.
 
-    Checks the files, the catalog, access records, tables, indexes, leftovers of killed commands, old versions
-    and the embedder of each collection. Without --fix nothing is changed. Servers can keep running. Exits
-    with 1 if something is wrong and was not mended.
+    With storage, it tries what servers and writers need of the bucket that storage.uri names, and nothing
+    else. If these credentials can write, it writes a few small objects, and deletes them again.
+
+    Prints a line for each part: fine, wrong, or a note of what could be wrong. Remote models get one or two
+    small requests each. Without --fix nothing is changed. Servers can keep running. Exits with 1 if something
+    is wrong and was not mended.
     """
     if yes and not fix:
         raise click.UsageError("--yes needs --fix.")
+    if part and (fix or bundle):
+        raise click.UsageError(f"{part} takes neither --fix nor --bundle.")
     if part:
         return _storage(settings, as_json=as_json)
     if settings.storage.uri:
@@ -64,17 +81,28 @@ async def doctor_command(settings: Settings, *, part: str | None, fix: bool, yes
             "the bucket, run refdesk-admin doctor storage. For the folder, leave out storage.uri "
             "(REFDESK_STORAGE_URI=)."
         )
-    if problem := data_folder_problem(settings.data):
-        raise ConfigurationError(problem)
-    lines = []
-    async for finding in findings(settings):
-        state, text = await _mended(finding, fix=fix, yes=yes)
-        lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
-        if not as_json:
-            echo(f"{state:6} {finding.check:15} {finding.part}{': ' if text else ''}{text}")
+    if bundle:
+        check_free(bundle)
+    config, lines = settings_file(), []
+
+    async def tell(found: AsyncIterator[Finding]) -> bool:
+        """Whether nothing is wrong."""
+        async for finding in found:
+            state, text = await _mended(finding, fix=fix, yes=yes)
+            lines.append({"check": finding.check, "part": finding.part, "state": state, "text": text})
+            if not as_json:
+                echo(f"{state:6} {finding.check:15} {finding.part}{': ' if text else ''}{text}")
+        return all(line["state"] != "wrong" for line in lines)
+
+    well = await tell(check_machine(settings, config)) & await tell(findings(settings))
+    # What needs the data folder would only say the same again.
+    well = well and await tell(check_settings(settings)) and await tell(check_clients(settings, config))
+    if bundle:
+        await write_report(bundle, settings, config, lines)
+        echo(f"Wrote {bundle}. Read it before you send it: it should name nothing that is yours.", err=True)
     if as_json:
         print_json({"findings": lines})
-    return WRONG if any(line["state"] == "wrong" for line in lines) else 0
+    return 0 if well else WRONG
 
 
 def _storage(settings: Settings, *, as_json: bool) -> int:
@@ -94,7 +122,9 @@ def _storage(settings: Settings, *, as_json: bool) -> int:
 
 
 async def findings(settings: Settings) -> AsyncIterator[Finding]:
-    """What each check finds, in the order in which it is to be mended."""
+    """What each check finds of the data folder, in the order in which it is to be mended."""
+    if data_folder_problem(settings.data):
+        return  # which the settings' findings say
     for finding in await check_files(settings.data):
         yield finding
     desk, finding = await opened(settings.data)
@@ -113,7 +143,7 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
 async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
     """The state of what was found, after mending it if that is wanted, and what to say of it."""
     if not finding.problem:
-        return "fine", ""
+        return ("note", finding.note) if finding.note else ("fine", "")
     if not (fix and finding.mend):
         return "wrong", f"{finding.problem} {finding.remedy}"
     if finding.loses and not yes:

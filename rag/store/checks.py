@@ -1,4 +1,4 @@
-"""What `refdesk-admin doctor` looks at in a data folder: each check is a function of an opened folder.
+"""What `refdesk-admin doctor` looks at in a data folder. Most checks are functions of an opened folder.
 
 A check only reads. Its findings may bring a function that mends what is wrong; a mend that can lose a text
 says so in `loses`. Nothing here widens a right: a damaged access record is never replaced by an older one.
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from rag.access.keys import keys_file, read_keys
 from rag.access.tenants import tenant_file
 from rag.errors import ConfigurationError
 from rag.store import builds, maintenance, schema
@@ -38,9 +37,10 @@ Mend: TypeAlias = "Callable[[], Awaitable[None]]"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found of a part of the folder; nothing is wrong if `problem` is empty.
+    """What a check found of a part of the desk; nothing is wrong if `problem` is empty.
 
-    `remedy` says what a person does, and `mend` does what --fix can do. `loses` says what that may lose.
+    `remedy` says what a person does, and `mend` does what --fix can do. `loses` says what that may lose. A
+    `note` is of what is not wrong, but could be.
     """
 
     check: str
@@ -49,6 +49,7 @@ class Finding:
     remedy: str = ""
     mend: Mend | None = None
     loses: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ Check: TypeAlias = "Callable[[Opened], Awaitable[list[Finding]]]"
 
 async def check_files(data: Path) -> list[Finding]:
     """The parts of the folder that are plain files. The catalog need not be readable."""
-    return [_check_reserve(data), _check_key(data), _check_keys(data)]
+    return [_check_reserve(data), _check_key(data)]
 
 
 def _check_reserve(data: Path) -> Finding:
@@ -105,14 +106,6 @@ def _check_key(data: Path) -> Finding:
         "ingested: purged documents would not be recognised.",
         f"Put it back from a backup (tar xf BACKUP key, then move it to {data}).",
     )
-
-
-def _check_keys(data: Path) -> Finding:
-    try:
-        read_keys(keys_file(data))
-    except ConfigurationError as error:
-        return Finding("api keys", "keys.json", "Nobody can use an API key.", str(error))
-    return Finding("api keys", "keys.json")
 
 
 async def opened(data: Path) -> tuple[Opened | None, Finding]:

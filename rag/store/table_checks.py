@@ -127,7 +127,8 @@ async def check_versions(desk: Opened) -> list[Finding]:
     """Whether old versions have built up."""
     found = []
     for one in desk.own:
-        old = max(maintenance.old_versions(folder) for folder in table_folders(desk.data, one))
+        there = [folder for folder in table_folders(desk.data, one) if folder.exists()]
+        old = max(map(maintenance.old_versions, there), default=0)
         problem, mend = "", None
         if old > 2 * maintenance.MAX_OLD_VERSIONS:
             problem = f"{old} old versions are kept; an ingestion drops them, but none has run since."

@@ -73,7 +73,7 @@ class Inside(Desk):
         with pytest.raises(SystemExit) as end:
             main()
         printed = self.capsys.readouterr()
-        assert end.value.code == code, printed.err
+        assert end.value.code == code, printed.out + printed.err
         return CompletedProcess(given, code, printed.out, printed.err)
 
 

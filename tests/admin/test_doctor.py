@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import time
 from functools import partial
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 from anyio import to_thread
 
+from rag.access.keys import keys_file
 from rag.store import schema
 from rag.store.connection import table_folder
 from rag.store.reader import Reader
@@ -155,6 +159,7 @@ def test_damaged_rows_go_back_a_version_only_with_yes_and_the_next_ingestion_com
 def test_a_missing_table_is_made_anew_only_with_yes(filled: Desk, docs: Path, table: str) -> None:
     filled.run("collection", "set", "documents", "--description", "of pendulums")
     shutil.rmtree(table_folder(filled.data, table))
+    assert wrong(filled)[0] == "tables"
     said = filled.run("doctor", "--fix", code=1).stdout
     assert "is missing. Mending it may lose the texts in the collection's other table. Restore a" in said
     wrong(filled, "--fix", "--yes", code=0)
@@ -207,7 +212,7 @@ def test_a_missing_or_damaged_key_and_key_file_are_named(filled: Desk) -> None:
     (filled.data / "key").write_bytes(b"short")
     (filled.data / "keys.json").write_text("{")
     (filled.data / "keys.json").chmod(0o600)
-    assert wrong(filled, "--fix", "--yes") == ["key", "api keys"]
+    assert wrong(filled, "--fix", "--yes") == ["api keys", "key"]
 
 
 def test_another_embedder_in_the_settings_is_named(filled: Desk, tmp_path: Path) -> None:
@@ -217,6 +222,94 @@ def test_another_embedder_in_the_settings_is_named(filled: Desk, tmp_path: Path)
 
 
 def test_there_is_nothing_to_mend_in_a_folder_that_isn_t_there(inside: Desk) -> None:
-    assert "There is no data folder" in inside.run("doctor", code=2).stderr
+    assert "There is no data folder" in inside.run("doctor", code=1).stdout
     assert not inside.data.exists()
     assert "--yes needs --fix" in inside.run("doctor", "--yes", code=2).stderr
+
+
+def test_settings_that_do_not_work_and_loose_permissions_are_named(filled: Desk, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[http]\nhost = "203.0.113.7"\n')
+    config.chmod(0o666)
+    assert wrong(filled, "--config", str(config)) == ["permissions"]
+    assert f"chmod go-w {config}" in filled.run("doctor", "--config", config, code=1).stdout
+    config.chmod(0o600)
+    assert wrong(filled, "--config", str(config)) == ["settings"]
+    said = filled.run("doctor", "--config", config, code=1).stdout
+    assert "203.0.113.7:8300 can't be bound" in said
+
+
+def test_a_clock_that_is_behind_the_documents_is_named(filled: Desk) -> None:
+    assert wrong(filled, code=0) == []
+    manifest = newest(table_folder(filled.data, CHUNKS), "_versions", ".manifest")
+    soon = time.time() + 3600
+    os.utime(manifest, (soon, soon))
+    assert wrong(filled) == ["clock"]
+    assert "Set the clock of this machine." in filled.run("doctor", code=1).stdout
+
+
+def test_keys_that_expired_or_will_soon_are_noted(filled: Desk) -> None:
+    made = [filled.json("key", "create", "--user", name, "--days", "7")["id"] for name in ("ann", "bob")]
+    filled.json("key", "create", "--user", "cyd", "--days", "90")
+    keys = keys_file(filled.data)
+    kept = json.loads(keys.read_text())
+    kept["keys"][0]["expires_at"] = "2026-01-01T00:00:00Z"
+    keys.write_text(json.dumps(kept))
+    found = filled.json("doctor")["findings"]
+    (note,) = [one for one in found if one["check"] == "api keys"]
+    assert note["state"] == "note"
+    assert f"{made[0]} expired." in note["text"]
+    assert f"{made[1]} will expire within 14 days." in note["text"]
+    assert note["part"] == "3 in keys.json"
+
+
+def test_packages_of_other_versions_are_named(filled: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.39.1" if name == "lancedb" else there(name))
+    assert wrong(filled) == ["installation"]
+    assert "lancedb is 0.39.1, not <0.41,>=0.40. Run" in filled.run("doctor", code=1).stdout
+
+
+def test_hosts_whose_entries_do_not_work_any_more_are_named_with_the_command_that_mends_them(
+    filled: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    filled.run("connect", "cursor", "--yes")
+    filled.run("connect", "windsurf", "--name", "old", "--yes")
+    clients = [one for one in filled.json("doctor")["findings"] if one["check"] in {"client", "hosts"}]
+    assert [(one["state"], one["part"].partition(",")[0]) for one in clients] == [
+        ("fine", "refdesk"),
+        ("fine", "cursor: refdesk"),
+        ("fine", "windsurf: old"),
+    ]
+    entries = tmp_path / ".codeium" / "windsurf" / "mcp_config.json"
+    entries.write_text(entries.read_text().replace(str(filled.data), str(tmp_path / "gone")))
+    assert wrong(filled) == ["hosts"]
+    said = filled.run("doctor", code=1).stdout
+    assert "Run refdesk-admin connect windsurf --name old, which writes the entry anew." in said
+
+
+def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: Path) -> None:
+    (tmp_path / "zebra.md").write_text("# Zebra\n\nA striped plan.\n")
+    filled.run("tenant", "create", "acme")
+    filled.run("ingest", tmp_path / "zebra.md", "--collection", "savanna", "--tenant", "acme")
+    config, report = tmp_path / "config.toml", tmp_path / "report.md"
+    config.write_text(f'data = "{filled.data}"\n[server]\ntitle = "Zebra desk"\n[search]\nlimit = 7\n')
+    shutil.rmtree(table_folder(filled.data, schema.chunks_table("acme", "savanna")))
+    run = filled.run("doctor", "--config", config, "--bundle", report, code=1)
+    assert f"Wrote {report}." in run.stderr
+    assert "savanna" in run.stdout
+    text = report.read_text()
+    for line in (
+        "- server.title = (set)",
+        "- search.limit = 7",
+        "- wrong, tables, TENANT-1.COLLECTION-1: The table chunks__tenant_TENANT-1__src_COLLECTION-1",
+        "- default.documents: 3 sources, 3 chunks, ",
+        ', complete, {"added": 3}',
+        "- lancedb 0.40",
+    ):
+        assert line in text
+    for name in ("ebra", "savanna", "acme", str(tmp_path), str(filled.data), "pendulum", "wages"):
+        assert name not in text, name
+    assert report.stat().st_mode & 0o077 == 0
+    assert "exists already" in filled.run("doctor", "--bundle", report, code=2).stderr

@@ -1,0 +1,161 @@
+"""The report of `refdesk-admin doctor --bundle`: what a bug report needs, and nothing that is confidential.
+
+It holds no text of a document, no query and no secret. Of settings that are texts it says only that they are
+set. Names of tenants, collections and folders are replaced by words like TENANT-1 and DATA.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import os
+import platform
+import re
+import shutil
+from collections import Counter
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from rag.access.tenants import tenants
+from rag.admin.status import folder_bytes
+from rag.concurrency import cores, memory
+from rag.config.load import setting_keys
+from rag.config.settings import Settings
+from rag.errors import ConfigurationError, RefdeskError
+from rag.run_history import runs_of
+from rag.store.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from rag.corpus import Collection
+
+LAST_RUNS = 20
+PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\][^\s:,;)\"'<>]+")
+"""A path that has a folder above it, in a sentence."""
+
+
+def check_free(file: Path) -> None:
+    """Refuse to write over a file.
+
+    Raises:
+        ConfigurationError: it exists.
+    """
+    if file.exists():
+        raise ConfigurationError(f"{file} exists already. Name another file, or remove it.")
+
+
+async def write_report(
+    file: Path, settings: Settings, config: Path, findings: Sequence[Mapping[str, str]]
+) -> None:
+    """Write the report, readable for its owner only.
+
+    Raises:
+        ConfigurationError: the file can't be written.
+    """
+    lines = ["# refdesk doctor", ""]
+    lines += ["## Machine", "", *_machine(settings), ""]
+    lines += ["## Settings that differ from their defaults", "", *_settings(settings, config), ""]
+    lines += ["## Findings", "", *_findings(findings), ""]
+    lines += ["## Collections", "", *[line async for line in _collections(settings)], ""]
+    lines += ["## The last ingestions", "", *_runs(settings), ""]
+    names = await _names(settings, config)
+    try:
+        with os.fdopen(
+            os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+        ) as out:
+            out.write("\n".join(_without_names(line, names) for line in lines))
+    except OSError as error:
+        raise ConfigurationError(f"{file} can't be written: {error.strerror}.") from error
+
+
+def _machine(settings: Settings) -> Iterator[str]:
+    yield f"- made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    yield f"- {platform.platform()}, {platform.machine()}, Python {platform.python_version()}"
+    yield f"- {cores()} cores, {memory() / 1e9:.1f} GB of memory"
+    with suppress(OSError):
+        disk = shutil.disk_usage(settings.data)
+        yield f"- data folder {folder_bytes(settings.data) / 1e6:.1f} MB, {disk.free / 1e9:.1f} GB free"
+    needed = [Requirement(line) for line in metadata.requires("refdesk") or ()]
+    wanted = [one.name for one in needed if not one.marker or one.marker.evaluate({"extra": ""})]
+    for name in ("refdesk", *wanted):
+        with suppress(metadata.PackageNotFoundError):
+            yield f"- {name} {metadata.version(name)}"
+
+
+def _settings(settings: Settings, config: Path) -> Iterator[str]:
+    yield f"- the settings file {'exists' if config.exists() else 'does not exist'}"
+    values, usual = settings.model_dump(mode="json"), Settings().model_dump(mode="json")
+    for keys in setting_keys():
+        value = functools.reduce(operator.getitem, keys, values)
+        if value != functools.reduce(operator.getitem, keys, usual):
+            shown = json.dumps(value) if isinstance(value, bool | int | float) else "(set)"
+            yield f"- {'.'.join(keys)} = {shown}"
+    for name in sorted(name for name in os.environ if name.startswith("REFDESK_")):
+        yield f"- {name} is set in the environment"
+
+
+def _findings(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    for one in findings:
+        yield f"- {one['state']}, {one['check']}, {one['part']}{': ' if one['text'] else ''}{one['text']}"
+
+
+async def _collections(settings: Settings) -> AsyncIterator[str]:
+    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    for tenant in _tenants(settings):
+        for one in await _made(reader, tenant):
+            made = f"{one.embedder.provider}, {one.embedder.dimension} dimensions, build {one.build}"
+            try:
+                found = await (await reader.open(one)).statistics()
+                counts = f"{found.sources} sources, {found.chunks} chunks, {found.unindexed} not indexed, "
+                counts += f"{len(found.indexes)} indexes, {found.without_vector} without a vector"
+            except (RefdeskError, OSError) as error:
+                counts = f"can't be read ({type(error).__name__})"
+            yield f"- {tenant}.{one.name}: {counts}, language {one.language}, {made}"
+
+
+async def _made(reader: Reader, tenant: str) -> Sequence[Collection]:
+    with suppress(RefdeskError, OSError):
+        return await reader.collections(tenant)
+    return ()
+
+
+def _runs(settings: Settings) -> Iterator[str]:
+    """The last runs of each tenant, without the files that they name."""
+    for tenant in _tenants(settings):
+        for _, run in sorted(runs_of(settings.data, tenant).items())[-LAST_RUNS:]:
+            lasted = f"{(run.ended - run.began).total_seconds():.1f} s" if run.ended else "not ended"
+            counts = Counter(run.counts) | Counter(run.causes)
+            yield f"- {run.began:%Y-%m-%d %H:%M}, {lasted}, {run.result}, {json.dumps(counts)}"
+
+
+def _tenants(settings: Settings) -> Sequence[str]:
+    with suppress(RefdeskError):
+        return tenants(settings.data)
+    return ()
+
+
+async def _names(settings: Settings, config: Path) -> dict[str, str]:
+    """What to write in place of each name."""
+    names = {str(settings.data): "DATA", str(config): "CONFIG", str(Path.home()): "HOME"}
+    reader = Reader(settings.data, timeout_seconds=settings.search.timeout_seconds)
+    found: list[str] = []
+    for number, tenant in enumerate(_tenants(settings), 1):
+        if tenant != "default":
+            names[tenant] = f"TENANT-{number}"
+        found += [one.name for one in await _made(reader, tenant) if one.name != "documents"]
+    names |= {name: f"COLLECTION-{number}" for number, name in enumerate(dict.fromkeys(found), 1)}
+    return names
+
+
+def _without_names(line: str, names: Mapping[str, str]) -> str:
+    """A line in which each name is replaced, the longest first, and each other path is cut out."""
+    for name in sorted(names, key=len, reverse=True):
+        line = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", names[name], line)
+    return PATH.sub("PATH", line)
