@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 @click.group("storage")
 def storage_command() -> None:
-    """Bring a desk to a bucket of an object store, where any number of servers read it.
+    """Keep a desk in a bucket of an object store.
 
-    Options of the store are in [storage.options]. Credentials come from the environment: AWS_ACCESS_KEY_ID
-    and AWS_SECRET_ACCESS_KEY, AZURE_STORAGE_ACCOUNT_KEY, or GOOGLE_SERVICE_ACCOUNT.
+    Any number of servers read it there. Options of the store are in [storage.options]. Credentials come from
+    the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AZURE_STORAGE_ACCOUNT_KEY, or
+    GOOGLE_SERVICE_ACCOUNT.
     """
 
 
 @command("copy", of_tenant=False, on_bucket=True)
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
 async def copy_command(settings: Settings, *, uri: str, as_json: bool) -> None:
-    """Copy the desk in the data folder to a bucket, for servers whose storage.uri names it.
+    """Copy the desk in the data folder to a bucket.
 
-    Repeat it after each change: it sends only what differs, and servers see that within
-    storage.consistency_seconds. A bucket that holds something else is left alone. Each object is read back,
+    Servers read it whose storage.uri names the bucket. Repeat it after each change: it sends only what
+    differs, and servers see that within storage.consistency_seconds. A bucket that holds something else is left alone. Each object is read back,
     and the rows of all tables are counted. Nobody can ingest meanwhile, but rights and keys can be changed.
     """
     check_data_folder(settings.data)
