@@ -69,18 +69,9 @@ async def doctor_command(
     small requests each. Without --fix nothing is changed. Servers can keep running. Exits with 1 if something
     is wrong and was not mended.
     """
-    if yes and not fix:
-        raise click.UsageError("--yes needs --fix.")
-    if part and (fix or bundle):
-        raise click.UsageError(f"{part} takes neither --fix nor --bundle.")
+    _check_options(settings, part, fix=fix, yes=yes, bundles=bundle is not None)
     if part:
         return _storage(settings, as_json=as_json)
-    if settings.storage.uri:
-        raise ConfigurationError(
-            f"storage.uri names {settings.storage.uri}, and refdesk-admin doctor mends a data folder. For "
-            "the bucket, run refdesk-admin doctor storage. For the folder, leave out storage.uri "
-            "(REFDESK_STORAGE_URI=)."
-        )
     if bundle:
         check_free(bundle)
     config, lines = settings_file(), []
@@ -103,6 +94,24 @@ async def doctor_command(
     if as_json:
         print_json({"findings": lines})
     return 0 if well else WRONG
+
+
+def _check_options(settings: Settings, part: str | None, *, fix: bool, yes: bool, bundles: bool) -> None:
+    """Reject options that don't go together, or with these settings.
+
+    Raises:
+        UsageError, ConfigurationError: they don't.
+    """
+    if yes and not fix:
+        raise click.UsageError("--yes needs --fix.")
+    if part and (fix or bundles):
+        raise click.UsageError(f"{part} takes neither --fix nor --bundle.")
+    if settings.storage.uri and not part:
+        raise ConfigurationError(
+            f"storage.uri names {settings.storage.uri}, and refdesk-admin doctor mends a data folder. For "
+            "the bucket, run refdesk-admin doctor storage. For the folder, leave out storage.uri "
+            "(REFDESK_STORAGE_URI=)."
+        )
 
 
 def _storage(settings: Settings, *, as_json: bool) -> int:
