@@ -35,8 +35,9 @@ async def copy_command(settings: Settings, *, uri: str, as_json: bool) -> None:
     """Copy the desk in the data folder to a bucket.
 
     Servers read it whose storage.uri names the bucket. Repeat it after each change: it sends only what
-    differs, and servers see that within storage.consistency_seconds. A bucket that holds something else is left alone. Each object is read back,
-    and the rows of all tables are counted. Nobody can ingest meanwhile, but rights and keys can be changed.
+    differs, and servers see that within storage.consistency_seconds. A bucket that holds something else is
+    left alone. Each object is read back, and the rows of all tables are counted. Nobody can ingest meanwhile,
+    but rights and keys can be changed.
     """
     check_data_folder(settings.data)
     copied = await copy_to_bucket(settings.data, _bucket(settings, uri))
