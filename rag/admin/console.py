@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -57,13 +58,19 @@ _OPTIONS = (
 
 
 def command(
-    name: str, *, of_tenant: bool = True, of_asker: bool = False, on_bucket: bool = False
+    name: str,
+    *,
+    of_tenant: bool = True,
+    of_asker: bool = False,
+    on_bucket: bool = False,
+    makes_settings: bool = False,
 ) -> Callable[[Callable[..., Awaitable[int | None]]], click.Command]:
     """Turn a coroutine into a command with --json, --data and --config.
 
     `of_tenant` adds --tenant, `of_asker` adds --user and --group. It refuses to run on a desk in a bucket,
-    unless it runs `on_bucket` because it changes nothing of the desk. The coroutine gets the settings,
-    `as_json` and its own options, and returns the exit code.
+    unless it runs `on_bucket` because it changes nothing of the desk. With `makes_settings`, the file of
+    --config needn't exist. The coroutine gets the settings, `as_json` and its own options, and returns the
+    exit code.
     """
 
     def wrap(function: Callable[..., Awaitable[int | None]]) -> click.Command:
@@ -77,7 +84,9 @@ def command(
             **options: Any,  # noqa: ANN401 click's
         ) -> int:
             flags = {"data": data, "principal.tenant": tenant} | asker_flags(asker, asker_groups)
-            settings = load_settings(config, os.environ, flags)
+            without = {"REFDESK_CONFIG"} if makes_settings else set[str]()
+            environment = {key: value for key, value in os.environ.items() if key not in without}
+            settings = load_settings(None if makes_settings else config, environment, flags)
             if settings.storage.uri and not on_bucket:
                 raise _only_reads(settings.storage.uri)
             for warning in loose_permissions(settings_file(), settings.data):
@@ -151,13 +160,13 @@ def asker_arguments() -> list[str]:
     return [part for name, value in options if value is not None for part in (name, value)]
 
 
-def same_desk() -> str:
+def same_desk(*names: str) -> str:
     """The options of the running command that say which desk it works on, to be typed behind another one.
 
-    Example: " --data /srv/desk --tenant acme".
+    Only the options of these names, if any are given. Example: " --data /srv/desk --tenant acme".
     """
     given = click.get_current_context().params
-    options = ((f"--{name}", given.get(name)) for name in ("config", "data", "tenant"))
+    options = ((f"--{name}", given.get(name)) for name in names or ("config", "data", "tenant"))
     words = [str(part) for name, value in options if value is not None for part in (name, value)]
     quoted = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
     return f" {quoted}" if words else ""
@@ -175,6 +184,14 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
 def confirmed(question: str) -> bool:
     """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
     return click.confirm(for_people(question), default=True, err=True)
+
+
+def asked(question: str, usual: str) -> str:
+    """What a person answers, asked on standard error, or the next line of a pipe. Nothing means the usual."""
+    if sys.stdin.isatty():
+        shown = for_people(question)
+        return str(click.prompt(shown, default=usual, show_default=bool(usual), err=True)).strip()
+    return sys.stdin.readline().strip() or usual
 
 
 def asked_secretly(question: str) -> str:

@@ -19,6 +19,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "demo": "demo",
+    "init": "init",
     "connect": "connect",
     "ingest": "ingest",
     "sync": "sync",

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 HOSTS_SHOWN = 4
 
 
-@command("next")
+@command("next", on_bucket=True)
 async def next_command(settings: Settings, *, as_json: bool) -> None:
     """Say how this desk stands, and what to do next."""
     documents, collections = await _holds(settings)
     hosts = connected_hosts()
     if as_json:
         print_json(
-            {"data": settings.data, "documents": documents, "collections": collections, "hosts": hosts}
+            {"data": str(settings.home), "documents": documents, "collections": collections, "hosts": hosts}
         )
         return
     for line in _lines(settings, documents, collections, hosts):
@@ -38,8 +38,9 @@ async def _holds(settings: Settings) -> tuple[int, int]:
     Raises:
         ConfigurationError: the data folder is something else.
     """
-    if problem := data_folder_problem(settings.data):
-        if settings.data.is_file() or (settings.data.is_dir() and any(settings.data.iterdir())):
+    if problem := data_folder_problem(settings.home):
+        data = settings.data
+        if settings.storage.uri or data.is_file() or (data.is_dir() and any(data.iterdir())):
             raise ConfigurationError(problem)
         return 0, 0
     tables = readable(await open_collections(settings, None))
@@ -50,7 +51,7 @@ async def _holds(settings: Settings) -> tuple[int, int]:
 def _lines(settings: Settings, documents: int, collections: int, hosts: list[str]) -> list[str]:
     desk = same_desk()
     file = settings_file()
-    where = f"Data folder  {settings.data}"
+    where = f"{'Bucket' if settings.storage.uri else 'Data folder':12} {settings.home}"
     settings_line = (
         f"Settings     {file if file.exists() else f'the defaults (refdesk-admin init writes {file})'}"
     )

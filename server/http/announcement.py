@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rag.access.keys import keys_file, read_keys
+from rag.access.keys import keys_in
 from rag.access.tenants import tenants
 from rag.config.addresses import own_url, resource_url
 from rag.config.exposure import LOOPBACK
@@ -44,9 +44,9 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
     """Each message with its level."""
     http, hosts = settings.http, transport_security(settings.http).allowed_hosts
     yield logging.INFO, f"refdesk listens on {own_url(http)}{http.path}, {_reachability(http)}."
-    if known := tenants(settings.data):
+    if known := tenants(settings.home):
         whose = f"the tenant {known[0]}" if len(known) == 1 else f"{len(known)} tenants"
-        yield logging.INFO, f"It serves the documents of {whose} in {settings.data}."
+        yield logging.INFO, f"It serves the documents of {whose} in {settings.home}."
     yield logging.INFO, _accepted_clients(settings)
     if "keys" in http.authentication:
         yield _valid_keys(settings)
@@ -78,7 +78,7 @@ def _reachability(http: HttpSettings) -> str:
 def _valid_keys(settings: Settings) -> tuple[int, str]:
     """How many keys there are. Servers see new keys at once, so none is only a warning."""
     now = datetime.now(UTC)
-    count = sum(key.expires_at > now for key in read_keys(keys_file(settings.data)).keys)
+    count = sum(key.expires_at > now for key in keys_in(settings.home).keys)
     if count or "oauth" in settings.http.authentication:
         return logging.INFO, f"Valid API keys: {count}."
     return logging.WARNING, NO_KEY
