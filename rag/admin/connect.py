@@ -161,7 +161,7 @@ def _put(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
     if all(file.at(keys) == value for keys, value in edits.items()):
         tell_change(wish, path, "unchanged", None, as_json=as_json)
         return True
-    another = there is not None and there != wish.entry
+    another = there is not None and there != edits[wish.keys]
     if another and not yes and not sys.stdin.isatty():
         raise ConfigurationError(
             f"{wish.host.title} has another entry {wish.name} already. Give this one another --name, or "

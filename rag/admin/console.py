@@ -167,7 +167,11 @@ def same_desk(*names: str) -> str:
     """
     given = click.get_current_context().params
     options = ((f"--{name}", given.get(name)) for name in names or ("config", "data", "tenant"))
-    words = [str(part) for name, value in options if value is not None for part in (name, value)]
+    return arguments(*(str(part) for name, value in options if value is not None for part in (name, value)))
+
+
+def arguments(*words: str) -> str:
+    """Words to be typed behind a command: ("--data", "my desk") -> " --data 'my desk'"."""
     quoted = subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
     return f" {quoted}" if words else ""
 

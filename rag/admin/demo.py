@@ -11,7 +11,7 @@ import click
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
-from rag.admin.console import command, echo, print_json, settings_file
+from rag.admin.console import arguments, command, echo, print_json, same_desk, settings_file
 from rag.admin.hosts.launch import environment, launch, secret_names
 from rag.admin.ingest import run_ingest
 from rag.admin.search_output import print_results
@@ -122,7 +122,9 @@ def snippets(server: StdioServerParameters) -> dict[str, dict[str, Any]]:
 
 
 def _print_snippets(server: StdioServerParameters, settings: Settings) -> None:
-    echo("\nTo use refdesk from an assistant, add this to its configuration.", bold=True)
+    data = same_desk("config") + arguments("--data", str(settings.data))
+    echo("\nTo use refdesk from an assistant, add this to its configuration,", bold=True)
+    echo(f"or let refdesk-admin connect do it: refdesk-admin connect HOST{data}", bold=True)
     hosts = {
         "claude_desktop_config.json": "Claude Desktop (Settings, Developer, Edit Config)",
         ".vscode/mcp.json": "VS Code",

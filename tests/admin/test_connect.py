@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 import yaml
 
+from rag.admin.hosts.file import HostFile
 from rag.admin.hosts.table import HOSTS, Folders
 
 if TYPE_CHECKING:
@@ -158,6 +159,40 @@ def test_another_entry_of_the_same_name_is_replaced_only_on_demand(inside: Desk,
     assert inside.run("connect", "claude-desktop", "--yes").stdout.startswith("Replaced refdesk in Claude")
     assert written(path)["mcpServers"].keys() == {"refdesk", "x"}
     assert written(path)["mcpServers"]["refdesk"]["command"] == inside.scripts.server
+
+
+@pytest.mark.parametrize(("host", "env"), [("cursor", "env"), ("codex", "env"), ("goose", "envs")])
+def test_what_a_person_or_the_host_set_beside_the_entry_stays(
+    inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch, host: str, env: str
+) -> None:
+    path, section = file_of(host, home), HOSTS[host].section
+    inside.run("connect", host)
+    file = HostFile.read(path)
+    theirs = {"disabled": True, "timeout": 7, env: {"OPENAI_API_KEY": "sk", "REFDESK_SEARCH_LIMIT": "3"}}
+    path.write_text(file.edited({(section, "refdesk"): file.at((section, "refdesk")) | theirs}))
+    monkeypatch.setenv("REFDESK_SEARCH_MODE", "dense")
+    inside.run("connect", host, "--user", "ann", "--yes")
+    entry = written(path)[section]["refdesk"]
+    assert (entry["disabled"], entry["timeout"], entry["args"][-1]) == (True, 7, "ann")
+    assert entry[env] == {"OPENAI_API_KEY": "sk", "REFDESK_SEARCH_MODE": "dense"}
+    assert "has this entry already" in inside.run("connect", host, "--user", "ann").stdout
+    inside.run("connect", host, "--remote", URL, "--yes")
+    entry = written(path)[section]["refdesk"]
+    assert entry["disabled"] is True
+    assert "OPENAI_API_KEY" not in str(entry)
+    assert "args" not in entry
+    assert "cmd" not in entry
+
+
+def test_what_came_out_otherwise_than_meant_is_not_written(inside: Desk, home: Path) -> None:
+    path = file_of("codex", home)
+    path.parent.mkdir()
+    text = '[mcp_servers.refdesk]\ncommand = \'a\'\n[other]\nnote = """\n[mcp_servers.refdesk]\n"""\n'
+    path.write_text(text)
+    for arguments in (["--remove"], ["--yes"]):
+        run = inside.run("connect", "codex", *arguments, code=2)
+        assert "can't be changed" in run.stderr
+        assert path.read_text() == text
 
 
 @pytest.mark.parametrize(

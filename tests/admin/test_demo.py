@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,17 @@ def test_what_the_demo_of_another_installation_left_is_gone(demo_json: Any, scri
     status = scripts.admin("status", "--data", scripts.home / "refdesk-demo", "--json")
     (collection,) = json.loads(status.stdout)["collections"]
     assert collection["sources"] == 17
+
+
+def test_it_names_the_command_that_connects_a_host(demo: Run, scripts: Scripts, tmp_path: Path) -> None:
+    (connect,) = re.findall(
+        r"^or let refdesk-admin connect do it: refdesk-admin (.+)$", demo.stdout, re.MULTILINE
+    )
+    words = [word.replace("HOST", "cursor") for word in shlex.split(connect)]
+    entry = json.loads(scripts.admin(*words, "--print", "--json", env={"HOME": str(tmp_path)}).stdout)[
+        "entry"
+    ]
+    assert entry == printed_snippets(demo)["claude_desktop_config.json"]["mcpServers"]["refdesk"]
 
 
 @pytest.mark.anyio

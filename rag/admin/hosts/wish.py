@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from rag.admin.hosts.table import Host
 
 
+OURS = ("REFDESK_", "DESK_AUTHORIZATION")
+REACHES = {
+    *("type", "command", "cmd", "args", "env", "envs", "env_keys"),
+    *("url", "serverUrl", "uri", "headers", "http_headers", "bearer_token_env_var"),
+}
+"""What of an entry says how a server is reached. The rest of it is the host's and its user's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What is to stand in a host's configuration, and under which name."""
@@ -33,10 +41,27 @@ class Wish:
 
     def edits(self, file: HostFile) -> dict[Keys, Any]:
         """The values to put into a file. VS Code's inputs are a list of their own, beside the servers."""
-        edits: dict[Keys, Any] = {self.keys: self.entry}
+        edits: dict[Keys, Any] = {self.keys: self._beside(file.at(self.keys))}
         if self.inputs:
             edits["inputs", str(place_of_input(file, self.inputs["id"]))] = self.inputs
         return edits
+
+    def _beside(self, there: object) -> dict[str, Any]:
+        """The entry, with what a person or the host has set beside it in the one that is there.
+
+        Hosts keep in an entry which tools are allowed, or that it is switched off.
+        """
+        if not isinstance(there, dict):
+            return self.entry
+        kept = {name: value for name, value in there.items() if name not in REACHES}
+        entry = {**self.entry, **kept}
+        for variables in ("env", "envs"):
+            given = there.get(variables)
+            if isinstance(given, dict) and ("args" in self.entry or "cmd" in self.entry):
+                theirs = {name: value for name, value in given.items() if not str(name).startswith(OURS)}
+                if both := {**theirs, **self.entry.get(variables, {})}:
+                    entry[variables] = both
+        return entry
 
 
 def remote_wish(host: Host, name: str, url: str, key_in: str | None, key: Callable[[], str]) -> Wish:

@@ -157,6 +157,8 @@ def test_whatever_stands_in_a_file_of_json_comes_out_as_it_was(
         more = jsonc.put(text, JSON_PATH, entry)
         meant = document | {"mcpServers": document["mcpServers"] | {"refdesk": entry}}
         assert jsonc.parse(more) == meant
+        if text == json.dumps(document, indent=indent):
+            assert json.loads(more) == meant  # as strict hosts read it
         assert more.count("/* note */") == text.count("/* note */")
         less = jsonc.parse(jsonc.drop(more, JSON_PATH))
         del meant["mcpServers"]["refdesk"]
