@@ -5,6 +5,11 @@ with rows before those that name them as a version; what the folder no longer ha
 never changes a file with rows, so each version that is there is whole. Each object that is sent is read back
 and compared. `copied.json` notes what was sent, with digests: a repeated copy sends only what differs, and
 nothing goes into a bucket that holds something else.
+
+Two machines can have the same desk, after a restore. Each copy takes the next number in `copying`, by
+creating that object, and goes on only while it has the highest one. So the copy that began last ends, and
+whatever an earlier one sent in between is found by the comparison at the end. A killed copy leaves nothing to
+wait for.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
 
     from rag.home import Bucket, Home
 
-LEDGER = "copied.json"
+LEDGER, TURNS = "copied.json", "copying"
 SENDERS = 8  # at once
 WAIT_SECONDS = 15
 ACCESS_TABLES = schema.access_table("")  # what their names begin with
@@ -163,6 +168,10 @@ def _below(folder: Path) -> list[Path]:
     return sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
 
 
+def _turn(number: int) -> str:
+    return f"{TURNS}/{number:08d}"
+
+
 @dataclass(slots=True)
 class _Target:
     """A bucket that is to become a copy: what it holds, and what is noted of that."""
@@ -173,6 +182,7 @@ class _Target:
     notes: dict[str, _Note] = field(default_factory=dict)
     present: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     sent: int = 0
+    turn: int = 0
 
     def claim(self) -> None:
         """Make sure that the bucket is empty, or holds an earlier copy of this desk.
@@ -181,7 +191,7 @@ class _Target:
             ConfigurationError: it holds something else, or isn't safe to write to.
         """
         self.desk = hashlib.sha256(b"refdesk copy\0" + read_key(self.data)).hexdigest()
-        self.present = listed(self.bucket)
+        self.present = self._listed()
         content = self.bucket.read(LEDGER)
         elsewhere = "Name an empty bucket or prefix: --to s3://bucket/prefix."
         if content is None:
@@ -195,7 +205,8 @@ class _Target:
                     f"The object store of {self.bucket} ignores If-None-Match: what one writer has "
                     "committed, another could replace. Nothing was copied. Use one with conditional writes."
                 )
-            self._note(create=True)
+            self._take_turn()
+            self._note()
             return
         try:
             noted = json.loads(content)
@@ -207,9 +218,35 @@ class _Target:
             raise ConfigurationError(
                 f"{self.bucket} holds a copy of another desk. Nothing was copied. {elsewhere}"
             )
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Make every earlier copy to this bucket stop.
+
+        Raises:
+            BusyError: another one began in the same moment.
+        """
+        turns = self._turns()
+        self.turn = max(turns, default=0) + 1
+        if not put_new(self.bucket, _turn(self.turn), b""):
+            raise BusyError(f"Another copy to {self.bucket} has just begun. Try again later.")
+        delete(self.bucket, map(_turn, turns))
+        self.present = self._listed()
+
+    def _turns(self) -> list[int]:
+        return [int(name.rpartition("/")[2]) for name in listed(self.bucket, TURNS)]
+
+    def _check_turn(self) -> None:
+        if max(self._turns(), default=0) != self.turn:
+            raise BusyError(f"Another copy to {self.bucket} has begun since, so this one stopped.")
+
+    def _listed(self) -> dict[str, tuple[int, str | None]]:
+        """What the bucket holds beside turns."""
+        return {name: one for name, one in listed(self.bucket).items() if not name.startswith(f"{TURNS}/")}
 
     def send(self, names: Sequence[str]) -> None:
         """Send those of these files that the bucket doesn't hold as they are."""
+        self._check_turn()
         with ThreadPoolExecutor(SENDERS) as threads:
             notes = dict(zip(names, threads.map(self._sent, names), strict=True))
         changed = sum(self.notes.get(name) is not note for name, note in notes.items())
@@ -236,6 +273,7 @@ class _Target:
 
     def delete(self, names: Collection[str]) -> None:
         """Delete what the folder doesn't have."""
+        self._check_turn()
         delete(self.bucket, [name for name in names if name in self.present])
         for name in list(names):
             self.notes.pop(name, None)
@@ -249,7 +287,7 @@ class _Target:
         Raises:
             StoreError: they differ.
         """
-        there = listed(self.bucket)
+        there = self._listed()
         wrong = [name for name in wanted if there.get(name) != (self.notes[name].size, self.notes[name].tag)]
         if wrong or there.keys() - wanted - {LEDGER}:
             raise StoreError(
@@ -257,9 +295,6 @@ class _Target:
                 "same command again."
             )
 
-    def _note(self, *, create: bool = False) -> None:
-        content = json.dumps({"desk": self.desk, "objects": self.notes}).encode()
-        if not create:
-            put(self.bucket, LEDGER, content)
-        elif not put_new(self.bucket, LEDGER, content):
-            raise BusyError(f"Another copy to {self.bucket} has just begun. Try again later.")
+    def _note(self) -> None:
+        self._check_turn()
+        put(self.bucket, LEDGER, json.dumps({"desk": self.desk, "objects": self.notes}).encode())

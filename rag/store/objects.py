@@ -20,10 +20,10 @@ def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
         StoreError: the store doesn't answer, or refuses.
     """
     try:
-        tag: str | None = bucket.store.put(name, content)["e_tag"]
+        answer = bucket.store.put(name, content)
     except Exception as error:
         raise bucket.failure("written", error) from error
-    return tag
+    return _bare(answer["e_tag"])
 
 
 def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
@@ -69,7 +69,12 @@ def listed(bucket: Bucket, prefix: str | None = None) -> dict[str, tuple[int, st
         found = [one for some in bucket.store.list(prefix) for one in some]
     except Exception as error:
         raise bucket.failure("read", error) from error
-    return {one["path"]: (one["size"], one["e_tag"]) for one in found}
+    return {one["path"]: (one["size"], _bare(one["e_tag"])) for one in found}
+
+
+def _bare(tag: str | None) -> str | None:
+    """A tag without quotation marks, which Azure leaves out of some answers."""
+    return tag and tag.strip('"')
 
 
 def digest_of(bucket: Bucket, name: str) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
 from rag.corpus import Access
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.home import Bucket
+from rag.store import bucket_copy
 from rag.store.access_writer import access_table, change_access
 from rag.store.bucket_checks import PROBES, creates_once
-from rag.store.bucket_copy import LEDGER, copy_to_bucket
+from rag.store.bucket_copy import LEDGER, TURNS, copy_to_bucket
 from rag.store.locks import locked
 from rag.store.objects import delete, digest_of, listed, put, put_new
 from rag.store.reader import Reader
@@ -47,6 +50,11 @@ async def data(small_desk: ModuleType, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+def held(bucket: Bucket) -> set[str]:
+    """What the bucket holds of the desk."""
+    return {name for name in listed(bucket) if name != LEDGER and not name.startswith(TURNS)}
+
+
 async def stored_in(home: Home) -> list[StoredSource]:
     reader = Reader(home, timeout_seconds=30)
     (collection,) = await reader.collections("default")
@@ -62,7 +70,7 @@ async def test_every_file_of_the_desk_is_in_the_bucket_as_it_is(data: Path, buck
         if one.is_file()
     }
     assert files
-    assert listed(bucket).keys() - {LEDGER} == files
+    assert held(bucket) == files
     for name in files:
         assert digest_of(bucket, name) == digest_of_file(data / name)
     assert (copied.objects, copied.sent, copied.deleted) == (len(files), len(files), 0)
@@ -115,7 +123,7 @@ async def test_a_bucket_that_holds_something_else_is_left_alone(
     assert listed(bucket).keys() == {"holiday.jpg"}
     delete(bucket, ["holiday.jpg"])
     await copy_to_bucket(data, bucket)
-    before = listed(bucket)
+    before = held(bucket)
     file = tmp_path / "theirs.md"
     file.write_text("# Theirs\n\nA sundial.\n")
     await small_desk.ingested(tmp_path / "other", file)
@@ -124,7 +132,34 @@ async def test_a_bucket_that_holds_something_else_is_left_alone(
     put(bucket, LEDGER, b"[]")
     with pytest.raises(ConfigurationError, match="holds a copy of another desk"):
         await copy_to_bucket(data, bucket)
-    assert listed(bucket).keys() == before.keys()
+    assert held(bucket) == before
+
+
+@pytest.mark.parametrize("step", ["_sent", "check"])
+async def test_of_two_copies_at_once_the_one_that_began_last_goes_on(
+    data: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Two machines have the same desk, and one has a key that the other has revoked."""
+    await copy_to_bucket(data, bucket)
+    (data / "keys.json").write_text('{"keys": []}')
+    other = shutil.copytree(data, tmp_path / "other")
+    (other / "keys.json").write_text('{"keys":[]}')
+    real = getattr(bucket_copy._Target, step)  # noqa: SLF001 where the other one comes in
+
+    first = iter([True])
+
+    def interrupted(*arguments: object) -> object:
+        if next(first, False):
+            anyio.run(copy_to_bucket, other, bucket)
+        return real(*arguments)
+
+    monkeypatch.setattr(bucket_copy._Target, step, interrupted)  # noqa: SLF001 the same
+    expected = BusyError if step == "_sent" else StoreError
+    with pytest.raises(expected):
+        await copy_to_bucket(data, bucket)
+    assert (await copy_to_bucket(other, bucket)).objects
+    assert bucket.read("keys.json") == b'{"keys":[]}'
+    assert (await copy_to_bucket(other, bucket)).sent == 0
 
 
 async def test_a_store_without_conditional_writes_gets_nothing(
