@@ -1,0 +1,88 @@
+"""Reading what a desk keeps, from a folder and from a bucket; in a bucket never older than is allowed."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.errors import StoreError
+from rag.home import Bucket, names, read
+from rag.store.objects import delete, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.bucket import ObjectStore
+
+
+@pytest.fixture
+def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Bucket]:
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    options = {"endpoint": object_store.endpoint, "region": "us-east-1", "allow_http": "true"}
+    return lambda seconds: Bucket(object_store.uri, options, consistency_seconds=seconds)
+
+
+def test_a_folder_and_a_bucket_say_the_same_of_what_is_there_and_what_is_not(
+    bucket: Callable[[float], Bucket], tmp_path: Path
+) -> None:
+    there = bucket(0)
+    for name in ("tenants/acorn", "tenants/birch", "tenants/folder/inner", "keys.json"):
+        put(there, name, name.encode())
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    for home in (tmp_path, there):
+        assert read(home, "keys.json") == b"keys.json"
+        assert read(home, "nothing") is None
+        assert set(names(home, "tenants")) - {"folder"} == {"acorn", "birch"}
+        assert names(home, "runs") == ()
+
+
+def test_an_object_is_asked_for_again_after_the_bound_and_not_before(
+    bucket: Callable[[float], Bucket], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr("rag.home.time.monotonic", lambda: now)
+    each, late = bucket(0), bucket(10)
+    put(each, "a", b"1")
+    assert (each.read("a"), late.read("a"), late.read("b")) == (b"1", b"1", None)
+    assert late.names("tenants") == ()
+    put(each, "a", b"2")
+    put(each, "b", b"new")
+    put(each, "tenants/acorn", b"")
+    asked = object_store.requests["GET"]
+    assert (late.read("a"), late.read("b"), late.names("tenants")) == (b"1", None, ())
+    assert object_store.requests["GET"] == asked
+    assert each.read("a") == b"2"
+    now += 10
+    assert (late.read("a"), late.read("b"), late.names("tenants")) == (b"2", b"new", ("acorn",))
+    delete(each, ["a"])
+    assert each.read("a") is None
+    now += 10
+    assert late.read("a") is None
+
+
+def test_what_was_read_is_not_shown_when_the_store_fails_after_the_bound(
+    bucket: Callable[[float], Bucket], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr("rag.home.time.monotonic", lambda: now)
+    each, late = bucket(0), bucket(10)
+    put(each, "a", b"1")
+    for one in (each, late):
+        assert one.read("a") == b"1"
+        assert one.names("tenants") == ()
+    object_store.down = True
+    assert late.read("a") == b"1"
+    now += 10
+    for one in (each, late):
+        for reading in (partial(one.read, "a"), partial(one.names, "tenants")):
+            with pytest.raises(StoreError, match=r"can't be read: .* Run refdesk-admin doctor") as raised:
+                reading()
+            assert "503" not in str(raised.value)
+    object_store.down = False
+    assert late.read("a") == b"1"
