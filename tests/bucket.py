@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -32,14 +33,17 @@ class _Silent(WSGIRequestHandler):
 
 @dataclass(slots=True)
 class ObjectStore:
-    """What a test may break: `read_only` refuses to write, `down` answers with an error, and
-    `forgets_conditions` overwrites what exists. `requests` counts them by method."""
+    """What a test may break: `read_only` refuses to write, `down` answers with an error,
+    `forgets_conditions` overwrites what exists, and `damages` writes something else of the same length.
+    `requests` counts them by method.
+    """
 
     bucket: str
     endpoint: str = ""
     read_only: bool = False
     down: bool = False
     forgets_conditions: bool = False
+    damages: bool = False
     requests: Counter[str] = field(default_factory=Counter)
     creating: threading.Lock = field(default_factory=threading.Lock, repr=False)
     signed_by: set[str] = field(default_factory=set)
@@ -84,6 +88,8 @@ class ObjectStore:
                 return Response(refused, 403, content_type="application/xml")(environ, start)
             if self.forgets_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
+            if self.damages and request.method == "PUT":
+                environ["wsgi.input"] = BytesIO(bytes(request.content_length or 0))
             if "HTTP_IF_NONE_MATCH" not in environ:
                 return store(environ, start)
             with self.creating:  # moto looks and writes in two steps

@@ -39,7 +39,7 @@ class StorageSettings(Section):
     uri: Annotated[
         str,
         matching(
-            r"((s3|az|gs)://[A-Za-z0-9][A-Za-z0-9._-]+(/[A-Za-z0-9][A-Za-z0-9._-]*)*)?",
+            r"((s3|az|gs)://[A-Za-z0-9][A-Za-z0-9._-]+(/[A-Za-z0-9][A-Za-z0-9._-]*)*/?)?",
             "a bucket and a prefix like s3://bucket/desk",
         ),
     ] = ""

@@ -66,6 +66,7 @@ OTHERS = {
     "cite check",
     "connect",
     "doctor",
+    "init",
     "model add",
     "model pull",
     "model remove",
@@ -101,6 +102,20 @@ def test_what_writes_is_refused_before_anything_is_asked_or_made(
         assert f"refdesk-admin storage copy --to {object_store.uri}" in done.stderr
     assert not object_store.requests
     assert not (tmp_path / "data").exists()
+
+
+def test_the_advice_to_leave_out_the_address_works(
+    scripts: Scripts, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'data = "{tmp_path / "data"}"\n[storage]\nuri = "{object_store.uri}"\n')
+    (tmp_path / "n.md").write_text("# Note\n\nThe pendulum swings.\n")
+    env = object_store.environment | {"REFDESK_CONFIG": str(config)}
+    assert scripts.admin("ingest", tmp_path / "n.md", env=env).returncode == 2
+    ingested = scripts.admin("ingest", tmp_path / "n.md", env=env | {"REFDESK_STORAGE_URI": ""})
+    assert ingested.returncode == 0, ingested.stderr
+    assert scripts.admin("storage", "copy", "--to", object_store.uri, env=env).returncode == 0
+    assert "Note" in scripts.admin("search", "pendulum", env=env).stdout
 
 
 def test_what_only_reads_says_the_same_of_the_bucket_as_of_the_folder(

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rag.config.load import asker_flags, config_path, environment_name, load_settings, setting_keys
 from rag.config.settings import HttpSettings, Settings
+from rag.config.storage import StorageSettings
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -249,6 +250,9 @@ def test_a_desk_without_a_bucket_is_in_its_data_folder_and_one_with_it_is_not(wr
     assert load_settings(write('data = "/srv/desk"\n'), {}).home == Path("/srv/desk")
     settings = load_settings(write('[storage]\nuri = "s3://bucket/desk"\n'), {})
     assert settings.home is settings.home
+    assert str(settings.model_copy(update={"storage": StorageSettings(uri="s3://bucket/desk/")}).home) == str(
+        settings.home
+    )
     assert str(settings.home) == "s3://bucket/desk"
 
 

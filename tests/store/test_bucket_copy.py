@@ -114,6 +114,19 @@ async def test_an_object_that_was_damaged_or_lost_is_sent_again(data: Path, buck
     assert digest_of(bucket, tables[0]) == right
 
 
+async def test_what_the_store_holds_is_compared_with_what_was_sent(
+    data: Path, bucket: Bucket, object_store: ObjectStore
+) -> None:
+    await copy_to_bucket(data, bucket)
+    (data / "keys.json").write_text('{"keys": []}')
+    object_store.damages = True
+    with pytest.raises(StoreError, match=r"keys\.json isn't what was sent"):
+        await copy_to_bucket(data, bucket)
+    object_store.damages = False
+    assert (await copy_to_bucket(data, bucket)).sent == 1
+    assert bucket.read("keys.json") == b'{"keys": []}'
+
+
 async def test_a_bucket_that_holds_something_else_is_left_alone(
     data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
 ) -> None:
