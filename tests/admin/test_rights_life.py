@@ -374,7 +374,8 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
         for command in commands
     ]
     assert [one.wait(60) for one in running] == [0, 0, 0]
-    for number, record in enumerate(life.records()[f"{one:02}.md"] for one in range(80)):
+    records = life.records()
+    for number, record in enumerate(records[f"{one:02}.md"] for one in range(80)):
         denied = {"user:ann"} if number < 60 else set()
         denied |= {"user:bob"} if number >= 20 else set()
         assert set(record["deny"]) == denied

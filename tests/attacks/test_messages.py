@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     from tests.attacks.conftest import Wire
 
-USUAL = 2_000 if settings.default.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
+USUAL = 1_000 if settings.default.max_examples < 100 else 20_000  # type: ignore[union-attr]  # there always is one
 NUMBERS: Sequence[int] = range(int(os.environ.get("MESSAGES", USUAL)))
 if "MESSAGE" in os.environ:
     NUMBERS = [int(os.environ["MESSAGE"])]

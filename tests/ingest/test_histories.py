@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from tests.ingest.history_oracle import Act, Document
 
 PROFILE = settings.default.max_examples  # type: ignore[union-attr]  # there always is one
-FEWEST, USUAL = 20, 185  # histories by the profile `quick`, and by the usual one
-HISTORIES = max(USUAL if PROFILE >= 100 else FEWEST, PROFILE)
+FEWEST, USUAL = 8, 185  # histories by the profile `quick`, and by the usual one
+HISTORIES = max(USUAL, PROFILE) if PROFILE >= 100 else FEWEST
 STEPS = 30  # in each history at least
 EVERYBODY = (
     Principal("default"),

@@ -66,6 +66,9 @@ def test_without_its_marks_a_query_has_the_same_words(query: str, words: str | N
 @pytest.mark.parametrize("unit", ['"a ', "“a ", "「a", "„a "])
 def test_a_long_query_of_marks_that_are_never_closed_takes_no_time(unit: str) -> None:
     query = (unit * MAX_QUERY_CHARS)[:MAX_QUERY_CHARS]
-    began = time.process_time()
-    assert phrases(f"{query} «b c»") == ("b c",)
-    assert time.process_time() - began < 0.05
+    taken = []
+    for _ in range(5):
+        began = time.process_time()
+        assert phrases(f"{query} «b c»") == ("b c",)
+        taken.append(time.process_time() - began)
+    assert min(taken) < 0.05

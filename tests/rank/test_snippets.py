@@ -73,4 +73,4 @@ def test_a_long_passage_and_a_long_query_take_no_time() -> None:
     parts = [" ".join(words[at : at + 20]) for at in range(0, 2000, 20)]
     began = time.process_time()
     shared_rarity(parts, words[:64])
-    assert time.process_time() - began < 0.2
+    assert time.process_time() - began < 2  # it takes some 10 ms; each word with each, minutes

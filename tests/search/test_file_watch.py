@@ -52,9 +52,10 @@ async def test_a_dead_file_server_costs_a_moment_and_soon_nothing(monkeypatch: p
         for _ in range(MAX_HANGING):
             assert await watch.stale([near, dead, near]) == {near.id: "gone"}
         threads = threading.active_count()
+        monkeypatch.setattr(watch, "_seconds", 15)
         began = time.perf_counter()
-        assert await watch.stale([near]) == {}
-        assert time.perf_counter() - began < 0.02
+        assert await watch.stale([near, dead]) == {}
+        assert time.perf_counter() - began < 10
         assert threading.active_count() == threads
     finally:
         back.set()

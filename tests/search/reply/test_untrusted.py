@@ -251,9 +251,9 @@ def test_what_is_clean_stays_clean(text: str) -> None:
 )
 def test_hostile_repetition_costs_no_more_than_its_length(piece: str) -> None:
     for text in (piece * (100_000 // len(piece)), piece * (100_000 // len(piece)) + "]:"):
-        began = time.perf_counter()
+        began = time.process_time()
         disarmed(text)
-        assert time.perf_counter() - began < 1  # it takes some 10 ms; were it quadratic, minutes
+        assert time.process_time() - began < 2  # it takes some 10 ms; were it quadratic, minutes
     assert len(label(text)) <= MAX_LABEL_CHARS
 
 
