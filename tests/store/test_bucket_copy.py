@@ -17,6 +17,7 @@ from rag.store import bucket_copy
 from rag.store.access_writer import access_table, change_access
 from rag.store.bucket_checks import PROBES, creates_once
 from rag.store.bucket_copy import LEDGER, TURNS, copy_to_bucket
+from rag.store.collections import drop_collection
 from rag.store.locks import locked
 from rag.store.objects import delete, digest_of, listed, put, put_new
 from rag.store.reader import Reader
@@ -248,6 +249,37 @@ async def test_without_the_package_for_buckets_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigurationError, match=r"Install refdesk\[cloud\] instead of refdesk"):
         bucket.read("key")
+
+
+async def test_a_reader_follows_a_collection_that_is_removed_and_made_anew(
+    data: Path, bucket: Bucket, small_desk: ModuleType, tmp_path: Path
+) -> None:
+    """Its tables have the names of the former ones, and fewer versions."""
+    reader = Reader(bucket, timeout_seconds=30)
+
+    async def seen() -> tuple[set[str], list[str]]:
+        (collection,) = await reader.collections("default")
+        table = await reader.open(collection)
+        return {one.source.title for one in await table.stored()}, await table.bodies()
+
+    note = tmp_path / "note.md"
+    for text in ("swings", "rests", "hangs", "falls"):
+        note.write_text(f"# Note\n\nThe pendulum {text}.\n")
+        await small_desk.ingested(data, note)
+        await copy_to_bucket(data, bucket)
+        titles, (body,) = await seen()
+        assert titles == {"Note"}
+        assert f"The pendulum {text}." in body
+    (collection,) = await Reader(data, timeout_seconds=30).collections("default")
+    await drop_collection(data, collection)
+    other = tmp_path / "other.md"
+    other.write_text("# Other\n\nThe balance wheel turns.\n")
+    await small_desk.ingested(data, other)
+    made = await copy_to_bucket(data, bucket)
+    assert made.deleted
+    titles, (body,) = await seen()
+    assert titles == {"Other"}
+    assert "The balance wheel turns." in body
 
 
 async def test_an_address_shows_no_credentials(bucket: Bucket) -> None:
