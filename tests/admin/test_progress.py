@@ -53,7 +53,8 @@ def test_a_terminal_shows_a_bar_of_work_and_keeps_the_notes_of_added_files_and_o
     assert code == 3
     assert re.search(r"B of [\d.]+B, .*B/s, \S+ left, \d of 8 files", shown)
     assert "3 chunks" in shown
-    assert left_on_screen(shown) == [*news(folder), *COUNTS, VISIBLE]
+    connect = f"Connect an assistant: refdesk-admin connect HOST --data {desk.data}"
+    assert left_on_screen(shown) == [*news(folder), *COUNTS, VISIBLE, connect]
 
 
 def test_files_that_are_gone_are_said_above_the_bar(desk: Desk, screen: Screen, folder: Path) -> None:
