@@ -198,7 +198,5 @@ def test_a_repository_is_cloned_with_the_command_of_ssh(
     assert "added" in run.stdout
     assert "git@example.org git-upload-pack" in log.read_text()
     script.write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
-    assert (
-        "can't be fetched"
-        in synced(inside, tmp_path, f"ssh://git@example.org{repositories}/manual", 1).stderr
-    )
+    refused = synced(inside, tmp_path, f"ssh://git@example.org{repositories}/manual", 1)
+    assert "the host accepts none of your keys; ssh -T git@example.org must work" in refused.stderr

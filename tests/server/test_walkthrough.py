@@ -10,7 +10,10 @@ from pydantic import BaseModel
 from rag.config.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "server" / "README.md").read_text().partition("```")[0]
+PAGE = (ROOT / "server" / "README.md").read_text().partition("```")[0]
+HOSTS = re.compile(r"^## Hosts$.*?(?=^## )", re.DOTALL | re.MULTILINE)
+"""The table of the hosts' own files, which are not ours."""
+TEXT = HOSTS.sub("", PAGE)
 NAMES = set(re.findall(r"`([^`\n]+)`", TEXT))
 SOURCE = "\n".join(
     path.read_text() for top in ("server", "rag") for path in sorted((ROOT / top).rglob("*.py"))
