@@ -24,7 +24,7 @@ from server import resources, tools
 from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
 from server.introduction import Introduction
-from server.published import callable_tools, fetches, through, through_any
+from server.published import callable_tools, extensions, fetches, through, through_any
 from server.schemas import argument_error
 from server.telemetry import audit
 
@@ -88,6 +88,7 @@ def create_server(
         RequestLimits(admission, settings.limits, principal_of),
     ]
     if remote:
+        server.extensions |= extensions(settings)
         server.middleware.append(Introduction(lazy_desk, settings.server, admission, principal_of))
     return server
 

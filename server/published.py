@@ -1,4 +1,4 @@
-"""The tools that are published: who may call which, and what a caller reaches through each.
+"""What is published: extensions, and the tools, who may call which and what they reach through each.
 
 A tool's binding becomes one of the caller's bindings, so that everything behind it obeys it by structure.
 Resources and completions belong to no tool: through them a caller reaches what any of its tools may show.
@@ -16,9 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.config.published import ServerSettings, ToolSettings
+    from rag.config.settings import Settings
     from rag.corpus import Principal
 
 OPEN = Binding()
+BY_ENTERPRISE = "io.modelcontextprotocol/enterprise-managed-authorization"
+BY_CLIENT = "io.modelcontextprotocol/oauth-client-credentials"
+
+
+def extensions(settings: Settings) -> dict[str, dict[str, object]]:
+    """The extensions that a server over HTTP offers: ways to get a token that it accepts.
+
+    Both are matters of the client and the issuer, and the tokens are like others. But one without a user
+    counts only for clients that the settings list.
+    """
+    if "oauth" not in settings.http.authentication:
+        return {}
+    offered = (BY_ENTERPRISE, BY_CLIENT) if settings.oauth.clients else (BY_ENTERPRISE,)
+    return {name: {} for name in offered}
 
 
 def callable_tools(server: ServerSettings, principal: Principal) -> tuple[ToolSettings, ...]:

@@ -37,10 +37,10 @@ def check_exposure(settings: HttpSettings, oauth: OAuthSettings) -> None:
             "OAuth needs http.public_url, the https:// address at which clients reach this server: tokens "
             "are issued for it."
         )
-    if not (oauth.issuer and oauth.jwks_url and oauth.tenants):
+    if not (oauth.issuer and oauth.jwks_url and (oauth.tenants or oauth.clients)):
         raise ConfigurationError(
             "OAuth needs oauth.issuer, oauth.jwks_url (the URL of its signing keys) and oauth.tenants (the "
-            "tenant for each value of the tenant claim)."
+            "tenant for each value of the tenant claim) or oauth.clients (clients without a user)."
         )
     for name, address in (("issuer", oauth.issuer), ("jwks_url", oauth.jwks_url)):
         if not _is_safe(address):

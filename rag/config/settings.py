@@ -387,6 +387,14 @@ class HttpSettings(Section):
     sse: bool = False
 
 
+class ClientSettings(Section):
+    """Who an OAuth client is that signs in by itself, without a user."""
+
+    tenant: Name
+    user: Annotated[UserName, Field(min_length=1)]
+    groups: Annotated[tuple[GroupName, ...], Field(max_length=MAX_ENTRIES)] = ()
+
+
 class OAuthSettings(Section):
     """Which issuer's tokens are accepted, and how their claims map to tenants, users and groups."""
 
@@ -398,6 +406,8 @@ class OAuthSettings(Section):
     user_claim: str = "sub"
     groups_claim: str = "groups"
     groups_required: Literal["auto", "always", "never"] = "auto"
+    scope_prefix: Annotated[str, matching(r'[^\s"\\]*', "a text without spaces, quotes and backslashes")] = ""
+    clients: dict[str, ClientSettings] = Field(default={})
     scopes: dict[str, CredentialBoundTo] = Field(default={})
 
 

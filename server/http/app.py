@@ -174,7 +174,7 @@ def http_app(
     metadata = str(build_resource_metadata_url(resource)) if "oauth" in http.authentication else ""
 
     def authorized(app: ASGIApp) -> ASGIApp:
-        return RequireScope(app, SEARCH_SCOPE, metadata)
+        return RequireScope(app, SEARCH_SCOPE, metadata, settings.oauth.scope_prefix)
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok")

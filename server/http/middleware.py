@@ -174,12 +174,17 @@ class CancelOnDisconnect:
 
 
 class RequireScope:
-    """Answers 401 or 403 unless the caller is authenticated and has the scope."""
+    """Answers 401 or 403 unless the caller is authenticated and has the scope.
 
-    def __init__(self, app: ASGIApp, scope: str, metadata_url: str) -> None:
+    Where tokens are accepted, `metadata_url` tells clients who issues them. They put `prefix` before the
+    scope when they ask for it.
+    """
+
+    def __init__(self, app: ASGIApp, scope: str, metadata_url: str, prefix: str) -> None:
         self._app = app
         self._scope = scope
         self._metadata_url = metadata_url
+        self._asked_for = prefix + scope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request of a caller with the scope; tell others where to get a token."""
@@ -196,7 +201,7 @@ class RequireScope:
 
     def _refusal(self, status: int, error: str, description: str) -> JSONResponse:
         note_refusal(description)
-        parameters = {"error": error, "error_description": description, "scope": self._scope}
+        parameters = {"error": error, "error_description": description, "scope": self._asked_for}
         parameters |= {"resource_metadata": self._metadata_url} if self._metadata_url else {}
         challenge = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in parameters.items())
         body = {"error": error, "error_description": description}

@@ -1,14 +1,15 @@
 """OAuth 2.1: this server is a resource server. It verifies an issuer's tokens and issues none.
 
 A token is a JWT that the issuer has signed for this very resource. The keys come from the configured address,
-never from the token. Its claims name the tenant, the user and the groups.
+never from the token. Its claims name the tenant, the user and the groups. A token that a client got for
+itself names no user: who that client is, the settings say.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import jwt
 from mcp.server.auth.provider import AccessToken, TokenVerifier
@@ -20,6 +21,7 @@ from rag.access.keys import SEARCH_SCOPE
 from rag.access.names import MAX_ENTRIES
 from rag.corpus import Principal
 from rag.errors import ProviderError, RefdeskError
+from server.http.claims import claim, client_of, is_of_client, scopes_of
 from server.http.identity import NOBODY, Caller
 from server.http.jwks import SigningKeys
 from server.telemetry.logs import note_refusal
@@ -42,7 +44,6 @@ TYPES = frozenset({"jwt", "at+jwt"})
 """Types of access tokens. Many issuers give no type, or the type of any JWT."""
 FOREIGN_CLAIMS = frozenset({"at_hash", "c_hash", "events"})
 """Claims of ID tokens, logout tokens and other security events, which access tokens never have."""
-CLIENT_CLAIMS = ("client_id", "azp", "appid", "cid")  # RFC 9068, OpenID Connect, Entra, Okta
 NOT_IN_HEADERS = re.compile(r"[^ !#-\[\]-~]")  # of RFC 6750's error_description
 MAX_TOKEN_CHARS = 8192
 LEEWAY_SECONDS = 30
@@ -85,8 +86,8 @@ class JwtVerifier(TokenVerifier):
             refusal = NOT_IN_HEADERS.sub("?", str(error))
         return Caller(
             token="",
-            client_id=_client(claims),
-            scopes=[] if refusal else _scopes(claims),
+            client_id=client_of(claims) or claims["sub"],
+            scopes=[] if refusal else scopes_of(claims),
             expires_at=int(claims["exp"]),
             resource=self._resource,
             subject=claims["sub"],
@@ -117,6 +118,8 @@ class JwtVerifier(TokenVerifier):
         _check_times(claims)
         if claims.keys() & FOREIGN_CLAIMS:
             raise RejectedTokenError("it is an ID or logout token")
+        if "cnf" in claims:
+            raise RejectedTokenError("it is bound to a key of its client (cnf), which is not checked here")
         return claims
 
     async def _principal(self, claims: Mapping[str, Any]) -> Principal:
@@ -125,8 +128,10 @@ class JwtVerifier(TokenVerifier):
         Raises:
             IncompleteTokenError: the claims leave it open.
         """
+        if is_of_client(claims):
+            return self._client(claims)
         settings = self._settings
-        claimed, user = claims.get(settings.tenant_claim), claims.get(settings.user_claim)
+        claimed, user = claim(claims, settings.tenant_claim), claim(claims, settings.user_claim)
         tenant = settings.tenants.get(claimed) if isinstance(claimed, str) else None
         if tenant is None:
             raise IncompleteTokenError(
@@ -136,6 +141,20 @@ class JwtVerifier(TokenVerifier):
             raise IncompleteTokenError(f"The token's claim {settings.user_claim} names no user.")
         return Principal(tenant, user, await self._groups(claims, tenant), self._bindings(claims))
 
+    def _client(self, claims: Mapping[str, Any]) -> Principal:
+        """Who a client is by itself.
+
+        Raises:
+            IncompleteTokenError: the operator hasn't said it. Its claims don't count: what gives a user a
+                tenant and groups at the issuer may give them to every client.
+        """
+        known = self._settings.clients.get(client_of(claims))
+        if known is None:
+            raise IncompleteTokenError(
+                "The token is of a client without a user, and oauth.clients doesn't list this client."
+            )
+        return Principal(known.tenant, known.user, frozenset(known.groups), self._bindings(claims))
+
     def _bindings(self, claims: Mapping[str, Any]) -> tuple[Binding, ...]:
         """What the token's scopes are bound to: all of them count, so that each narrows.
 
@@ -144,7 +163,7 @@ class JwtVerifier(TokenVerifier):
                 client would reach more by asking its issuer for less.
         """
         bound = self._settings.scopes
-        mine = [bound[scope].binding for scope in dict.fromkeys(_scopes(claims)) if scope in bound]
+        mine = [bound[scope].binding for scope in dict.fromkeys(scopes_of(claims)) if scope in bound]
         if bound and not mine:
             raise IncompleteTokenError(f"The token needs one of these scopes: {' '.join(bound)}.")
         return tuple(mine)
@@ -157,7 +176,7 @@ class JwtVerifier(TokenVerifier):
             ProviderError: the claim is missing or incomplete, and the desk can't say whether groups matter.
         """
         name = self._settings.groups_claim
-        groups, elsewhere = claims.get(name), claims.get("_claim_names", {})
+        groups, elsewhere = claim(claims, name), claims.get("_claim_names", {})
         if not isinstance(elsewhere, dict) or not (groups is None or _are_groups(groups)):
             raise IncompleteTokenError(f"The token's groups are malformed. {_expected(name)}")
         # Entra marks a list that is too long for the token with _claim_names or hasgroups ("groups overage").
@@ -181,7 +200,7 @@ class JwtVerifier(TokenVerifier):
             ) from error
 
 
-def _are_groups(given: object) -> bool:
+def _are_groups(given: object) -> TypeGuard[list[str]]:
     if not isinstance(given, list) or len(given) > MAX_ENTRIES:
         return False
     return all(isinstance(group, str) for group in given)
@@ -208,19 +227,6 @@ def _check_times(claims: Mapping[str, Any]) -> None:
         raise RejectedTokenError("it is valid for too long")
 
 
-def _client(claims: Mapping[str, Any]) -> str:
-    """The OAuth client that the token was issued to, or its subject if the issuer doesn't say."""
-    clients = (claims.get(name) for name in CLIENT_CLAIMS)
-    return next((client for client in clients if isinstance(client, str) and client), claims["sub"])
-
-
-def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """The scopes, from one string (RFC 9068) or, as some issuers send them, from a list."""
-    given = claims.get("scope", claims.get("scp", ""))
-    scopes = given.split() if isinstance(given, str) else given
-    return [scope for scope in scopes if isinstance(scope, str)] if isinstance(scopes, list) else []
-
-
 def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str) -> Route:
     """The route at which clients learn who issues tokens for the resource (RFC 9728), called `title`.
 
@@ -230,7 +236,7 @@ def metadata_route(resource: str, path: str, settings: OAuthSettings, title: str
     document = {
         "resource": resource,
         "authorization_servers": [settings.issuer],
-        "scopes_supported": [SEARCH_SCOPE, *settings.scopes],
+        "scopes_supported": [settings.scope_prefix + scope for scope in (SEARCH_SCOPE, *settings.scopes)],
         "bearer_methods_supported": ["header"],
         "resource_name": title,
     }

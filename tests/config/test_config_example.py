@@ -13,7 +13,7 @@ from rag.config.load import load_settings, setting_keys
 from rag.config.origins import ORIGINS
 from rag.config.profiles import HitStage, ProfileSettings, QueryStage
 from rag.config.published import ToolSettings
-from rag.config.settings import SearchSettings, Settings
+from rag.config.settings import ClientSettings, SearchSettings, Settings
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "config.example.toml"
 
@@ -24,7 +24,7 @@ def test_the_example_equals_the_defaults() -> None:
 
 def test_the_example_names_every_setting_in_the_order_of_the_module() -> None:
     tables = ("profiles", "of_collections", "of_tenants", "urls")
-    of_the_operator = {("search", table) for table in tables} | {("oauth", "scopes")}
+    of_the_operator = {("search", table) for table in tables} | {("oauth", "scopes"), ("oauth", "clients")}
     keys = [keys for keys in _keys(_uncommented()) if keys[:2] not in of_the_operator]
     keys = [
         keys
@@ -66,13 +66,15 @@ def test_the_examples_of_origins_show_each_type_with_all_that_can_be_set() -> No
         assert set(one) | shared == set(ORIGINS[one["type"]].model_fields)
 
 
-def test_the_examples_of_a_tool_and_of_a_scope_show_all_that_can_be_set() -> None:
+def test_the_examples_of_a_tool_a_scope_and_a_client_show_all_that_can_be_set() -> None:
     example = _uncommented()
     (tool,) = example["server"]["tools"]
     read = ToolSettings.model_validate(tool)
     assert (set(tool), set(tool["opener"])) == (set(read.model_dump()), set(read.opener.model_dump()))
     (scope,) = example["oauth"]["scopes"].values()
     assert set(scope) == set(CredentialBoundTo.model_validate(scope).model_dump())
+    (client,) = example["oauth"]["clients"].values()
+    assert set(client) == set(ClientSettings.model_validate(client).model_dump())
 
 
 def test_the_example_of_stages_shows_each_with_all_its_options() -> None:

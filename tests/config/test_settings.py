@@ -121,6 +121,7 @@ EVERY_SETTING = {
     "oauth.user_claim": ("email", "email"),
     "oauth.groups_claim": ("roles", "roles"),
     "oauth.groups_required": ("always", "always"),
+    "oauth.scope_prefix": ("api://desk/", "api://desk/"),
     "limits.concurrent": ("5", 5),
     "limits.concurrent_per_tenant": ("2", 2),
     "limits.concurrent_per_user": ("1", 1),

@@ -213,6 +213,10 @@ WRONG: dict[str, Callable[[], str]] = {
     **{f"of type {typ!r}": partial(_token, headers={"typ": typ}) for typ in OTHER_TYPES},
     "an ID token": lambda: _token(at_hash="x"),
     "an ID token of a hybrid flow": lambda: _token(c_hash="x"),
+    "an ID-JAG, which only the issuer takes": partial(_token, headers={"typ": "oauth-id-jag+jwt"}),
+    "bound to a key of its client": lambda: _token(
+        cnf={"jkt": "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I"}
+    ),
     "a logout token": lambda: _token(events={"http://schemas.openid.net/event/backchannel-logout": {}}),
     "too long": lambda: _token(more="x" * 9000),
     "cut": lambda: _token()[:-2],
@@ -284,6 +288,140 @@ async def test_a_key_that_can_be_broken_signs_nothing(
     assert await verifier.verify_token(_token(key=WEAK_RSA, headers={"kid": "weak"})) is None
     (said,) = caplog.messages
     assert said == ("The issuer's RSA key 'weak' has 2047 bits and is ignored: keys need at least 2048.")
+
+
+IN_THEIR_PLACES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "Keycloak's roles": (
+        {"groups_claim": "realm_access.roles"},
+        {"realm_access": {"roles": ["hr", "it"]}, "resource_access": {"account": {"roles": ["admin"]}}},
+    ),
+    "Entra": (
+        {"tenant_claim": "tid", "user_claim": "oid", "groups_claim": "roles"},
+        {"tid": "Acorn Ltd", "oid": "ann", "sub": "pairwise", "azp": "vscode", "roles": ["hr", "it"]},
+    ),
+    "Entra, with too many groups but all roles": (
+        {"groups_claim": "roles"},
+        {"roles": ["hr", "it"], "_claim_names": {"groups": "src1"}},
+    ),
+    "Okta": ({}, {"cid": "0oa1", "uid": "00u1", "scope": None, "scp": [SEARCH_SCOPE]}),
+    "Auth0": (
+        {
+            "groups_claim": "https://desk.example.com/groups",
+            "tenant_claim": "https://desk.example.com/tenant",
+        },
+        {"https://desk.example.com/groups": ["hr", "it"], "https://desk.example.com/tenant": "Acorn Ltd"},
+    ),
+    "one tenant": ({"tenant_claim": "iss"}, {}),
+    "an agent that acts for her": ({}, {"act": {"sub": "agent"}, "azp": "agent", "may_act": {"sub": "x"}}),
+}
+
+
+@pytest.mark.parametrize(("settings", "claims"), IN_THEIR_PLACES.values(), ids=IN_THEIR_PLACES)
+@pytest.mark.anyio
+async def test_claims_are_found_where_issuers_put_them(
+    issuer: Issuer, settings: dict[str, str], claims: dict[str, Any]
+) -> None:
+    tenants = {"Acorn Ltd": "acorn", ISSUER: "acorn"}
+    verifier = _verifier(issuer, _groups_matter_to_acorn, tenants=tenants, **settings)
+    others = {"tenant": None, "groups": None} if settings else {}
+    kept: dict[str, Any] = {} if "tenant_claim" in settings else {"tenant": "Acorn Ltd"}
+    kept |= {} if "groups_claim" in settings else {"groups": ["hr", "it"]}
+    caller = await verifier.verify_token(_token(**others | kept | claims))
+    assert isinstance(caller, Caller)
+    assert (caller.principal, caller.refusal) == (ANN, "")
+    assert SEARCH_SCOPE in caller.scopes
+    without = await verifier.verify_token(_token(tenant=None, groups=None, iss=ISSUER))
+    assert isinstance(without, Caller)
+    assert without.principal == NOBODY
+
+
+OF_CLIENTS: dict[str, dict[str, Any]] = {
+    "RFC 9068": {"sub": "report", "client_id": "report"},
+    "Okta": {"sub": "report", "cid": "report", "scope": None, "scp": [SEARCH_SCOPE]},
+    "Auth0": {"sub": "report@clients", "azp": "report", "gty": "client-credentials"},
+    "Auth0, which says no grant": {"sub": "report@clients", "azp": "report"},
+    "Entra": {
+        "sub": "9f1",
+        "oid": "9f1",
+        "azp": "report",
+        "idtyp": "app",
+        "scope": None,
+        "roles": [SEARCH_SCOPE],
+    },
+    "Entra, which says no kind": {
+        "sub": "9f1",
+        "oid": "9f1",
+        "azp": "report",
+        "scope": None,
+        "roles": [SEARCH_SCOPE],
+    },
+    "Keycloak": {"sub": "5e2", "azp": "Report", "preferred_username": "service-account-report"},
+    "Keycloak, which says no name": {"sub": "5e2", "azp": "report", "clientAddress": "10.0.0.7"},
+}
+REPORT = Principal("birch", "nightly-report", frozenset({"it"}))
+
+
+@pytest.mark.parametrize("claims", OF_CLIENTS.values(), ids=OF_CLIENTS)
+@pytest.mark.anyio
+async def test_a_client_without_a_user_is_who_the_settings_say_or_nobody(
+    issuer: Issuer, claims: dict[str, Any]
+) -> None:
+    """Whatever tenant and groups its token claims, which an issuer may give to every client."""
+    named = {"tenant": "birch", "user": "nightly-report", "groups": ["it"]}
+    listed = _verifier(issuer, clients={"report": named, "Report": named})
+    token = _token(**claims)
+    caller = await listed.verify_token(token)
+    assert isinstance(caller, Caller)
+    assert (caller.principal, caller.refusal) == (REPORT, "")
+    assert SEARCH_SCOPE in caller.scopes
+    for others in ({}, {"other": named}):
+        nobody = await _verifier(issuer, clients=others).verify_token(token)
+        assert isinstance(nobody, Caller)
+        assert (nobody.principal, nobody.scopes) == (NOBODY, [])
+        assert "oauth.clients doesn't list this client" in nobody.refusal
+    person = {"sub": "ann", "oid": "7c3", "scope": SEARCH_SCOPE, "scp": None, "roles": ["hr"]}
+    hers = {"gty": None, "idtyp": "user", "preferred_username": "ann", "clientAddress": None}
+    caller = await listed.verify_token(_token(**claims | person | hers))
+    assert isinstance(caller, Caller)
+    assert caller.principal == ANN
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"scope": None},
+        {"scope": "openid", "roles": [SEARCH_SCOPE]},
+        {"scope": None, "roles": ["other"]},
+        {"scope": None, "roles": SEARCH_SCOPE.removesuffix("h")},
+    ],
+    ids=str,
+)
+@pytest.mark.anyio
+async def test_a_client_without_a_user_needs_the_scope_too(issuer: Issuer, claims: dict[str, Any]) -> None:
+    verifier = _verifier(issuer, clients={"report": {"tenant": "birch", "user": "nightly-report"}})
+    for given, may in [(claims, False), ({"scope": SEARCH_SCOPE}, True)]:
+        caller = await verifier.verify_token(_token(sub="report", client_id="report", **given))
+        assert isinstance(caller, Caller)
+        assert (SEARCH_SCOPE in caller.scopes) is may
+
+
+@pytest.mark.anyio
+async def test_roles_of_a_user_are_no_scopes(issuer: Issuer) -> None:
+    caller = await _verifier(issuer).verify_token(_token(scope=None, roles=[SEARCH_SCOPE], azp="vscode"))
+    assert isinstance(caller, Caller)
+    assert caller.scopes == []
+
+
+@pytest.mark.anyio
+async def test_scopes_narrow_a_client_without_a_user(issuer: Issuer) -> None:
+    clients = {"report": {"tenant": "birch", "user": "nightly-report"}}
+    verifier = _verifier(issuer, clients=clients, scopes=SCOPES)
+    bound = Principal("birch", "nightly-report", bindings=(HANDBOOK,))
+    for scope, principal in [("handbook", bound), ("", NOBODY)]:
+        token = _token(sub="report", client_id="report", scope=f"{SEARCH_SCOPE} {scope}")
+        caller = await verifier.verify_token(token)
+        assert isinstance(caller, Caller)
+        assert caller.principal == principal
 
 
 UNTOLD: list[dict[str, Any]] = [
@@ -627,3 +765,61 @@ async def test_a_token_without_a_bound_scope_is_nobodys_where_scopes_are_bound(
     free = await _verifier(issuer).verify_token(token)
     assert isinstance(free, Caller)
     assert free.principal == ANN
+
+
+EXTENSIONS = "io.modelcontextprotocol"
+MODERN = {
+    "_meta": {
+        f"{EXTENSIONS}/protocolVersion": "2026-07-28",
+        f"{EXTENSIONS}/clientInfo": {"name": "test", "version": "0"},
+        f"{EXTENSIONS}/clientCapabilities": {},
+    }
+}
+MODERN_HEADERS = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"}
+CLIENTS = '[oauth.clients.report]\ntenant = "birch"\nuser = "nightly-report"'
+
+
+@pytest.mark.parametrize(("clients", "offered"), [((CLIENTS,), True), ((), False)])
+def test_a_server_offers_clients_of_their_own_where_it_knows_some(
+    issuer: Issuer,
+    listen: Callable[..., Remote],
+    world: World,
+    tmp_path: Path,
+    clients: tuple[str, ...],
+    offered: bool,  # noqa: FBT001 a parameter of a test
+) -> None:
+    remote = listen(world.data, config=_signing(issuer, tmp_path, *clients))
+    own = _token(sub="report", client_id="report")
+    for token in (own, _token()) if offered else (_token(),):
+        assert _said_of_itself(remote, token).keys() == {
+            f"{EXTENSIONS}/enterprise-managed-authorization",
+            *([f"{EXTENSIONS}/oauth-client-credentials"] if offered else []),
+        }
+    refused = remote.post(own, **HOST)
+    assert refused.status_code == (200 if offered else 403)
+    if not offered:
+        assert "oauth.clients doesn't list this client" in refused.headers["WWW-Authenticate"]
+    line = next(one for one in reversed(remote.log()) if one.get("subject") == "report")
+    assert (line.get("tenant"), line.get("user")) == (
+        ("birch", "nightly-report") if offered else (None, None)
+    )
+
+
+def _said_of_itself(remote: Remote, token: str) -> dict[str, Any]:
+    """The extensions that a server offers; versions before 2026-07-28 have no place to say them."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": MODERN}
+    answer = remote.post(token, body, **HOST, **MODERN_HEADERS)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json()["result"]["capabilities"]["extensions"])
+
+
+def test_clients_are_told_scopes_as_the_issuer_knows_them(
+    issuer: Issuer, listen: Callable[..., Remote], world: World, tmp_path: Path
+) -> None:
+    prefix, scopes = "api://1f0c/", '[oauth.scopes."handbook:read"]'
+    remote = listen(world.data, config=_signing(issuer, tmp_path, f'scope_prefix = "{prefix}"', scopes))
+    told = httpx2.get(f"{remote.base}/.well-known/oauth-protected-resource/mcp", headers=HOST).json()
+    assert told["scopes_supported"] == [f"{prefix}{SEARCH_SCOPE}", f"{prefix}handbook:read"]
+    assert f'scope="{prefix}{SEARCH_SCOPE}"' in remote.post(None, **HOST).headers["WWW-Authenticate"]
+    assert remote.post(_token(scope=f"{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 200
+    assert remote.post(_token(scope=f"{prefix}{SEARCH_SCOPE} handbook:read"), **HOST).status_code == 403
