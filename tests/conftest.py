@@ -38,6 +38,7 @@ settings.register_profile("quick", max_examples=25, deadline=None)  # no test fa
 settings.register_profile("thorough", max_examples=5_000, deadline=None, print_blob=True)
 settings.register_profile("million", max_examples=100_000, deadline=None, print_blob=True)
 settings.load_profile("quick")  # --hypothesis-profile is read later, and wins
+NIGHTLY_EXAMPLES = 100
 
 LONGEST = (
     *("tests/ingest/test_histories.py", "tests/server/test_duel.py", "tests/attacks/", "tests/clients/"),
@@ -77,9 +78,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    by_day = settings.default.max_examples < NIGHTLY_EXAMPLES  # type: ignore[union-attr]  # there always is one
+    nightly = pytest.mark.skip(reason="runs each night, with --hypothesis-profile=default")
     for item in items:
         if _rank(item.nodeid) < len(LONGEST):
             item.add_marker("slow")
+        if by_day and item.get_closest_marker("nightly"):
+            item.add_marker(nightly)
     items.sort(key=lambda item: _rank(item.nodeid))
 
 

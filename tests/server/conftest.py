@@ -322,7 +322,7 @@ class Remote:
         return self.process.wait(timeout=15)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A free port that no connection gets before the server has it: systems give those only higher ones."""
     while True:
         port = random.randrange(10_000, 32_000)  # noqa: S311 not a secret
@@ -338,15 +338,16 @@ def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., R
         more: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
         probe: str = "/readyz",
+        port: int = 0,
         **settings: str,
     ) -> Remote:
-        port, metrics_port = _free_port(), _free_port()
+        port, metrics_port = port or free_port(), free_port()
         own = {"http_metrics_port": str(metrics_port)}
         env = {f"REFDESK_{name.upper()}": value for name, value in (own | settings).items()}
         noise = folder / f"noise-{port}"
         command = [*before, scripts.server, "--http", "--port", str(port), "--data", str(data)]
         environment = scripts.environment | env | dict(more or {})
-        errors = stack.enter_context(noise.open("wb"))
+        errors = stack.enter_context(noise.open("ab"))
         process: subprocess.Popen[bytes] | Forked
         if not before and scripts.server_forks.can_run(environment):
             process = scripts.server_forks.listening(command, environment, errors)

@@ -1,0 +1,262 @@
+"""Three replicas read one bucket behind nginx, configured as server/running.md shows it.
+
+One of them is killed every ten seconds, and started anew, while clients of both protocol eras and one of
+HTTP+SSE ask: every answer is the right one, and none is missing that another replica could give.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import ssl
+import subprocess
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx2
+import pytest
+from anyio import to_thread
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests import nginx
+from tests.server.conftest import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.bucket import ObjectStore
+    from tests.server.conftest import Remote, World
+
+pytestmark = [pytest.mark.anyio, pytest.mark.nightly]
+
+KILLS, EVERY_SECONDS = 6, 10
+BEFORE_KILL = 20  # answers at least, so that there is load
+ANSWER_SECONDS = 60  # far more than any answer takes
+PAUSE_SECONDS = 0.07  # a client's between two calls: nginx lets 20 a second through
+BOUND_SECONDS = 2
+NOWHERE = Path("no-such-folder")
+PAGE = Path(__file__).parents[2] / "server/running.md"
+CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("search", {"query": "pendulum"}),
+    ("search", {"query": "pendulum", "mode": "sparse"}),
+    ("search", {"query": "no such word", "mode": "exact"}),
+    ("get_source", {}),
+)
+
+
+@dataclass(slots=True)
+class Replicas:
+    """The replicas, and the address of the balancer with its certificate."""
+
+    start: Callable[..., Remote]
+    running: list[Remote]
+    base: str
+    certificate: Path
+
+    def restart(self, at: int) -> None:
+        """Kill one, and wait until it serves again."""
+        self.running[at].process.kill()
+        self.running[at].process.wait()
+        self.running[at] = self.start(port=self.running[at].port)
+
+    def http(self, key: str, address: str) -> httpx2.AsyncClient:
+        """A client on an address of its own, since nginx limits each."""
+        trusted = ssl.create_default_context(cafile=str(self.certificate))
+        transport = httpx2.AsyncHTTPTransport(verify=trusted, local_address=address)
+        headers = {"Authorization": f"Bearer {key}"}
+        return httpx2.AsyncClient(transport=transport, headers=headers, timeout=ANSWER_SECONDS)
+
+
+@dataclass(slots=True)
+class Load:
+    """What came of the calls. `lost` are streams that ended, each with its replica."""
+
+    answers: int = 0
+    lost: int = 0
+    faults: list[str] = field(default_factory=list)
+    over: bool = False
+
+    def judge(self, call: str, answer: object, expected: object) -> None:
+        """Note an answer."""
+        self.answers += 1
+        if answer != expected:
+            self.faults.append(f"{call}: {answer} is not {expected}")
+
+
+@pytest.fixture
+def replicas(
+    listen: Callable[..., Remote], object_store: ObjectStore, copy: Callable[[], None], tmp_path: Path
+) -> Iterator[Replicas]:
+    copy()
+    object_store.read_only = True
+    port = free_port()
+    more = object_store.serving | {
+        "REFDESK_STORAGE_CONSISTENCY_SECONDS": str(BOUND_SECONDS),
+        "REFDESK_HTTP_PUBLIC_URL": f"https://127.0.0.1:{port}",
+        "REFDESK_HTTP_TRUSTED_PROXIES": "127.0.0.1",
+        "REFDESK_HTTP_SSE": "true",
+        "REFDESK_LIMITS_REQUESTS_PER_MINUTE": "100000",
+    }
+    own = [shutil.which("env") or "env"]  # not forked: each is a process of its own from the start
+    start = partial(listen, NOWHERE, more=more, before=own)
+    running = [start() for _ in range(3)]
+    certificate = certified(tmp_path)
+    servers = "".join(f"    server 127.0.0.1:{one.port} max_fails=0;\n" for one in running)
+    changes = {
+        "    server 127.0.0.1:8300 max_fails=0;\n    server 127.0.0.1:8310 max_fails=0;\n": servers,
+        "listen 443 ssl;": f"listen 127.0.0.1:{port} ssl;",
+        "    listen [::]:443 ssl;\n": "",
+        "/etc/ssl/desk.example.com.pem": str(certificate),
+        "/etc/ssl/desk.example.com.key": str(certificate),
+        "desk.example.com": "127.0.0.1",
+    }
+    configuration = nginx.replaced(nginx.shown(PAGE, word="upstream refdesk"), changes)
+    with nginx.running(configuration, tmp_path, port):
+        yield Replicas(start, running, f"https://127.0.0.1:{port}", certificate)
+
+
+@pytest.fixture
+def copy(world: World, object_store: ObjectStore, scripts: Any) -> Callable[[], None]:  # noqa: ANN401 fixture
+    """Copies the world to the bucket."""
+
+    def run() -> None:
+        object_store.read_only = False
+        to = ("storage", "copy", "--to", object_store.uri, "--data", world.data)
+        done = scripts.admin(*to, env=object_store.environment)
+        object_store.read_only = True
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+def certified(folder: Path) -> Path:
+    """A certificate for 127.0.0.1, signed by itself, and its key in one file."""
+    if not (openssl := shutil.which("openssl")):
+        pytest.skip("openssl is not installed: apt-get install openssl")
+    key, made = folder / "key.pem", folder / "made.pem"
+    request = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    names = ("-subj", "/CN=desk", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2")
+    subprocess.run([openssl, *request, *names, "-keyout", key, "-out", made], check=True, capture_output=True)
+    made.write_bytes(made.read_bytes() + key.read_bytes())
+    return made
+
+
+def given(call: str, arguments: Mapping[str, Any], id_: str) -> dict[str, Any]:
+    return {"id": id_} if call == "get_source" else {**arguments}
+
+
+async def asks(replicas: Replicas, load: Load, key: str, mode: str, address: str) -> None:
+    """A client that calls until the load is over; its first answers are what all others must be."""
+    url = f"{replicas.base}/mcp"
+    chance = random.Random(address)  # noqa: S311 repeatable, not secret
+    expected: dict[int, Any] = {}
+    id_ = ""
+    async with (
+        replicas.http(key, address) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        while not load.over:
+            at = len(expected) if len(expected) < len(CALLS) else chance.randrange(len(CALLS))
+            call, arguments = CALLS[at]
+            try:
+                result = await client.call_tool(call, given(call, arguments, id_))
+                answer: Any = result.structured_content or result.model_dump(mode="json")
+            except Exception as error:  # noqa: BLE001 whatever it is, no answer came
+                answer = repr(error)
+            if not expected:
+                id_ = answer["results"][0]["id"]
+            load.judge(call, answer, expected.setdefault(at, answer))
+            await anyio.sleep(PAUSE_SECONDS)
+
+
+async def streams(replicas: Replicas, load: Load, key: str, address: str) -> None:
+    """A client of HTTP+SSE, which connects anew when its stream ends, and loses no other call."""
+    async with replicas.http(key, address) as http:
+        while not load.over:
+            try:
+                async with http.stream("GET", f"{replicas.base}/sse") as stream:
+                    assert stream.status_code == 200
+                    await _through(http, stream, replicas, load)
+            except (httpx2.TransportError, StopAsyncIteration):
+                load.lost += 1
+
+
+async def _through(http: httpx2.AsyncClient, stream: httpx2.Response, replicas: Replicas, load: Load) -> None:
+    said = (line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data:"))
+    address = replicas.base + await anext(said)
+
+    async def asked(method: str, params: object, id_: int | None = 1) -> Any:  # noqa: ANN401 JSON
+        body = {"jsonrpc": "2.0", "method": method, "params": params} | ({"id": id_} if id_ else {})
+        posted = await http.post(address, json=body)
+        if posted.status_code != 202:  # right only if the stream is over
+            with anyio.fail_after(ANSWER_SECONDS):
+                await anext(said)
+            load.faults.append(f"{posted.status_code} {posted.text} while the stream goes on")
+        return json.loads(await anext(said))["result"] if id_ else None
+
+    client = {"clientInfo": {"name": "test", "version": "0"}, "capabilities": {}}
+    await asked("initialize", {"protocolVersion": "2024-11-05"} | client)
+    await asked("notifications/initialized", {}, None)
+    while not load.over:
+        found = await asked("tools/call", {"name": "search", "arguments": {"query": "pendulum"}})
+        load.judge("stream", {one["title"] for one in found["structuredContent"]["results"]}, {"open"})
+        await anyio.sleep(PAUSE_SECONDS)
+
+
+async def _until(load: Load, answers: int) -> None:
+    with anyio.fail_after(ANSWER_SECONDS):
+        while load.answers < answers and not load.faults:  # noqa: ASYNC110 clients count by themselves
+            await anyio.sleep(PAUSE_SECONDS)
+
+
+async def test_while_replicas_are_killed_no_answer_is_wrong_or_missing(
+    replicas: Replicas, world: World
+) -> None:
+    load = Load()
+    async with anyio.create_task_group() as tasks:
+        people = [(world.ann, "auto"), (world.ann, "legacy"), (world.bob, "auto"), (world.eve, "legacy")]
+        for number, (key, mode) in enumerate(people):
+            tasks.start_soon(asks, replicas, load, key, mode, f"127.0.1.{number}")
+        tasks.start_soon(streams, replicas, load, world.bob, "127.0.2.1")
+        await _until(load, BEFORE_KILL)
+        for number in range(KILLS):
+            await _until(load, load.answers + BEFORE_KILL)
+            async with anyio.create_task_group() as together:
+                together.start_soon(anyio.sleep, EVERY_SECONDS)
+                together.start_soon(to_thread.run_sync, replicas.restart, number % 3)
+        await _until(load, load.answers + BEFORE_KILL)
+        load.over = True
+    assert load.faults == []
+    assert load.answers > (KILLS + 2) * BEFORE_KILL
+    assert load.lost <= KILLS
+
+
+async def test_what_is_revoked_counts_in_all_replicas_after_the_bound(
+    replicas: Replicas, world: World, copy: Callable[[], None], admin: Callable[..., Any]
+) -> None:
+    made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--group", "hr", "--data", world.data)
+    copy()
+    await anyio.sleep(BOUND_SECONDS)
+    of_acorn = ("--tenant", "acorn", "--data", world.data)
+    sources = admin("sources", *of_acorn)["sources"]
+    (secret,) = [one["id"] for one in sources if one["title"] == "secret"]
+
+    def said() -> list[set[str]]:
+        return [one.titles(made["key"]) for one in replicas.running]
+
+    assert await to_thread.run_sync(said) == [{"open", "secret"}] * 3
+    admin("access", "revoke", secret, "--from", "group:hr", *of_acorn)
+    copy()
+    await anyio.sleep(BOUND_SECONDS)
+    assert await to_thread.run_sync(said) == [{"open"}] * 3
+    admin("access", "grant", secret, "--to", "group:hr", *of_acorn)
+    admin("key", "revoke", made["id"], "--data", world.data)
+    copy()
+    await anyio.sleep(BOUND_SECONDS)
+    assert [one.post(made["key"]).status_code for one in replicas.running] == [401] * 3
+    assert [one.titles(world.ann) for one in replicas.running] == [{"open", "secret"}] * 3
