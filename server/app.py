@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Principal
     from rag.search.reply.fields import Reply
+    from rag.search.reply.folder import FolderReply
+    from rag.search.reply.search import SearchReply
+    from rag.search.reply.source import SourceReply
     from server.admission import Admission
+    from server.intake import Intake
     from server.lazy_desk import LazyDesk
 
 log = logging.getLogger(__name__)
@@ -48,10 +53,11 @@ MAX_BYTES_PER_CHARACTER = 24  # two escapes of six bytes outside the basic plane
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Arguments = TypeVar("Arguments", bound=BaseModel)
 Handler: TypeAlias = "Callable[[Principal, ToolSettings, dict[str, Any]], Awaitable[types.CallToolResult]]"
+NotedReply: TypeAlias = "SearchReply | SourceReply | FolderReply"
 Result = TypeVar("Result", types.CallToolResult, types.ReadResourceResult)
 
 
-def create_server(
+def create_server(  # noqa: PLR0913 what it is built around
     lazy_desk: LazyDesk,
     settings: Settings,
     admission: Admission,
@@ -59,12 +65,14 @@ def create_server(
     measure: audit.Measure | None = None,
     *,
     remote: bool = False,
+    intake: Intake | None = None,
 ) -> Server[Any]:
     """A protocol server around a desk. `principal_of` is called anew for each request.
 
-    `remote` callers are told of errors only what they can do; the operator's log has the rest.
+    Replies of tools have the note of `intake`. `remote` callers are told of errors only what they can do; the
+    operator's log has the rest.
     """
-    app = App(lazy_desk, settings, principal_of, remote=remote)
+    app = App(lazy_desk, settings, principal_of, remote=remote, intake=intake)
     server: Server[Any] = Server(
         settings.server.name,
         title=settings.server.title,
@@ -103,9 +111,11 @@ class App:
         principal_of: Callable[[Context], Principal],
         *,
         remote: bool,
+        intake: Intake | None,
     ) -> None:
         self._lazy_desk = lazy_desk
         self._remote = remote
+        self._intake = intake
         self._principal_of = principal_of
         self._settings = settings
 
@@ -128,8 +138,15 @@ class App:
             audit.record_failure(error)
             if not isinstance(error, InvalidRequestError | NotFoundError):
                 log.warning("The tool %s failed: %s", params.name, error)
-            text = message_for(error, remote=self._remote)
+            text = self._failure(error)
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+    def _failure(self, error: RefdeskError) -> str:
+        """What the model reads of an error. A desk that is only being made has no other fault than that."""
+        note = self._intake and self._intake.note
+        if note and not isinstance(error, InvalidRequestError):
+            return f"{error} {note}" if isinstance(error, NotFoundError) else note
+        return message_for(error, remote=self._remote)
 
     def _handler(self, principal: Principal, name: str) -> tuple[ToolSettings, Handler]:
         """What answers a tool, and the settings of its search tool.
@@ -165,12 +182,12 @@ class App:
         vectors = server.include_vectors if arguments.vectors is None else arguments.vectors
         urls = server.openai_compat
 
-        def render(max_chars: int) -> types.CallToolResult:
+        def render(max_chars: int) -> SearchReply:
             room = max_chars - NO_ROOM_CHARS if answer.trace else max_chars
             reply = search_reply(answer, room, vectors=vectors, urls=urls)
-            return _result(with_trace(reply, answer, max_chars) if answer.trace else reply)
+            return with_trace(reply, answer, max_chars) if answer.trace else reply
 
-        return _within_bytes(render, arguments.max_chars or server.max_chars)
+        return self._noted(render, arguments.max_chars or server.max_chars)
 
     def _check_offered(
         self, arguments: tools.SearchArguments, tool: ToolSettings, principal: Principal
@@ -201,7 +218,20 @@ class App:
         desk = await self._lazy_desk.desk()
         part, after = arguments.part(), arguments.after
         found = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
-        return _within_bytes(lambda fitting: _result(found_reply(found, fitting)), max_chars)
+        return self._noted(partial(found_reply, found), max_chars)
+
+    def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
+        """What `render` makes of `max_chars` or fewer, with the note of the intake if there is one."""
+        note = self._intake and self._intake.note
+        if not note:
+            return _within_bytes(lambda fitting: _result(render(fitting)), max_chars)
+        room = len(json.dumps(note)) + 1
+
+        def noted(fitting: int) -> types.CallToolResult:
+            reply = render(fitting - room)
+            return _result(reply.model_copy(update={"notes": [*reply.notes, note]}))
+
+        return _within_bytes(noted, max_chars)
 
     async def _fetch(
         self, principal: Principal, _tool: ToolSettings, given: dict[str, Any]

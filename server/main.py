@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from rag.config.settings import Settings
+    from server.intake import Intake
 
 EXIT_USAGE = 2
 WELCOME = """\
@@ -95,17 +96,42 @@ def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     given = {"data": flags.data, "http.host": flags.host, "http.port": flags.port}
     asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
     settings = load_settings(flags.config, os.environ, given | asker)
+    intake = None
+    if flags.documents:
+        settings, intake = _with_documents(settings, flags)
     if flags.http and settings.http.authentication:
         _check_no_asker(asker)
     if settings.server.traces:
         spans.export_spans()
-    serve = _remote(settings) if flags.http else _local(settings)
+    serve = _remote(settings) if flags.http else _local(settings, intake)
     logs.set_up(settings.server.log_level, audit=flags.http)
     for warning in loose_permissions(config_path(flags.config, os.environ)[0], settings.data):
         log.warning(warning)
-    if problem := data_folder_problem(settings.home):
+    if not intake and (problem := data_folder_problem(settings.home)):
         log.warning(problem)
     return serve
+
+
+def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Settings, Intake]:
+    """The settings of the desk of a folder of documents, and what reads them.
+
+    Raises:
+        ConfigurationError: that is not possible.
+    """
+    from server import intake  # noqa: PLC0415 few servers need it
+
+    if flags.http:
+        raise ConfigurationError(
+            "--documents is for one host over stdio. With --http, ingest by refdesk-admin ingest."
+        )
+    if settings.storage.uri:
+        raise ConfigurationError("--documents needs a data folder, and storage.uri names a bucket.")
+    folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
+    data = flags.data or intake.data_of(folder, settings)
+    given = {"--data": data, "--config": flags.config, "--tenant": flags.tenant}
+    options = [str(part) for name, value in given.items() if value for part in (name, value)]
+    settings = settings.model_copy(update={"data": data})
+    return settings, intake.Intake(folder, options)
 
 
 def _has_host() -> bool:
@@ -133,14 +159,20 @@ def _check_no_asker(asker: Mapping[str, object]) -> None:
         )
 
 
-def _local(settings: Settings) -> Callable[[], Awaitable[None]]:
-    """One host over standard input and output."""
+def _local(settings: Settings, intake: Intake | None) -> Callable[[], Awaitable[None]]:
+    """One host over standard input and output. `intake` begins once the desk has opened, or failed to."""
     asker = LocalAsker(settings)
     asker.principal()  # a wrong tenant ends the start
     lazy_desk = LazyDesk(settings)
     admission = Admission(settings.limits, wait_forever=True)
-    server = create_server(lazy_desk, settings, admission, lambda _context: asker.principal())
-    return partial(stdio.serve, server, admission, warm_up=lazy_desk.warm_up)
+    server = create_server(lazy_desk, settings, admission, lambda _context: asker.principal(), intake=intake)
+
+    async def warm_up() -> None:
+        await lazy_desk.warm_up()
+        if intake:
+            await intake.run()
+
+    return partial(stdio.serve, server, admission, warm_up=warm_up)
 
 
 def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
@@ -182,6 +214,13 @@ def _flags() -> argparse.ArgumentParser:
         "--config", type=Path, metavar="FILE", help="configuration file; or set REFDESK_CONFIG"
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder; or set REFDESK_DATA")
+    parser.add_argument(
+        "--documents",
+        type=Path,
+        metavar="DIR",
+        help="read the documents of this folder at the start, into a data folder of its own unless --data "
+        "names one",
+    )
     parser.add_argument(
         "--tenant", metavar="NAME", help="tenant whose documents to serve, instead of [principal]"
     )

@@ -30,6 +30,7 @@ from rag.admin.progress import shown_progress
 from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
 from rag.admin.runs import in_history
 from rag.admin.sources import open_reader
+from rag.admin.tied import end_with_starter
 from rag.admin.watch import watch
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
@@ -79,6 +80,14 @@ PARTLY_FAILED = 3
 @click.option("--watch", "watches", is_flag=True, help="Run again whenever something changes, until Ctrl-C.")
 @click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
 @click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
+@click.option(
+    "--tied",
+    is_flag=True,
+    hidden=True,  # for server.intake
+    expose_value=False,
+    callback=end_with_starter,
+    help="End when standard input does.",
+)
 @click.option(
     "--report",
     "page",

@@ -206,7 +206,7 @@ def cold_start(scripts: Scripts) -> Iterator[Start]:
 
 def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:
     def begin(
-        data: Path,
+        data: Path | None,
         *,
         era: Era = "legacy",
         env: Mapping[str, str] | None = None,
@@ -214,7 +214,8 @@ def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:
         before: Sequence[str] = (),
         flags: Sequence[str] = (),
     ) -> Wire:
-        command: list[str | Path] = [*before, scripts.server, "--data", data, *flags]
+        named: list[str | Path] = ["--data", data] if data else []
+        command: list[str | Path] = [*before, scripts.server, *named, *flags]
         environment = scripts.environment | dict(env or {})
         forks = scripts.server_forks if forked and not before else None
         return stack.enter_context(Wire(command, environment, era=era, pass_fds=pass_fds, forks=forks))
