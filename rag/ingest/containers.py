@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.errors import ParseError
-from rag.ingest.discover import SIDECAR_SUFFIX, Found, left_out, unsupported
+from rag.ingest.discover import Found, left_out, unsupported
 from rag.ingest.metadata import access_requested
 from rag.ingest.opened import container_digest
 from rag.ingest.parse import (
@@ -28,6 +28,7 @@ from rag.ingest.paths import part_uri, parts_prefix, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import members_safely
 from rag.ingest.unlinked import read
+from rag.originals import SIDECAR_SUFFIX
 from rag.report.tables import counted
 
 if TYPE_CHECKING:

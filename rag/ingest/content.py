@@ -20,14 +20,12 @@ from rag.ingest.chunkings import recut
 from rag.ingest.metadata import read_sidecar
 from rag.ingest.paths import is_local
 from rag.ingest.unlinked import read
+from rag.originals import digest_of
 
 if TYPE_CHECKING:
     from rag.file_state import FileState
     from rag.ingest.discover import Found
     from rag.store.writer import KnownSource
-
-RECIPE = 7
-"""Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +93,4 @@ def recipe_of(cuts: str) -> str:
 
 def _digest(data: bytes, cut: str) -> str:
     """A digest of the bytes, and how they are cut: "a7…/254". A rebuild can change the latter."""
-    return recut(hashlib.blake2b(data, key=str(RECIPE).encode(), digest_size=16).hexdigest(), cut)
+    return recut(digest_of(data), cut)

@@ -15,6 +15,7 @@ from rag.ingest.parse import is_recognized, is_supported, is_unnamed, may_contai
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.unlinked import read_if_there, scanned
+from rag.originals import SIDECAR_SUFFIX
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from rag.config.settings import IngestSettings
     from rag.corpus import Access
     from rag.ingest.report import LeftOut
-
-
-SIDECAR_SUFFIX = ".meta.toml"
-"""`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.metadata`."""
 
 
 @dataclass(frozen=True, slots=True)

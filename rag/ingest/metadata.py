@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from rag.errors import ParseError
 from rag.expiry import EXPIRES
 from rag.filters.parse import MAX_CHARS, MAX_INTEGER
-from rag.ingest.discover import SIDECAR_SUFFIX
 from rag.ingest.parse import blocks
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
 from rag.ingest.unlinked import read_if_there
+from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
@@ -105,7 +105,6 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
 }
 
 
-MAX_BYTES = 64_000
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 NO_ADDRESS = "its url is not an http or https address"
 
@@ -118,7 +117,7 @@ def read_sidecar(found: Found) -> bytes:
     """
     path = Path(f"{found.file}{SIDECAR_SUFFIX}")
     try:
-        return read_if_there(path, MAX_BYTES) or b""
+        return read_if_there(path, SIDECAR_BYTES) or b""
     except ParseError as error:
         reason = f"its {found.path.name}{SIDECAR_SUFFIX}: {error}"
         raise ParseError(reason, error.cause) from error

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.ingest.discover import SIDECAR_SUFFIX
+from rag.originals import SIDECAR_SUFFIX
 from rag.store.folder import cannot, empty_spool, spool_folder
 
 if TYPE_CHECKING:

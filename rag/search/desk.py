@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from anyio import to_thread
 
 from rag.access.tenants import check_tenant
-from rag.answers import WHOLE, Answer, SearchRequest
+from rag.answers import WHOLE, Answer, Part, SearchRequest
 from rag.concurrency import concurrently
 from rag.config.check import check_consistent, stages_of
 from rag.config.data_folder import check_data_folder
@@ -47,7 +47,7 @@ from rag.uris import NOT_FOUND, parse_id, split_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from rag.answers import Context, Extract, Hit, Part, RequestValues
+    from rag.answers import Context, Extract, Hit, RequestValues
     from rag.config.settings import SearchSettings, Settings
     from rag.corpus import Collection, Principal, Source
     from rag.file_state import Staleness
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from rag.models.rerank import Reranker
     from rag.search.explain.why_not import SourceTrace
     from rag.search.overview import Holding
+    from rag.search.page import Page
     from rag.search.plan import Plan
     from rag.search.retriever import RetrieverCollection, Retrievers
     from rag.search.run import OnSearch, OnStep
@@ -70,6 +71,7 @@ BROKEN = (
     "for. Try again later."
 )
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
+PASSAGE_CHARS = 20_000  # of a passage that are marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
 NO_BREAKERS: Mapping[str, Breaker] = MappingProxyType({})
 
@@ -331,6 +333,23 @@ class Desk:
             with suppress(BusyError):
                 return await extract(view, source_id, seqs, part, max_chars)
         return await extract(view, source_id, seqs, part, max_chars)
+
+    async def page(self, principal: Principal, id_: str, number: int | None = None) -> Page:
+        """A page of a PDF as a picture, with the passage marked that `id_` names: a chunk, or a range.
+
+        By default it is the first page of the passage. It is drawn from the file that was ingested, which
+        must still be there.
+
+        Raises:
+            NotFoundError: nothing readable has this id.
+            InvalidRequestError: there is no such picture; the message says why.
+            BusyError: as `extract`.
+        """
+        # Imported here, because most desks are never asked for one.
+        from rag.search.page import page_of  # noqa: PLC0415
+
+        passage = await self.extract(principal, id_, max_chars=PASSAGE_CHARS, part=Part(around=0))
+        return await page_of(passage, number)
 
     async def at(
         self, principal: Principal, path: str = "", *, after: str | None = None, limit: int = MAX_ENTRIES

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rag.config.settings import Settings
     from rag.corpus import Collection, Principal, Source
     from rag.search.explain.why_not import SourceTrace
+    from rag.search.page import Page
     from rag.search.tree import Folder
 
 
@@ -76,6 +77,10 @@ class SyncDesk:
     def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
         """A window on a source."""
         return self._portal.call(partial(self.desk.extract, principal, id_, max_chars=max_chars, part=part))
+
+    def page(self, principal: Principal, id_: str, number: int | None = None) -> Page:
+        """A page of a PDF as a picture, with the passage marked that `id_` names."""
+        return self._portal.call(self.desk.page, principal, id_, number)
 
     def listing(
         self, principal: Principal, path: str = "", *, after: str | None = None, limit: int = MAX_ENTRIES

@@ -12,9 +12,10 @@ from rag.config.settings import IngestSettings
 from rag.corpus import Access
 from rag.errors import ParseError
 from rag.ingest.discover import Found, discover
-from rag.ingest.metadata import MAX_BYTES, described, read_sidecar
+from rag.ingest.metadata import described, read_sidecar
 from rag.ingest.parse import parse
 from rag.ingest.rights import Rights
+from rag.originals import SIDECAR_BYTES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -107,7 +108,7 @@ def test_one_that_can_not_be_read_refuses_the_document(tmp_path: Path) -> None:
     assert read_sidecar(found) == b""
     beside.write_bytes(b"year = 1")
     assert read_sidecar(found) == b"year = 1"
-    beside.write_bytes(b"#" * (MAX_BYTES + 1))
+    beside.write_bytes(b"#" * (SIDECAR_BYTES + 1))
     with pytest.raises(ParseError, match=r"its plans\.md\.meta\.toml: .*over the limit"):
         read_sidecar(found)
     for target in ("elsewhere", "nowhere"):

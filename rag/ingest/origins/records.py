@@ -15,12 +15,12 @@ from typing import IO, TYPE_CHECKING
 
 from rag.access.rule import narrower
 from rag.errors import ConfigurationError, ParseError
-from rag.ingest.discover import SIDECAR_SUFFIX, unsupported
-from rag.ingest.metadata import MAX_BYTES as SIDECAR_BYTES
+from rag.ingest.discover import unsupported
 from rag.ingest.origins.contract import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
 from rag.ingest.origins.errors import FetchError
 from rag.ingest.origins.look import Desk, Look, suffix_of
 from rag.ingest.unlinked import read_if_there
+from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

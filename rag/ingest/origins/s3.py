@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 from xml.parsers import expat
 
-from rag.ingest.discover import SIDECAR_SUFFIX
-from rag.ingest.metadata import MAX_BYTES as SIDECAR_BYTES
 from rag.ingest.origins.errors import FetchError, GoneError, RefusedError
 from rag.ingest.origins.http import Client, too_large
 from rag.ingest.origins.look import Desk, Look
+from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,9 +18,9 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from rag.confinement import allow_cpu, confine
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest import parse as parsers
-from rag.ingest.sandbox.confinement import allow_cpu, confine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

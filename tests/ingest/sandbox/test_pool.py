@@ -24,10 +24,10 @@ from anyio.lowlevel import RunVar
 from pypdf import PdfWriter
 
 from rag.config.settings import IngestSettings
+from rag.confinement import NOBODY
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.sandbox import pool as sandbox
 from rag.ingest.sandbox.child import PARSE
-from rag.ingest.sandbox.confinement import NOBODY
 from rag.ingest.sandbox.pool import parse_safely
 
 if TYPE_CHECKING:
@@ -244,7 +244,8 @@ EXPLOITED = """
 import sys; sys.path[:] = sys.argv[3:]
 import ctypes, os, resource, signal, socket
 from pathlib import Path
-from rag.ingest.sandbox import child as confined, confinement
+from rag import confinement
+from rag.ingest.sandbox import child as confined
 from rag.corpus import Block, Document
 def outcome(line):
     try:
