@@ -45,6 +45,7 @@ COMMANDS = {
     "cite": "cite",
     "eval": "evaluate",
     "bench": "bench",
+    "plan": "plan",
     "config": "config",
 }
 """Commands and their modules. A module is imported when its command is used."""

@@ -86,10 +86,10 @@ def read_run(path: Path) -> list[Measure]:
     try:
         run = _Run.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"Cannot read the earlier run {path}: {error.strerror}.") from error
+        raise ConfigurationError(f"Cannot read the benchmark run {path}: {error.strerror}.") from error
     except ValidationError as error:
         raise ConfigurationError(
-            f"{path} is not a benchmark run. --compare takes the output of refdesk-admin bench --json."
+            f"{path} is not a benchmark run. Give the output of refdesk-admin bench --json."
         ) from error
     return [Measure(one.name, one.value, one.unit, one.limit, one.min, one.p95) for one in run.measures]
 

@@ -86,11 +86,17 @@ def _searches(starts: Sequence[Start]) -> list[float]:
 
 
 async def measure_memory(bench: Bench) -> list[Measure]:
-    """Resident memory of our server, idle and after searches, against a bare one with the engine open."""
+    """Resident memory of our server, idle and after searches, against a bare one with the engine open.
+
+    And the disk that a chunk of each collection takes.
+    """
     measures = []
     for size in bench.sizes.searched:
         bench.say(f"holding {size:,} chunks")
-        measures += await held(bench, await stocked(bench, size), f"memory/{size}")
+        data = await stocked(bench, size)
+        measures += await held(bench, data, f"memory/{size}")
+        disk = sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
+        measures.append(measured(f"disk/{size}/per chunk", [disk / size], "bytes"))
     return measures
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rag.config.profiles import Section, matching
 from rag.home import Bucket
@@ -33,11 +33,22 @@ class StorageOptions(Section):
         return self
 
 
+def _not_a_service(uri: object) -> object:
+    """LanceDB Enterprise has no files that can be listed, copied or maintained, on which the store relies."""
+    if isinstance(uri, str) and uri.strip().lower().startswith("db://"):
+        raise ValueError(
+            "db:// is LanceDB Enterprise or Cloud, which refdesk can't use; "
+            "write a bucket that holds a desk, like s3://bucket/desk"
+        )
+    return uri
+
+
 class StorageSettings(Section):
     """The bucket of a desk, and the delay after which servers know what others have changed in it."""
 
     uri: Annotated[
         str,
+        BeforeValidator(_not_a_service),
         matching(
             r"((s3|az|gs)://[A-Za-z0-9][A-Za-z0-9._-]+(/[A-Za-z0-9][A-Za-z0-9._-]*)*/?)?",
             "a bucket and a prefix like s3://bucket/desk",

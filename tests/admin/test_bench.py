@@ -67,7 +67,7 @@ def test_an_unknown_part_is_refused_and_the_parts_are_named() -> None:
 def test_a_file_that_is_no_run_is_refused_before_anything_is_measured(nothing_set: str) -> None:
     result = called("--config", nothing_set, "--compare", nothing_set)
     assert isinstance(result.exception, ConfigurationError)
-    assert "--compare takes the output of refdesk-admin bench --json" in str(result.exception)
+    assert "Give the output of refdesk-admin bench --json" in str(result.exception)
     assert "working in" not in result.stderr
 
 

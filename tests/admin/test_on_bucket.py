@@ -71,6 +71,7 @@ OTHERS = {
     "model pull",
     "model remove",
     "model verify",
+    "plan",
     "records check",
 }
 """They have nothing to do with where a desk is."""

@@ -89,8 +89,7 @@ def test_anything_else_is_refused_and_the_message_says_what_is_wanted(tmp_path: 
     with pytest.raises(ConfigurationError) as error:
         read_run(file)
     assert (
-        str(error.value)
-        == f"{file} is not a benchmark run. --compare takes the output of refdesk-admin bench --json."
+        str(error.value) == f"{file} is not a benchmark run. Give the output of refdesk-admin bench --json."
     )
 
 
@@ -104,7 +103,7 @@ def test_a_file_that_is_no_text_is_refused_in_the_same_way(tmp_path: Path) -> No
 def test_a_file_that_can_t_be_read_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         read_run(tmp_path / name)
-    assert str(error.value).startswith(f"Cannot read the earlier run {tmp_path / name}: ")
+    assert str(error.value).startswith(f"Cannot read the benchmark run {tmp_path / name}: ")
 
 
 def test_what_both_runs_measured_is_compared_in_the_order_of_this_one() -> None:

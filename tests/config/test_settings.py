@@ -247,6 +247,13 @@ def test_an_address_of_a_bucket_is_exact_and_holds_no_credentials(write: Write, 
         assert "secret" not in said
 
 
+@pytest.mark.parametrize("uri", ["db://desk", "DB://desk", "db://"])
+def test_a_service_is_refused_by_its_name(write: Write, uri: str) -> None:
+    assert "LanceDB Enterprise or Cloud, which refdesk can't use" in _complaint(
+        write(f'[storage]\nuri = "{uri}"\n')
+    )
+
+
 def test_a_desk_without_a_bucket_is_in_its_data_folder_and_one_with_it_is_not(write: Write) -> None:
     assert load_settings(write('data = "/srv/desk"\n'), {}).home == Path("/srv/desk")
     settings = load_settings(write('[storage]\nuri = "s3://bucket/desk"\n'), {})
