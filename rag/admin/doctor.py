@@ -149,12 +149,17 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
     yield _audit_log(settings.data)
 
 
+def stated(finding: Finding) -> tuple[str, str]:
+    """The state of what was found (fine, note or wrong), and what to say of it."""
+    if finding.problem:
+        return "wrong", f"{finding.problem} {finding.remedy}"
+    return ("note", finding.note) if finding.note else ("fine", "")
+
+
 async def _mended(finding: Finding, *, fix: bool, yes: bool) -> tuple[str, str]:
     """The state of what was found, after mending it if that is wanted, and what to say of it."""
-    if not finding.problem:
-        return ("note", finding.note) if finding.note else ("fine", "")
-    if not (fix and finding.mend):
-        return "wrong", f"{finding.problem} {finding.remedy}"
+    if not (finding.problem and fix and finding.mend):
+        return stated(finding)
     if finding.loses and not yes:
         return "wrong", f"{finding.problem} Mending it may lose {finding.loses}. {finding.remedy}"
     try:

@@ -40,6 +40,7 @@ COMMANDS = {
     "key": "key",
     "status": "status",
     "doctor": "doctor",
+    "console": "web.command",
     "storage": "storage",
     "upgrade": "upgrade",
     "cite": "cite",

@@ -86,14 +86,18 @@ async def open_collections(settings: Settings, name: str | None) -> list[Collect
         NotFoundError: there is none of that name.
         ConfigurationError: the data folder is missing or not one of refdesk's.
     """
-    reader = open_reader(settings)
-    collections = await reader.collections(tenant_of(settings))
+    return await tables_of(open_reader(settings), tenant_of(settings), name)
+
+
+async def tables_of(reader: Reader, tenant: str, name: str | None) -> list[CollectionReader]:
+    """The same of a reader that stays open."""
+    collections = await reader.collections(tenant)
     if not collections:
-        check_data_folder(settings.home)
+        check_data_folder(reader.data)
     chosen = [one for one in collections if name in {None, one.name}]
     if name and not chosen:
         names = ", ".join(one.name for one in collections) or "none"
-        raise NotFoundError(f"There is no collection {name!r} in {settings.home}. Collections: {names}.")
+        raise NotFoundError(f"There is no collection {name!r} in {reader.data}. Collections: {names}.")
     return [await reader.open(one) for one in chosen]
 
 

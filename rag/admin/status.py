@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rag.access.tenants import tenant_of
 from rag.admin.console import command, echo, print_json, print_table
@@ -17,22 +17,14 @@ from rag.store.objects import listed
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
+    from rag.store.reader import CollectionReader
 
 
 @command("status", on_bucket=True)
 async def status_command(settings: Settings, *, as_json: bool) -> None:
     """Show the data folder and the size of each collection."""
     tables = await open_collections(settings, None)
-    collections = [
-        {
-            "name": table.collection.name,
-            "language": table.collection.language,
-            "embedder": asdict(table.collection.embedder),
-            "embedder_name": table.collection.embedder_name,
-        }
-        | asdict(await table.statistics())
-        for table in readable(tables)
-    ]
+    collections = [await size_of(table) for table in readable(tables)]
     home = settings.home
     disk = sum(size for size, _ in listed(home).values()) if isinstance(home, Bucket) else folder_bytes(home)
     if as_json:
@@ -68,6 +60,17 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
                 f"{counted(lacking, 'chunk')} of {one['name']} found by words only: the embedding model "
                 "had no valid vector. The next ingest asks again."
             )
+
+
+async def size_of(table: CollectionReader) -> dict[str, Any]:
+    """A collection's size, as `--json` prints it."""
+    named = {
+        "name": table.collection.name,
+        "language": table.collection.language,
+        "embedder": asdict(table.collection.embedder),
+        "embedder_name": table.collection.embedder_name,
+    }
+    return named | asdict(await table.statistics())
 
 
 def folder_bytes(folder: Path) -> int:

@@ -47,12 +47,16 @@ def note(text: str) -> Html:
 
 
 PAGE = Path(__file__).with_name("page.html")
+STYLE = Path(__file__).with_name("page.css")
 
 
 def page(title: str, header: Html, sections: Iterable[Html], *, style: str = "") -> str:
     """An HTML page that has no script and refers to nothing. `style` is added to the common one as it is."""
     frame = Template(PAGE.read_text(encoding="utf-8"))
-    return frame.substitute(title=joined([title]), header=header, sections=joined(sections), style=style)
+    common = STYLE.read_text(encoding="utf-8")
+    return frame.substitute(
+        title=joined([title]), header=header, sections=joined(sections), common=common, style=style
+    )
 
 
 def section(title: str, *content: Html) -> Html:

@@ -14,7 +14,7 @@ from rag.admin.search_report import STYLE, search_report
 from rag.admin.search_report.ranks import COLOURS, DRAWN, FLAT, NEARLY, depth
 from rag.answers import Answer, Context, Step, SubQuery, Trace
 from rag.corpus import Chunk
-from rag.report.html import PAGE
+from rag.report.html import STYLE as COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     MakeSearch = Callable[..., Search]
 
 OWN_STYLE = STYLE.read_text(encoding="utf-8")
-COMMON_STYLE = PAGE.read_text(encoding="utf-8")
+COMMON_STYLE = COMMON.read_text(encoding="utf-8")
 
 
 def _body(page: str) -> ET.Element:

@@ -25,7 +25,7 @@ from rag.report.tables import counted, decimals, one_line
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rag.admin.search_trace import RankStep
     from rag.answers import Answer, Hit, Preview, Step, SubQuery
@@ -43,25 +43,44 @@ def search_report(question: str, answer: Answer, fates: Sequence[SourceTrace] = 
 
     It has no script and no links. Text of documents and models is escaped.
     """
-    steps = rank_steps(answer)
-    hits = [_hit(rank, hit, answer, steps) for rank, hit in enumerate(answer.hits, 1)]
+    queries, steps, ranks, previews = trace_sections(answer, fates)
     sections = [
         section("What to know", *_notes(answer.notes)),
         section("Expected", *(_fate(fate) for fate in fates)),
-        section("Queries", *_queries(answer)),
-        section("Steps", *_stages_table(answer.steps)),
-        section("How the ranks moved", *rank_figure(answer.hits, answer.steps, steps, fates)),
-        section("Hits", *hits),
-        section("The first passages after each step", *_previews(answer.steps)),
+        *(queries, steps, ranks),
+        section("Hits", *hit_articles(answer)),
+        previews,
     ]
     title = f"{label(question)}: trace of a search"
     return page(title, _header(question, answer), sections, style=STYLE.read_text(encoding="utf-8"))
 
 
+def trace_sections(answer: Answer, fates: Sequence[SourceTrace] = ()) -> tuple[Html, Html, Html, Html]:
+    """How a search went: its queries, its steps, how the ranks moved, and the passages after each step."""
+    ranks = rank_figure(answer.hits, answer.steps, rank_steps(answer), fates)
+    return (
+        section("Queries", *_queries(answer)),
+        section("Steps", *_stages_table(answer.steps)),
+        section("How the ranks moved", *ranks),
+        section("The first passages after each step", *_previews(answer.steps)),
+    )
+
+
+def hit_articles(answer: Answer, address: Callable[[Hit], str | None] = lambda _hit: None) -> list[Html]:
+    """An element per hit. Its heading is a link if the hit has an `address`."""
+    steps = rank_steps(answer)
+    return [_hit(rank, hit, answer, steps, address(hit)) for rank, hit in enumerate(answer.hits, 1)]
+
+
+def took(answer: Answer) -> str:
+    """How many hits there are, and what they took."""
+    return " ".join(_took(answer))
+
+
 def _header(question: str, answer: Answer) -> Html:
     kicker = tag("p", "Trace of a search", class_="kicker")
     heading = tag("h1", label(question), dir="auto")
-    return joined([kicker, heading, tag("p", " ".join(_took(answer)), class_="lede")])
+    return joined([kicker, heading, tag("p", took(answer), class_="lede")])
 
 
 def _took(answer: Answer) -> Iterator[str]:
@@ -93,10 +112,11 @@ def _query(query: SubQuery) -> Html:
     return tag("li", tag("span", label(query.text), dir="auto"), *details)
 
 
-def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep]) -> Html:
+def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep], address: str | None) -> Html:
     """A hit: its heading, scores, lists, ranks through the stages, and the beginning of its text."""
     badge = tag("span", str(rank), class_=f"badge way-{(rank - 1) % COLOURS + 1}")
-    heading = tag("h3", badge, *_isolated(heading_parts(hit)))
+    parts = joined(_isolated(heading_parts(hit)))
+    heading = tag("h3", badge, tag("a", parts, href=address) if address else parts)
     ranks = _ranks_list(rank_changes(steps, hit.chunk.id))
     text = tag("blockquote", _beginning(hit.text), dir="auto")
     return tag("article", heading, *_facts(hit, answer), ranks, text, class_="hit")

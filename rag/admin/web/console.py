@@ -1,0 +1,110 @@
+"""What all pages of the console share: the desk, its settings, and how a page is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.responses import RedirectResponse
+
+from rag.access.names import DEFAULT_TENANT
+from rag.access.tenants import tenants
+from rag.admin.sources import readable, tables_of
+from rag.admin.web.pages import page_of
+from rag.config.data_folder import data_folder_problem
+from rag.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from starlette.responses import HTMLResponse, Response
+
+    from rag.admin.web.guard import Door
+    from rag.admin.web.health import Health
+    from rag.config.settings import Settings
+    from rag.corpus import Collection
+    from rag.search.desk import Desk
+    from rag.store.reader import CollectionReader, Reader
+
+PLACES = (("/", "Overview"),)
+"""The pages of the menu, with their names."""
+
+
+@dataclass(slots=True)
+class Console:
+    """The console of one desk. `chosen` is the tenant that its administrator looks at, if there are several.
+
+    `given` are the settings as the command line has them, `config` their file, whether it exists or not.
+    """
+
+    given: Settings
+    config: Path
+    door: Door
+    desk: Desk
+    reader: Reader
+    health: Health
+    chosen: str = ""
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants that can be looked at."""
+        named = self.given.principal.tenant
+        return (named,) if named else tenants(self.given.home)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that is looked at."""
+        known = self.tenants
+        return self.chosen if self.chosen in known else known[0] if known else DEFAULT_TENANT
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of a command with this tenant."""
+        principal = self.given.principal.model_copy(update={"tenant": self.tenant})
+        return self.given.model_copy(update={"principal": principal})
+
+    def choose(self, tenant: str) -> None:
+        """Look at another tenant.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        if tenant not in self.tenants:
+            raise NotFoundError(f"There is no tenant {tenant!r}.")
+        self.chosen = tenant
+
+    async def collections(self) -> tuple[Collection, ...]:
+        """The tenant's collections, ordered by name."""
+        return await self.reader.collections(self.tenant)
+
+    async def tables(self, name: str | None = None) -> list[CollectionReader]:
+        """The tenant's collections that can be read, or the one of this name; none in an empty data folder.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            ConfigurationError: the data folder is something else.
+        """
+        if name is None and not await self.collections() and self.is_new:
+            return []
+        return readable(await tables_of(self.reader, self.tenant, name))
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever ingested: the data folder is missing or empty."""
+        data = self.given.data
+        return bool(data_folder_problem(data)) and not (data.is_dir() and any(data.iterdir()))
+
+    def say(self, message: str) -> None:
+        """Say something on the next page."""
+        self.said.append(message)
+
+    def page(self, name: str, *, status: int = 200, **values: object) -> HTMLResponse:
+        """A page with the menu, and with what is to be said."""
+        said, self.said = self.said, []
+        return page_of(name, status=status, console=self, places=PLACES, said=said, **values)
+
+
+def seen_other(address: str) -> Response:
+    """The reply to a change: the browser shows another page, which it can show again without harm."""
+    return RedirectResponse(address, 303)

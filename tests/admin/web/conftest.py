@@ -1,0 +1,148 @@
+"""A console of the installed command, and a browser without scripts that is signed in to it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import unescape
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import Scripts
+
+START_SECONDS = 120  # a bound for a test that hangs
+
+
+@dataclass(slots=True)
+class Page:
+    """A reply as a person would read it."""
+
+    status: int
+    html: str
+    headers: httpx2.Headers = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """What is shown, with single spaces."""
+        shown = re.sub(r"<(script|style|title)\b.*?</\1>", " ", self.html, flags=re.DOTALL)
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", shown)).split())
+
+    def elements(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of this name, as an HTML parser finds them."""
+        found: list[dict[str, str | None]] = []
+
+        class Finder(HTMLParser):
+            def handle_starttag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
+                if name == tag:
+                    found.append(dict(attrs))
+
+        Finder().feed(self.html)
+        return found
+
+
+class Browser:
+    """A browser without scripts. A form has the secret of the page that was shown last."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.client = httpx2.Client(base_url=origin, timeout=60, trust_env=False)
+
+    def get(self, path: str, **parameters: Any) -> Page:  # noqa: ANN401 httpx2's
+        return _page(self.client.get(path, params=parameters or None))
+
+    def secret(self) -> str:
+        """The secret that our pages put into their forms."""
+        found = re.search(r'name="form" value="([^"]+)"', self.client.get("/").text)
+        assert found
+        return found[1]
+
+    def post(self, path: str, files: Any = None, **fields: Any) -> Page:  # noqa: ANN401 httpx2's
+        """Send a form as our pages do, and show the page that follows."""
+        data = {"form": self.secret(), **fields}
+        headers = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
+        return _page(self.client.post(path, data=data, files=files, headers=headers, follow_redirects=True))
+
+
+def _page(reply: httpx2.Response) -> Page:
+    return Page(reply.status_code, reply.text, reply.headers)
+
+
+@dataclass(slots=True)
+class Running:
+    """A console that runs; `address` works once."""
+
+    process: subprocess.Popen[str]
+    address: str
+    browsers: list[Browser] = field(default_factory=list)
+
+    @property
+    def origin(self) -> str:
+        return self.address.partition("/sign-in")[0]
+
+    def signed_in(self) -> Browser:
+        browser = Browser(self.origin)
+        self.browsers.append(browser)
+        assert browser.get(self.address).status == 200
+        return browser
+
+
+@contextmanager
+def started(scripts: Scripts, data: Path, *arguments: str) -> Iterator[Running]:
+    """A console on this data folder; it ends as by Ctrl-C."""
+    command = [str(scripts.folder / "refdesk-admin"), "console", "--data", str(data), *arguments]
+    process = subprocess.Popen(
+        command,
+        env=scripts.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout
+    console = Running(process, "")
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/sign-in\?token=\S+", line)
+        assert found, line
+        console.address = found[0]
+        yield console
+    finally:
+        for browser in console.browsers:
+            browser.client.close()
+        process.terminate()
+        process.wait(START_SECONDS)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def web_data(clock_room: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder of this session's own with the demo corpus in it."""
+    data = tmp_path_factory.mktemp("web") / "desk"
+    shutil.copytree(clock_room, data)
+    return data
+
+
+@pytest.fixture(scope="session")
+def running(scripts: Scripts, web_data: Path) -> Iterator[Running]:
+    with started(scripts, web_data) as console:
+        yield console
+
+
+@pytest.fixture(scope="session")
+def browser(running: Running) -> Browser:
+    return running.signed_in()
+
+
+@pytest.fixture(scope="session")
+def start_console() -> Any:  # noqa: ANN401 the function above
+    return started

@@ -1,0 +1,151 @@
+"""Who gets into the console: the browser that opened the printed address first, and only by our own pages."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from rag.admin.web.guard import Door
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.admin.web.conftest import Browser, Running
+    from tests.conftest import Scripts
+
+OUTSIDE = "http://evil.example"
+
+
+def test_the_console_listens_on_this_machine_only(running: Running) -> None:
+    assert running.origin.startswith("http://127.0.0.1:")
+
+
+def test_the_address_works_once_and_in_one_browser(browser: Browser, running: Running) -> None:
+    assert "Overview" in browser.get("/").text
+    with httpx2.Client(base_url=running.origin) as second:
+        assert second.get(running.address).status_code == 403
+        assert second.get("/").status_code == 401
+    assert browser.get(running.address).status == 200  # the first may load it again: it is signed in
+
+
+@pytest.mark.parametrize("token", ["", "x", "A" * 43, "\u00e4", "%00"])
+def test_a_guessed_token_opens_nothing_and_uses_nothing_up(token: str) -> None:
+    door = Door("127.0.0.1:1")
+    assert door.let_in(token) is None
+    assert door.let_in(door.token)
+
+
+def test_after_the_token_is_used_an_empty_one_opens_nothing() -> None:
+    door = Door("127.0.0.1:1")
+    assert door.let_in(door.token)
+    assert door.let_in("") is None
+
+
+def test_a_look_ahead_uses_nothing_up(scripts: Scripts, tmp_path: Path, start_console: Any) -> None:  # noqa: ANN401 a function
+    with start_console(scripts, tmp_path / "none") as console:
+        assert httpx2.head(console.address).status_code == 200
+        assert httpx2.get(console.address.replace("token=", "token=x")).status_code == 403
+        assert "There are no collections yet" in console.signed_in().get("/").text
+        console.process.send_signal(signal.SIGINT)
+        assert console.process.wait(60) == 0
+
+
+def test_the_cookie_is_for_our_pages_alone(scripts: Scripts, tmp_path: Path, start_console: Any) -> None:  # noqa: ANN401 a function
+    with start_console(scripts, tmp_path / "none") as console:
+        cookie = httpx2.get(console.address).headers["set-cookie"]
+        port = console.origin.rpartition(":")[2]
+        assert cookie.startswith(f"refdesk-console-{port}=")
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "A" * 43, '"', "a=b; a=b;" * 50])
+def test_a_cookie_of_another_run_opens_nothing(browser: Browser, running: Running, cookie: str) -> None:
+    name = f"refdesk-console-{running.origin.rpartition(':')[2]}"
+    assert httpx2.get(running.origin, headers={"Cookie": f"{name}={cookie}"}).status_code == 401
+    assert browser.get("/").status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "localhost", "127.0.0.1", "127.0.0.1.evil"]
+)
+def test_a_name_that_points_here_is_refused(browser: Browser, host: str) -> None:
+    """As after DNS rebinding: the page is another site's, the connection is to us, and so is the cookie."""
+    reply = browser.client.get("/", headers={"Host": host})
+    assert reply.status_code == 421
+    assert "documents" not in reply.text
+    assert browser.get("/").status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "null"},
+        {"Origin": OUTSIDE},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://localhost:{port}"},
+        {"Origin": "https://127.0.0.1:{port}"},
+        {"Origin": "{ours}", "Sec-Fetch-Site": "same-site"},
+        {"Origin": "{ours}", "Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_a_form_that_another_page_sends_changes_nothing(browser: Browser, headers: dict[str, str]) -> None:
+    ours, port = browser.origin, browser.origin.rpartition(":")[2]
+    sent = {name: value.format(ours=ours, port=port) for name, value in headers.items()}
+    form = {"form": browser.secret()}
+    assert browser.client.post("/health", data=form, headers=sent).status_code == 403
+    assert browser.client.post("/health", data=form, headers={"Origin": ours}).status_code == 303
+
+
+@pytest.mark.parametrize("secret", [None, "", "x", "\u00e4"])
+def test_a_form_without_the_secret_of_our_pages_changes_nothing(browser: Browser, secret: str | None) -> None:
+    ours = {"Origin": browser.origin}
+    form = {} if secret is None else {"form": secret}
+    assert browser.client.post("/health", data=form, headers=ours).status_code == 403
+    assert browser.client.post("/health", data={"form": browser.secret()}, headers=ours).status_code == 303
+
+
+def test_a_page_of_another_server_on_this_machine_sees_nothing(browser: Browser) -> None:
+    assert browser.client.get("/", headers={"Sec-Fetch-Site": "same-site"}).status_code == 403
+    assert browser.client.get("/", headers={"Sec-Fetch-Site": "none"}).status_code == 200
+
+
+def test_a_change_is_never_a_get(browser: Browser) -> None:
+    assert browser.client.get("/health").status_code == 405
+
+
+def test_every_response_forbids_foreign_scripts_and_frames(browser: Browser, running: Running) -> None:
+    for reply in (
+        browser.client.get("/"),
+        browser.client.get("/console.js"),
+        browser.client.get("/nothing"),
+        httpx2.get(running.origin),
+        httpx2.get(running.origin, headers={"Host": "evil.example"}),
+    ):
+        policy = reply.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert reply.headers["cache-control"] == "no-store"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_port_in_use_is_said(scripts: Scripts, running: Running, tmp_path: Path) -> None:
+    port = running.origin.rpartition(":")[2]
+    run = scripts.admin("console", "--port", port, "--data", tmp_path / "none")
+    assert run.returncode == 2
+    assert f"Can't listen on 127.0.0.1:{port}" in run.stderr
+
+
+def test_neither_the_server_nor_a_search_imports_templates() -> None:
+    code = "import sys, server.main, server.app, server.http.app, rag.search.desk, rag.admin.search\n"
+    checked = (
+        f"{code}assert 'jinja2' not in sys.modules\nimport rag.admin.web.app\nassert 'jinja2' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", checked], check=True, timeout=120)
