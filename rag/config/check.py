@@ -84,8 +84,9 @@ def _of_profile(keys: tuple[str, ...], name: str, settings: Settings) -> Iterato
 
 def _of_versions(settings: Settings) -> Iterator[Contradiction]:
     """Versions of tables that would be dropped under a search that is still in time."""
-    if settings.ingest.keep_versions_minutes * 60 < settings.search.timeout_seconds:
-        problem = "it is less than search.timeout_seconds; raise it."
+    lag = settings.storage.consistency_seconds if settings.storage.uri else 0
+    if settings.ingest.keep_versions_minutes * 60 < settings.search.timeout_seconds + lag:
+        problem = "it is less than a search may take (search.timeout_seconds, storage.consistency_seconds)."
         yield ("ingest", "keep_versions_minutes"), problem
 
 

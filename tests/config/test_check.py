@@ -129,7 +129,10 @@ BAD: dict[str, tuple[Settings, str]] = {
     ),
     "versions that are dropped under a search": (
         Settings.model_validate({"ingest": {"keep_versions_minutes": 1}, "search": {"timeout_seconds": 61}}),
-        "ingest.keep_versions_minutes: it is less than search.timeout_seconds; raise it.",
+        (
+            "ingest.keep_versions_minutes: it is less than a search may take "
+            "(search.timeout_seconds, storage.consistency_seconds)."
+        ),
     ),
     "an unknown profile of the server": (
         _settings({}, server={"profiles": ["fast", "best"]}),
