@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from rag.access.tenants import tenant_file
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, StoreError
 from rag.store import builds, maintenance, schema
 from rag.store.catalog import collection_record
 from rag.store.collections import CATALOG_WAIT_SECONDS
-from rag.store.connection import connect, database_folder, table_folder
+from rag.store.connection import CHECK_THE_DISK, connect, database_folder, disk_fault, table_folder
 from rag.store.damage import damage
 from rag.store.folder import RESERVE_BYTES, note_tenant, prepare, reserve_file
 from rag.store.locks import held_locks, locked
@@ -124,7 +124,9 @@ async def opened(data: Path) -> tuple[Opened | None, Finding]:
         collections = [collection_record(row) for row in rows]
     except ConfigurationError as error:
         return None, Finding("catalog", "collections", "Its format is not the present one.", str(error))
-    except (RuntimeError, ValueError, OSError):
+    except (RuntimeError, ValueError, OSError) as error:
+        if fault := disk_fault(error):
+            return None, Finding("catalog", "collections", fault, CHECK_THE_DISK)
         remedy = "Restore a backup into a new data folder (refdesk-admin restore FILE --data DIR)."
         return None, Finding("catalog", "collections", "It is damaged: no document can be found.", remedy)
     return Opened(data, database, sorted(collections, key=lock_name), held), Finding("catalog", "collections")
@@ -164,13 +166,21 @@ async def check_access(desk: Opened) -> list[Finding]:
         if folder.exists() and maintenance.empty_manifests(folder):
             problem = "A power failure left them unreadable: nobody finds anything."
             found.append(Finding("access records", tenant, problem, FIX, partial(repair, folder)))
-        elif await damage(desk.database, schema.access_table(tenant)):
-            remedy = "Restore a backup (refdesk-admin restore FILE --yes) into a new data folder."
-            problem = "They are damaged: nobody finds anything. Earlier ones could give more rights."
-            found.append(Finding("access records", tenant, problem, remedy))
         else:
-            found.append(Finding("access records", tenant))
+            found.append(await _records_of(desk, tenant))
     return found
+
+
+async def _records_of(desk: Opened, tenant: str) -> Finding:
+    try:
+        damaged = await damage(desk.database, schema.access_table(tenant))
+    except StoreError as error:
+        return Finding("access records", tenant, f"Nobody finds anything. {error}", CHECK_THE_DISK)
+    if damaged:
+        remedy = "Restore a backup (refdesk-admin restore FILE --yes) into a new data folder."
+        problem = "They are damaged: nobody finds anything. Earlier ones could give more rights."
+        return Finding("access records", tenant, problem, remedy)
+    return Finding("access records", tenant)
 
 
 async def check_stray(desk: Opened) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from contextlib import contextmanager
@@ -29,6 +30,11 @@ log = logging.getLogger(__name__)
 PANICS = frozenset({"PanicException", "RustPanic"})
 """What a panic of the engine arrives as, in a call and in an awaited one. Neither type can be imported."""
 
+
+_EIO = f"(os error {errno.EIO})"
+"""How the engine's text ends a failure of the disk."""
+
+CHECK_THE_DISK = "See the log of the system (dmesg); when the disk works again, run refdesk-admin doctor."
 
 OBJECT_STORE = re.compile(r"Generic (S3|MicrosoftAzure|GCS) error|store: \"(S3|MicrosoftAzure|GCS)\"")
 """What the engine says only if it reads or writes a bucket."""
@@ -90,6 +96,15 @@ async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb
         return None
 
 
+def disk_fault(error: BaseException) -> str:
+    """What a disk that fails says, as a sentence; "" if it isn't the disk. The engine says it in its text.
+
+    What such a disk can't read now may be whole, so nothing must be given up because of it.
+    """
+    failed = isinstance(error, OSError) and error.errno == errno.EIO
+    return "The disk fails (input/output error)." if failed or _EIO in str(error) else ""
+
+
 @contextmanager
 def engine_errors(doing: str) -> Iterator[None]:
     """Turn the engine's errors into a `StoreError` without their text, and its panics, too.
@@ -104,9 +119,13 @@ def engine_errors(doing: str) -> Iterator[None]:
         if not isinstance(error, RuntimeError | ValueError | OSError) and type(error).__name__ not in PANICS:
             raise
         log.debug("the engine failed while %s", doing, exc_info=True)
+        if fault := disk_fault(error):
+            raise StoreError(f"The storage engine failed while {doing}: {fault} {CHECK_THE_DISK}") from error
         message = f"The storage engine failed while {doing}."
         if OBJECT_STORE.search(str(error)):
             message += " The object store doesn't answer as it should: run refdesk-admin doctor storage."
         elif isinstance(error, OSError) or "No space left" in str(error):
             message += " Check that the data folder is readable and its disk is not full."
+        else:
+            message += " If it fails again, run refdesk-admin doctor."
         raise StoreError(message) from error

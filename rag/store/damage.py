@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.builds import table_names
-from rag.store.connection import engine_errors
+from rag.store.connection import disk_fault, engine_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import lancedb
@@ -25,16 +26,21 @@ ASIDE = ".damaged"
 
 
 async def damage(database: lancedb.AsyncConnection, table: str) -> str:
-    """What is wrong with a table, as part of a sentence; empty if all its rows can be read."""
+    """What is wrong with a table, as part of a sentence; empty if all its rows can be read.
+
+    Raises:
+        StoreError: the disk fails, so that can't be told.
+    """
+    wrong = "it can't be opened"
     try:
         opened = await database.open_table(table)
-    except (RuntimeError, ValueError, OSError):
-        return "it can't be opened"
-    try:
+        wrong = "some rows can't be read"
         async for _ in await opened.query().to_batches(max_batch_length=ROWS_AT_ONCE):
             pass
-    except (RuntimeError, ValueError, OSError):
-        return "some rows can't be read"
+    except (RuntimeError, ValueError, OSError) as error:
+        if fault := disk_fault(error):
+            raise StoreError(fault) from error
+        return wrong
     return ""
 
 
@@ -95,13 +101,18 @@ async def _read(database: lancedb.AsyncConnection, name: str, columns: list[str]
     return await table.query().select(columns).to_arrow()
 
 
+def _put_back(aside: Iterable[tuple[Path, Path]]) -> None:
+    for manifest, moved in aside:
+        moved.rename(manifest)
+
+
 async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
     """Go back to the newest version of a table that can be read. The caller has the collection's lock.
 
     The versions after it are put aside, as files that end in `.damaged`.
 
     Raises:
-        StoreError: no version can be read; then nothing has changed.
+        StoreError: no version can be read, or the disk fails; then nothing has changed.
     """
     aside = []
     for manifest in sorted((folder / "_versions").glob("*.manifest"))[:-1]:  # the newest first
@@ -110,10 +121,13 @@ async def roll_back(database: lancedb.AsyncConnection, folder: Path) -> None:
         aside.append((manifest, moved))
         with suppress(FileNotFoundError):
             (folder / "_versions" / "latest_version_hint.json").unlink()
-        if not await damage(database, folder.stem):
-            return
-    for manifest, moved in aside:
-        moved.rename(manifest)
+        try:
+            if not await damage(database, folder.stem):
+                return
+        except StoreError:
+            _put_back(aside)
+            raise
+    _put_back(aside)
     raise StoreError(
         f"No version of the table {folder.name} can be read. Restore a backup (refdesk-admin restore FILE "
         f"--yes). Or move {folder} away, run refdesk-admin doctor --fix --yes, and ingest again."

@@ -9,6 +9,7 @@ from rag.errors import StoreError
 from rag.store import maintenance
 from rag.store.checks import FIX, Finding, lock_name
 from rag.store.collections import change_collection, make_tables_anew, open_writer
+from rag.store.connection import CHECK_THE_DISK
 from rag.store.damage import damage, disagreements, index_problem, roll_back
 from rag.store.locks import locked
 from rag.store.swept import forget_swept
@@ -42,7 +43,11 @@ async def _check_tables(desk: Opened, one: Collection) -> Finding:
         if maintenance.empty_manifests(folder):
             problem = f"A power failure left the table {folder.name} unreadable."
             return Finding("tables", part, problem, FIX, partial(repair_collection, desk, one))
-        if wrong := await damage(desk.database, folder.stem):
+        try:
+            wrong = await damage(desk.database, folder.stem)
+        except StoreError as error:
+            return Finding("tables", part, f"The table {folder.name} can't be read. {error}", CHECK_THE_DISK)
+        if wrong:
             mend = partial(_roll_back, desk, one, folder)
             remedy = (
                 "Restore a backup (refdesk-admin restore FILE --yes). Or go back to the newest version that "

@@ -501,4 +501,7 @@ async def test_what_the_engine_says_of_damage_stays_inside(small_desk: ModuleTyp
     table = await _opened(tmp_path)
     with pytest.raises(StoreError) as error:
         await table.dense(item.vectors[0], 9, ALL)
-    assert str(error.value) == "The storage engine failed while searching by meaning."
+    said = (
+        "The storage engine failed while searching by meaning. If it fails again, run refdesk-admin doctor."
+    )
+    assert str(error.value) == said
