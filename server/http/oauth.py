@@ -46,7 +46,7 @@ FOREIGN_CLAIMS = frozenset({"at_hash", "c_hash", "events"})
 """Claims of ID tokens, logout tokens and other security events, which access tokens never have."""
 NOT_IN_HEADERS = re.compile(r"[^ !#-\[\]-~]")  # of RFC 6750's error_description
 MAX_TOKEN_CHARS = 8192
-LEEWAY_SECONDS = 30
+LEEWAY_SECONDS = 30  # that the issuer's clock may differ
 MAX_LIFETIME_SECONDS = 24 * 3600
 
 
@@ -88,7 +88,7 @@ class JwtVerifier(TokenVerifier):
             token="",
             client_id=client_of(claims) or claims["sub"],
             scopes=[] if refusal else scopes_of(claims),
-            expires_at=int(claims["exp"]),
+            expires_at=int(claims["exp"]) + LEEWAY_SECONDS,  # the SDK compares it without any leeway
             resource=self._resource,
             subject=claims["sub"],
             claims={"iss": claims["iss"]},

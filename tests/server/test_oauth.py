@@ -575,6 +575,12 @@ def test_a_server_answers_tokens_and_tells_who_has_none_where_to_get_one(
     assert signed_in.post(_token(), Host="127.0.0.1:1").status_code == 421
 
 
+def test_a_token_counts_on_a_server_whose_clock_is_a_little_ahead(signed_in: Remote) -> None:
+    for ago, status in ((10, 200), (40, 401)):
+        token = _token(exp=_now() - ago, iat=_now() - 600)
+        assert signed_in.post(token, Host="desk.example.com").status_code == status
+
+
 def test_a_server_whose_issuer_is_away_says_so(issuer: Issuer, signed_in: Remote) -> None:
     issuer.status = 500
     unsure = signed_in.post(_token(), Host="desk.example.com")
