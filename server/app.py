@@ -136,16 +136,17 @@ class App:
             return await handler(through(principal, tool), tool, params.arguments or {})
         except RefdeskError as error:
             audit.record_failure(error)
-            if not isinstance(error, InvalidRequestError | NotFoundError):
-                log.warning("The tool %s failed: %s", params.name, error)
-            text = self._failure(error)
+            text = self._failure(params.name, error)
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
-    def _failure(self, error: RefdeskError) -> str:
+    def _failure(self, tool: str, error: RefdeskError) -> str:
         """What the model reads of an error. A desk that is only being made has no other fault than that."""
-        note = self._intake and self._intake.note
-        if note and not isinstance(error, InvalidRequestError):
-            return f"{error} {note}" if isinstance(error, NotFoundError) else note
+        note = (self._intake and self._intake.note) or ""
+        if isinstance(error, InvalidRequestError | NotFoundError):
+            return f"{message_for(error, remote=self._remote)} {note}".strip()
+        if note:
+            return note
+        log.warning("The tool %s failed: %s", tool, error)
         return message_for(error, remote=self._remote)
 
     def _handler(self, principal: Principal, name: str) -> tuple[ToolSettings, Handler]:

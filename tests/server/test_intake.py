@@ -64,10 +64,10 @@ def readers(wire: Wire) -> list[psutil.Process]:
     return [one for one in psutil.Process(wire.process.pid).children() if "ingest" in one.cmdline()]
 
 
-def test_the_first_start_answers_at_once_and_tells_in_each_reply_that_it_reads(
-    start: Start, tmp_path: Path, documents: Path
+def test_the_first_start_answers_at_once_tells_in_each_reply_that_it_reads_and_has_a_data_folder_of_its_own(
+    scripts: Scripts, start: Start, documents: Path
 ) -> None:
-    wire = start(tmp_path / "data", flags=["--documents", str(documents)])
+    wire = start(None, flags=["--documents", str(documents)])
     wire.begin()
     assert [tool["name"] for tool in wire.result("tools/list")["tools"]] == ["search", "get_source"]
     titles, notes = search(wire)
@@ -79,6 +79,9 @@ def test_the_first_start_answers_at_once_and_tells_in_each_reply_that_it_reads(
     listed = wire.tool("get_source", {})["structuredContent"]
     assert (listed["documents"], listed["notes"]) == (1, [])
     assert wire.leave() == 0
+    (data,) = (scripts.home / "refdesk-folders").iterdir()
+    assert (data.name[:-8], stat.S_IMODE(data.stat().st_mode)) == ("my-documents-", 0o700)
+    assert "data folder" not in wire.stderr()
 
 
 def test_a_later_start_finds_what_it_knows_and_takes_in_what_has_changed(
@@ -138,10 +141,34 @@ def test_no_reading_outlives_its_server_even_if_that_is_killed(
     wire.begin()
     until(lambda: bool(readers(wire)))
     (reader,) = readers(wire)
-    assert reader.is_running()  # else the next lines would prove nothing
+    assert "--tied" in reader.cmdline()
     os.kill(wire.process.pid, signal.SIGKILL)
     psutil.wait_procs([reader], timeout=PATIENCE_SECONDS)
     assert not reader.is_running()
+
+
+def test_a_tied_command_ends_with_its_standard_input(
+    scripts: Scripts, tmp_path: Path, documents: Path
+) -> None:
+    command = [scripts.folder / "refdesk-admin", "ingest", documents, "--watch", "--log", "--tied"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*map(str, command), "--data", str(tmp_path / "data")],
+            env=scripts.environment,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        until(lambda: b'"added"' in (tmp_path / "log").read_bytes())
+        with pytest.raises(subprocess.TimeoutExpired):  # it watches, which has no end of its own
+            process.wait(timeout=1)
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(timeout=PATIENCE_SECONDS) == 1
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_another_folder_has_a_data_folder_of_its_own_so_nothing_of_the_former_is_found(
@@ -152,18 +179,6 @@ def test_another_folder_has_a_data_folder_of_its_own_so_nothing_of_the_former_is
     assert first.name.startswith("my-documents-")
     assert first.parent == second.parent == tmp_path / "refdesk-folders"
     assert first != second
-
-
-def test_without_a_data_folder_of_the_user_s_it_reads_into_that_one(
-    scripts: Scripts, start: Start, documents: Path
-) -> None:
-    wire = start(None, flags=["--documents", str(documents)])
-    wire.begin()
-    assert read(wire) == ["Clock"]
-    assert wire.leave() == 0
-    (data,) = (scripts.home / "refdesk-folders").iterdir()
-    assert (data.name[:-8], stat.S_IMODE(data.stat().st_mode)) == ("my-documents-", 0o700)
-    assert "looking" not in wire.stderr()
 
 
 @pytest.mark.parametrize(

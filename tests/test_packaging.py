@@ -1,0 +1,143 @@
+"""What is published of a release: the bundle, the registry's entry, and one version for all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import release
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rag.config.load import environment_name, setting_keys
+from rag.config.settings import Settings
+from server.main import _flags
+from server.tools import listed
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGING = sorted(path for path in (ROOT / ".packaging").rglob("*") if path.suffix not in {"", ".pyc"})
+VERSION = release.PROJECT["version"]
+
+
+@pytest.mark.parametrize("path", PACKAGING, ids=lambda path: str(path.name))
+def test_the_version_is_in_pyproject_toml_and_nowhere_else(path: Path) -> None:
+    assert VERSION not in path.read_text()
+
+
+def test_the_manifest_and_the_registry_s_entry_have_the_version_and_description_of_the_project() -> None:
+    entry = release.server_json()
+    for made in (release.manifest(), entry):
+        assert (made["version"], made["description"]) == (VERSION, release.PROJECT["description"])
+    assert [one["version"] for one in entry["packages"]] == [VERSION]
+
+
+# What the registry's schema of 2025-12-11 and its checks of packages ask for.
+
+
+def test_the_registry_s_entry_has_what_the_schema_asks_for() -> None:
+    entry = release.server_json()
+    assert entry["$schema"].endswith("/schemas/2025-12-11/server.schema.json")
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    assert 3 <= len(entry["name"]) <= 200
+    assert 1 <= len(entry["title"]) <= 100
+    assert 1 <= len(entry["description"]) <= 100
+    assert not re.search(r"[\^~<>=*x]", entry["version"])
+    assert entry.keys() <= {"$schema", "name", "title", "description", "version", "packages"}
+    for package in entry["packages"]:
+        assert package["registryType"] == "pypi"
+        assert package["transport"] == {"type": "stdio"}
+        assert package["identifier"] == release.PROJECT["name"]
+        for argument in package["packageArguments"]:
+            assert argument["type"] == "named"
+            assert argument["name"].startswith("--")
+        for one in (*package["packageArguments"], *package["environmentVariables"]):
+            assert one["name"]
+            assert one.get("format", "string") in {"string", "number", "boolean", "filepath"}
+            assert isinstance(one["isRequired"], bool)
+
+
+def test_the_readme_says_whose_package_it_is_in_the_form_that_the_registry_looks_for() -> None:
+    found = re.findall(r"mcp-name: (\S+)(?:\s|<| -->)", (ROOT / release.PROJECT["readme"]).read_text())
+    assert found == [release.server_json()["name"]]
+
+
+def test_the_flags_and_settings_that_both_name_are_real() -> None:
+    flags = {option for action in _flags()._actions for option in action.option_strings}  # noqa: SLF001
+    variables = {environment_name(keys) for keys in setting_keys()}
+    package = release.server_json()["packages"][0]
+    config = release.manifest()["server"]["mcp_config"]
+    assert {one["name"] for one in package["packageArguments"]} <= flags
+    assert {one for one in config["args"][3:] if one.startswith("--")} <= flags
+    assert {one["name"] for one in package["environmentVariables"]} | config["env"].keys() <= variables
+
+
+def test_the_usual_name_is_a_title_that_the_settings_take() -> None:
+    title = release.manifest()["user_config"]["name"]["default"]
+    assert Settings().server.title == title
+
+
+def test_the_tools_of_the_manifest_are_those_of_the_server() -> None:
+    settings = Settings()
+    from rag.corpus import Principal  # noqa: PLC0415 only here
+
+    tools = listed(settings, settings.server.tools[0], Principal("default"), ())
+    assert [one["name"] for one in release.manifest()["tools"]] == [tool.name for tool in tools]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    wheel = tmp_path / f"refdesk-{VERSION}-py3-none-any.whl"
+    wheel.write_bytes(b"")
+    release.write_bundle(tmp_path / "bundle", wheel)
+    return tmp_path / "bundle"
+
+
+def test_a_bundle_runs_with_the_versions_that_the_release_was_tested_with(bundle: Path) -> None:
+    project: dict[str, Any] = tomllib.loads((bundle / "pyproject.toml").read_text())
+    assert project["project"]["dependencies"] == [f"refdesk=={VERSION}"]
+    assert (bundle / project["tool"]["uv"]["sources"]["refdesk"]["path"]).exists()
+    pins = [Requirement(one) for one in project["tool"]["uv"]["constraint-dependencies"]]
+    locked = re.findall(r"^[a-z0-9-]+==", release.LOCK.read_text(), re.MULTILINE)
+    assert len(pins) == len(locked)
+    pinned = {canonicalize_name(one.name) for one in pins}
+    for line in release.PROJECT["dependencies"]:
+        assert canonicalize_name(Requirement(line).name) in pinned
+
+
+def test_a_bundle_takes_the_pythons_that_the_project_is_tested_with(bundle: Path) -> None:
+    python = tomllib.loads((bundle / "pyproject.toml").read_text())["project"]["requires-python"]
+    lowest, highest = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", python).groups()  # type: ignore[union-attr]
+    named = re.findall(r"Python :: 3\.(\d+)", " ".join(release.PROJECT["classifiers"]))
+    assert named == [str(minor) for minor in range(int(lowest), int(highest))]
+
+
+def test_a_bundle_starts_by_a_file_that_it_has_and_that_starts_the_server(bundle: Path) -> None:
+    written = json.loads((bundle / "manifest.json").read_text())
+    start = bundle / written["server"]["entry_point"]
+    assert start.name in written["server"]["mcp_config"]["args"]
+    run = subprocess.run(
+        [sys.executable, start, "--version"], cwd=bundle, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == f"refdesk {VERSION}\n"
+
+
+@pytest.mark.nightly
+def test_a_bundle_that_a_host_installs_and_starts_finds_the_documents_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool in ("npx", "uv"):
+        if not shutil.which(tool):
+            pytest.skip(f"there is no {tool}: install npm, and pip install uv")
+    monkeypatch.setattr(release, "DIST", tmp_path)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert anyio.run(release.asked, release.packed(wheel)) == "Wall clock"
