@@ -14,14 +14,14 @@ from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
 from rag.answers import MAX_REPLY_CHARS, Part
-from rag.config.published import FETCH
+from rag.config.published import FETCH, PAGE_PICTURE
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import found_reply, looked_up, opened
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import fetch_reply
 from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
 from rag.uris import NOT_FOUND, parse_id, resource_uri
-from server import resources, tools
+from server import apps, resources, tools
 from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
 from server.introduction import Introduction
@@ -52,7 +52,7 @@ MAX_BYTES_PER_CHARACTER = 24  # two escapes of six bytes outside the basic plane
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Arguments = TypeVar("Arguments", bound=BaseModel)
-Handler: TypeAlias = "Callable[[Principal, ToolSettings, dict[str, Any]], Awaitable[types.CallToolResult]]"
+Handler: TypeAlias = "Callable[[dict[str, Any]], Awaitable[types.CallToolResult]]"
 NotedReply: TypeAlias = "SearchReply | SourceReply | FolderReply"
 Result = TypeVar("Result", types.CallToolResult, types.ReadResourceResult)
 
@@ -95,6 +95,8 @@ def create_server(  # noqa: PLR0913 what it is built around
         audit.CallRecorder(principal_of, measure, settings.server),
         RequestLimits(admission, settings.limits, principal_of),
     ]
+    if settings.server.apps:
+        server.middleware.append(apps.note_declaration)
     if remote:
         server.extensions |= extensions(settings)
         server.middleware.append(Introduction(lazy_desk, settings.server, admission, principal_of))
@@ -126,14 +128,18 @@ class App:
         for tool in callable_tools(self._settings.server, principal):
             asker = through(principal, tool)
             listed += tools.listed(self._settings, tool, asker, await self._lazy_desk.overview(asker))
+        if self._shows_apps(context):
+            listed = apps.with_page(listed, callable_tools(self._settings.server, principal))
         return types.ListToolsResult(tools=listed)
+
+    def _shows_apps(self, context: Context) -> bool:
+        return self._settings.server.apps and apps.shows_apps(context)
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         """tools/call. Errors of a tool become tool errors, which the model reads."""
-        principal = self._principal_of(context)
-        tool, handler = self._handler(principal, params.name)
+        answer = self._handler(context, params.name)
         try:
-            return await handler(through(principal, tool), tool, params.arguments or {})
+            return await answer(params.arguments or {})
         except RefdeskError as error:
             audit.record_failure(error)
             text = self._failure(params.name, error)
@@ -149,24 +155,28 @@ class App:
         log.warning("The tool %s failed: %s", tool, error)
         return message_for(error, remote=self._remote)
 
-    def _handler(self, principal: Principal, name: str) -> tuple[ToolSettings, Handler]:
-        """What answers a tool, and the settings of its search tool.
+    def _handler(self, context: Context, name: str) -> Handler:
+        """What answers a tool with its arguments, for whoever is asking.
 
         Raises:
-            MCPError: there is no such tool for the principal.
+            MCPError: there is no such tool for them.
         """
-        server = self._settings.server
-        for tool in callable_tools(server, principal):
+        server, principal = self._settings.server, self._principal_of(context)
+        mine, with_app = callable_tools(server, principal), self._shows_apps(context)
+        for tool in mine:
+            asker = through(principal, tool)
             if name == tool.name:
-                return tool, self._search
+                return partial(self._search, asker, tool, with_app=with_app)
             if name == tool.opener.name:
-                return tool, self._get_source
+                return partial(self._get_source, asker)
             if name == FETCH and fetches(server, tool):
-                return tool, self._fetch
+                return partial(self._fetch, asker)
+        if name == PAGE_PICTURE and with_app and mine:
+            return partial(self._page_picture, through_any(principal, mine))
         raise MCPError(types.INVALID_PARAMS, f"There is no tool {name[:64]!r}.")
 
     async def _search(
-        self, principal: Principal, tool: ToolSettings, given: dict[str, Any]
+        self, principal: Principal, tool: ToolSettings, given: dict[str, Any], *, with_app: bool
     ) -> types.CallToolResult:
         try:
             arguments = tools.SearchArguments.model_validate(given)
@@ -188,7 +198,15 @@ class App:
             reply = search_reply(answer, room, vectors=vectors, urls=urls)
             return with_trace(reply, answer, max_chars) if answer.trace else reply
 
-        return self._noted(render, arguments.max_chars or server.max_chars)
+        result = self._noted(render, arguments.max_chars or server.max_chars)
+        if with_app:
+            result.meta = apps.search_meta(tool, answer.hits, (result.structured_content or {})["results"])
+        return result
+
+    async def _page_picture(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
+        arguments = _arguments(tools.PageArguments, given)
+        desk = await self._lazy_desk.desk()
+        return apps.picture_result(arguments.id, await desk.page(principal, arguments.id, arguments.page))
 
     def _check_offered(
         self, arguments: tools.SearchArguments, tool: ToolSettings, principal: Principal
@@ -211,9 +229,7 @@ class App:
                     else f"The operator offers no profiles; leave {argument} out."
                 )
 
-    async def _get_source(
-        self, principal: Principal, _tool: ToolSettings, given: dict[str, Any]
-    ) -> types.CallToolResult:
+    async def _get_source(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         arguments = _arguments(tools.GetSourceArguments, given)
         max_chars = arguments.max_chars or self._settings.server.max_chars
         desk = await self._lazy_desk.desk()
@@ -234,9 +250,7 @@ class App:
 
         return _within_bytes(noted, max_chars)
 
-    async def _fetch(
-        self, principal: Principal, _tool: ToolSettings, given: dict[str, Any]
-    ) -> types.CallToolResult:
+    async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         id_ = _arguments(tools.FetchArguments, given).id
         extract = await opened(await self._lazy_desk.desk(), principal, id_, MAX_REPLY_CHARS)
         return _within_bytes(lambda fitting: _result(fetch_reply(extract, id_, fitting)), MAX_REPLY_CHARS)
@@ -269,7 +283,9 @@ class App:
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """resources/read: the text of a source or a chunk."""
+        """resources/read: the text of a source or a chunk, or the page of passages."""
+        if params.uri == apps.URI and self._shows_apps(context):
+            return apps.contents()
         id_ = parse_id(params.uri)
         is_chunk = "/" in id_
         desk = await self._lazy_desk.desk()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rag.config.published import FETCH, SEARCH
+from rag.config.published import FETCH, PAGE_PICTURE, SEARCH
 from rag.corpus import Binding
 
 if TYPE_CHECKING:
@@ -72,4 +72,5 @@ def search_names(server: ServerSettings) -> frozenset[str]:
 def opener_names(server: ServerSettings) -> frozenset[str]:
     """The names of all tools that open a document."""
     names = frozenset(tool.opener.name for tool in server.tools)
-    return names | {FETCH} if server.openai_compat else names
+    names |= {FETCH} if server.openai_compat else set()
+    return names | {PAGE_PICTURE} if server.apps else names

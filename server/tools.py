@@ -128,7 +128,9 @@ _READ_ONLY = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    @field_validator("limit", "candidates", "start", "around", "max_chars", mode="before", check_fields=False)
+    @field_validator(
+        "limit", "candidates", "start", "around", "page", "max_chars", mode="before", check_fields=False
+    )
     @classmethod
     def _whole(cls, value: object) -> object:
         """5.0 as 5: JSON has one kind of number, and some clients write each with a point."""
@@ -238,6 +240,13 @@ class FetchArguments(_Arguments):
     """The arguments of `fetch`."""
 
     id: Annotated[str, Field(min_length=1, max_length=200, description="id of a search result.")]
+
+
+class PageArguments(_Arguments):
+    """The arguments of `page_picture`."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    page: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
 
 
 def instructions(

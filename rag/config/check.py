@@ -14,7 +14,7 @@ from rag.config.profiles import (
     RerankStage,
     makes_queries,
 )
-from rag.config.published import FETCH, SEARCH
+from rag.config.published import FETCH, PAGE_PICTURE, SEARCH
 from rag.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def _of_origins(settings: Settings) -> Iterator[Contradiction]:
 
 def _of_tools(settings: Settings) -> Iterator[Contradiction]:
     """Names that two tools would share, and bindings and arguments that the other settings make void."""
-    server, taken = settings.server, {FETCH} if settings.server.openai_compat else set[str]()
+    server, taken = settings.server, set[str]()
+    taken |= {FETCH} if server.openai_compat else set()
+    taken |= {PAGE_PICTURE} if server.apps else set()
     for index, tool in enumerate(server.tools):
         keys = ("server", "tools", str(index))
         for above, name in ((keys, tool.name), ((*keys, "opener"), tool.opener.name)):

@@ -12,6 +12,7 @@ from rag.answers import MAX_REPLY_CHARS, MIN_REPLY_CHARS, SearchRequest
 from rag.config.profiles import Section, matching
 
 SEARCH, FETCH = "search", "fetch"  # as ChatGPT calls them; `fetch` opens what the tool `search` finds
+PAGE_PICTURE = "page_picture"  # the tool of the page of passages
 MAX_NAME_CHARS, MAX_TITLE_CHARS = 64, 100  # every reply names the server
 MAX_INSTRUCTIONS_CHARS = 1_000  # hosts cut at 2,048 without a word, and refdesk adds its own
 MAX_DESCRIPTION_CHARS = 2_000  # the same
@@ -78,6 +79,7 @@ class ServerSettings(Section):
     explain: bool = False
     field_values: bool = True
     openai_compat: bool = False
+    apps: bool = False
     traces: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     tools: tuple[ToolSettings, ...] = (ToolSettings(),)

@@ -33,6 +33,7 @@ from rag.errors import BusyError
 from server import EXIT_FORCED
 from server.http.addresses import transport_security
 from server.http.announcement import announce
+from server.http.apps_session import AppsSession
 from server.http.client_address import AddressResolver
 from server.http.connections import ConnectionLimit, SlowClientProtocol, max_connections
 from server.http.failure_limit import FailureLimit
@@ -87,7 +88,7 @@ class McpEndpoint:
             security_settings=security,
             max_request_body_size=MAX_MESSAGE_BYTES,
         )
-        self._app = CancelOnDisconnect(JsonRpcCheck(self._manager.handle_request))
+        self._app = CancelOnDisconnect(JsonRpcCheck(AppsSession(self._manager.handle_request)))
         self._admission = admission
 
     @asynccontextmanager
