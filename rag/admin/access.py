@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import click
 
@@ -15,7 +15,7 @@ from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
 from rag.admin.sources import meant, open_collections, open_reader, readable
 from rag.corpus import Access, Principal, Visibility
-from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, StoreError
+from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line
 from rag.ingest.recorded import document_name
 from rag.ingest.rights import RequestedAccess
@@ -23,7 +23,7 @@ from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from rag.admin.acts import ActName
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rag.store.access_writer import Pairs
     from rag.store.reader import CollectionReader
 
+Changed: TypeAlias = "Callable[[Access | None], Access]"
+"""What makes of a source's record another one; None stands for no record."""
 ENTRIES = "user:NAME or group:NAME. Repeatable."
 _OPTIONS = (
     click.option(
@@ -69,7 +71,7 @@ def from_options(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class Held:
     """A source and its access; `table` is None if it was removed and only its access record is kept."""
 
     id: str
@@ -92,7 +94,7 @@ def access_command() -> None:
 @click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
 async def show_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> None:
     """Show who may see sources."""
-    for one in await _found(settings, names):
+    for one in await held_by(settings, names):
         _print(one, one.access, as_json=as_json)
 
 
@@ -122,16 +124,7 @@ async def grant_command(
     settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
 ) -> None:
     """Let users or groups see sources, and lift their denials."""
-    added = valid_entries(entries)
-    exact = settings.access.letter_case == "always"
-
-    def granted(before: Access | None) -> Access:
-        if before is None:
-            return Access("restricted", added)
-        denied = before.deny - named(added, before.deny, exact=exact)
-        return Access(before.visibility, valid_entries(before.allow | added), denied)
-
-    await _change(settings, "access grant", names, granted, as_json=as_json)
+    await _change(settings, "access grant", names, granting(settings, entries), as_json=as_json)
 
 
 @command("revoke")
@@ -144,16 +137,7 @@ async def revoke_command(
 
     Removes them from the allow list and adds them to the deny list. Deny always wins.
     """
-    removed = valid_entries(entries)
-    exact = settings.access.letter_case == "always"
-
-    def revoked(before: Access | None) -> Access:
-        if before is None:
-            return Access("restricted", deny=removed)
-        allowed = before.allow - named(removed, before.allow, exact=exact)
-        return Access(before.visibility, allowed, valid_entries(before.deny | removed))
-
-    await _change(settings, "access revoke", names, revoked, as_json=as_json)
+    await _change(settings, "access revoke", names, revoking(settings, entries), as_json=as_json)
 
 
 @command("explain", on_bucket=True)
@@ -166,21 +150,58 @@ async def explain_command(
     """Explain whether a user may see a source."""
     user = bare_name("user", user) if user else ""
     asker = Principal(tenant_of(settings), user or None, frozenset(bare_name("group", one) for one in groups))
-    found = await _found(settings, (name,))
+    found = await held_by(settings, (name,))
     if len(found) > 1:
         raise InvalidRequestError(f"{name!r} matches {len(found)} sources. Name one.")
     case = settings.access.letter_case
-    seen, why = visible(asker, found[0].access, case), _why(asker, found[0].access, case)
+    seen, reason = visible(asker, found[0].access, case), why(asker, found[0].access, case)
     if found[0].table is None:
-        why = f"it was removed. If it came back, it would {'' if seen else 'not '}be visible: {why}"
+        reason = f"it was removed. If it came back, it would {'' if seen else 'not '}be visible: {reason}"
         seen = False
     if as_json:
-        print_json({"visible": seen, "why": why})
+        print_json({"visible": seen, "why": reason})
     else:
-        echo(f"{'Visible' if seen else 'Not visible'}: {why}")
+        echo(f"{'Visible' if seen else 'Not visible'}: {reason}")
 
 
-def _why(asker: Principal, access: Access | None, case: LetterCase) -> str:
+def granting(settings: Settings, entries: tuple[str, ...]) -> Changed:
+    """What makes of a record one that lets these entries in, too.
+
+    Raises:
+        ConfigurationError: an entry is not valid.
+    """
+    added = valid_entries(entries)
+    exact = settings.access.letter_case == "always"
+
+    def granted(before: Access | None) -> Access:
+        if before is None:
+            return Access("restricted", added)
+        denied = before.deny - named(added, before.deny, exact=exact)
+        return Access(before.visibility, valid_entries(before.allow | added), denied)
+
+    return granted
+
+
+def revoking(settings: Settings, entries: tuple[str, ...]) -> Changed:
+    """What makes of a record one that keeps these entries out.
+
+    Raises:
+        ConfigurationError: an entry is not valid.
+    """
+    removed = valid_entries(entries)
+    exact = settings.access.letter_case == "always"
+
+    def revoked(before: Access | None) -> Access:
+        if before is None:
+            return Access("restricted", deny=removed)
+        allowed = before.allow - named(removed, before.allow, exact=exact)
+        return Access(before.visibility, allowed, valid_entries(before.deny | removed))
+
+    return revoked
+
+
+def why(asker: Principal, access: Access | None, case: LetterCase) -> str:
+    """Which part of the rule lets somebody see a source with this record, or keeps them out."""
     if access is None:
         return "it has no access record."
     mine = entries_of(asker)
@@ -193,19 +214,19 @@ def _why(asker: Principal, access: Access | None, case: LetterCase) -> str:
     return "it is restricted, and neither the user nor one of their groups is allowed."
 
 
-async def _found(settings: Settings, names: tuple[str, ...]) -> list[_Held]:
+async def held_by(settings: Settings, names: tuple[str, ...]) -> list[Held]:
     """The distinct sources of these names.
 
     Raises:
         NotFoundError: a name matches none.
     """
     gone = await open_reader(settings).gone(tenant_of(settings))
-    held = {one.id: _Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
+    held = {one.id: Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
     for table in readable(await open_collections(settings, None)):
         stored = [(one.source, one.access) for one in await table.stored()]
-        held |= {one.id: _Held(one.id, one.uri, one.title, access, table) for one, access in stored}
+        held |= {one.id: Held(one.id, one.uri, one.title, access, table) for one, access in stored}
     uris = {id_: one.uri for id_, one in held.items()}
-    found: dict[str, _Held] = {}
+    found: dict[str, Held] = {}
     for name in names:
         if not (ids := meant(name, uris)):
             raise NotFoundError(
@@ -216,41 +237,59 @@ async def _found(settings: Settings, names: tuple[str, ...]) -> list[_Held]:
 
 
 async def _change(
-    settings: Settings,
-    act: ActName,
-    names: tuple[str, ...],
-    changed: Callable[[Access | None], Access],
-    *,
-    as_json: bool,
+    settings: Settings, act: ActName, names: tuple[str, ...], changed: Changed, *, as_json: bool
 ) -> None:
-    found = await _found(settings, names)
+    found = await held_by(settings, names)
+    records = await change_held(settings, act, found, changed)
+    for one in found:
+        _print(one, records[one.id][1].access, as_json=as_json)
+    for complaint in await labels_copied(settings, found):
+        echo(complaint, err=True)
+
+
+async def change_held(
+    settings: Settings, act: ActName, found: Sequence[Held], changed: Changed, *, as_seen: bool = False
+) -> Pairs:
+    """Change who may see these sources, logged as this act. It is in force then.
+
+    If it must be `as_seen`, a record that somebody else changed since it was found prevents the change.
+
+    Raises:
+        ConfigurationError: one is a row of an attached table.
+        BusyError: a record has changed.
+    """
     for one in found:
         if one.table and one.table.collection.attached:
             raise ConfigurationError(
                 f"{one.id} is a row of the attached table {one.table.collection.name}. What that table says "
                 "decides who may see it. Change it where the table is written."
             )
-    tenant = tenant_of(settings)
+    tenant, known = tenant_of(settings), {one.id: one.access for one in found}
 
     def around(pairs: Pairs) -> AbstractContextManager[None]:
+        now = {id_: before and before.access for id_, (before, _) in pairs.items()}
+        if as_seen and now != known:
+            raise BusyError("Somebody else has changed these rights meanwhile. Look at them again.")
         return recorded(settings.data, access_act(act, tenant, pairs))
 
-    ids = [one.id for one in found]
-    records = await change_access(settings.data, tenant, ids, changed, around=around)
-    for one in found:
-        _print(one, records[one.id][1].access, as_json=as_json)
+    return await change_access(settings.data, tenant, known, changed, around=around)
+
+
+async def labels_copied(settings: Settings, found: Sequence[Held]) -> list[str]:
+    """Copy changed rights to the chunks, where searches are faster with them. Returns what went wrong."""
+    complaints = []
     for table in dict.fromkeys(one.table for one in found if one.table):
         try:
             await copy_labels(settings.data, table.collection)
         except StoreError as error:
-            echo(
+            complaints.append(
                 f"The change is in force, but searches of {table.collection.name} are slower until the next "
-                f"ingestion: {error}",
-                err=True,
+                f"ingestion: {error}"
             )
+    return complaints
 
 
-def _print(held: _Held, access: Access | None, *, as_json: bool) -> None:
+def _print(held: Held, access: Access | None, *, as_json: bool) -> None:
     lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
     if as_json:
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}

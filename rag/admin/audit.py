@@ -93,20 +93,20 @@ def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | Non
 def _rows(line: Line, id_: str | None) -> Iterator[tuple[str, ...]]:
     """A row per changed object, without control characters."""
     what = f"{line.act} FAILED ({line.failed})" if line.failed else line.act
-    head = [line.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"), _who(line), what, line.tenant]
-    changes = [(one.id, _change(one)) for one in line.changes if id_ in {None, one.id}]
+    head = [line.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"), who(line), what, line.tenant]
+    changes = [(one.id, change_in_words(one)) for one in line.changes if id_ in {None, one.id}]
     for changed, how in changes or [(line.collection or "-", "")]:
         yield tuple(one_line(cell) for cell in (*head, changed, how))
 
 
-def _who(line: Line) -> str:
+def who(line: Line) -> str:
     """Example: root (0) for ann."""
     name = line.user or "-"
     user = name if line.uid is None else f"{name} ({line.uid})"
     return f"{user} for {line.sudo_user}" if line.sudo_user else user
 
 
-def _change(change: Change) -> str:
+def change_in_words(change: Change) -> str:
     """The difference between before and after."""
     before, after = change.before, change.after
     if before is not None and after is not None:

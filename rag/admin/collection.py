@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -27,7 +28,7 @@ from rag.admin.console import command, echo, language_option, print_json, print_
 from rag.admin.ingest import first_visibility
 from rag.admin.rebuild import rebuild_command
 from rag.admin.sources import open_collections, open_reader
-from rag.corpus import Distance, FieldType, Visibility
+from rag.corpus import DEFAULT_EMBEDDER, Distance, FieldType, Visibility
 from rag.errors import ConfigurationError, NotFoundError
 from rag.ingest.analysis import change_language
 from rag.ingest.declare import check_fields, declare
@@ -63,6 +64,7 @@ CALLED = {
 """How messages call what collections remember."""
 
 
+NO_FIELDS: Mapping[str, FieldType] = MappingProxyType({})
 OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 """What says how documents are ingested."""
 
@@ -123,29 +125,20 @@ async def create_command(  # noqa: PLR0913 one parameter an option
     Markdown files and from sidecar files (report.pdf.meta.toml); title and date also from the document's own
     metadata.
     """
-    if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
-        raise ConfigurationError(f"The collection {name!r} already exists.")
-    visibility = visibility or first_visibility(settings)
-    tenant, state = tenant_of(settings), {"visibility": visibility, "fields": fields}
-    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
-        prepare(settings.data)
-        with recorded(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
-            made = await ensure_collection(
-                settings.data,
-                tenant,
-                name,
-                embedder.identity,
-                language=language,
-                fields=fields,
-                visibility=visibility,
-                distance=distance,
-                description=description,
-                link=link,
-                embedder_name=embedder_name,
-                chunking=chunking or (),
-                personal_data=with_policies({}, policies),
-                keep_days=keep_days,
-            )
+    made = await created(
+        settings,
+        name,
+        fields=fields,
+        visibility=visibility,
+        embedder_name=embedder_name,
+        language=language,
+        distance=distance,
+        description=description,
+        link=link,
+        chunking=chunking or (),
+        personal_data=with_policies({}, policies),
+        keep_days=keep_days,
+    )
     if as_json:
         print_json(_json(made))
     else:
@@ -153,6 +146,39 @@ async def create_command(  # noqa: PLR0913 one parameter an option
             f"Created the collection {name} with {counted(len(fields), 'field')}. New sources in it are "
             f"{'visible to the whole tenant' if made.visibility == 'tenant' else 'restricted'}."
         )
+
+
+async def created(
+    settings: Settings,
+    name: str,
+    *,
+    fields: Mapping[str, FieldType] = NO_FIELDS,
+    visibility: Visibility | None = None,
+    embedder_name: str = DEFAULT_EMBEDDER,
+    **others: Any,  # noqa: ANN401 of `ensure_collection`
+) -> Collection:
+    """A new collection of the tenant, logged. `visibility` None is that of a new collection.
+
+    Raises:
+        ConfigurationError: it exists already, or can't have this name.
+    """
+    if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
+        raise ConfigurationError(f"The collection {name!r} already exists.")
+    visibility = visibility or first_visibility(settings)
+    tenant, state = tenant_of(settings), {"visibility": visibility, "fields": dict(fields)}
+    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
+        prepare(settings.data)
+        with recorded(settings.data, Act("collection create", tenant, {name: (None, state)}, name)):
+            return await ensure_collection(
+                settings.data,
+                tenant,
+                name,
+                embedder.identity,
+                fields=fields,
+                visibility=visibility,
+                embedder_name=embedder_name,
+                **others,
+            )
 
 
 @command("set")
@@ -249,7 +275,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         return
     if declared:
         _print_declared(declared, no_field)
-    for key, value in (after | ({"language": _language(made)} if language else {})).items():
+    for key, value in (after | ({"language": language_in_words(made)} if language else {})).items():
         echo(_set_line(name, key, value))
 
 
@@ -326,7 +352,13 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         print_json({"collections": [_json(one) for one in found]})
     elif found:
         rows = [
-            (one.name, _language(one), one.visibility, _embedder(one, settings), ", ".join(one.fields) or "-")
+            (
+                one.name,
+                language_in_words(one),
+                one.visibility,
+                _embedder(one, settings),
+                ", ".join(one.fields) or "-",
+            )
             for one in found
         ]
         print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"), *rows])
@@ -389,7 +421,7 @@ async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: 
                 await drop_collection(data, made, forget=forget)
 
 
-def _language(collection: Collection) -> str:
+def language_in_words(collection: Collection) -> str:
     """What a collection says of its language: "German", or "auto (German, English)"."""
     held = ", ".join("others" if one == "none" else one for one in collection.languages)
     return f"{collection.language} ({held})" if held else collection.language

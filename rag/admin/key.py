@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rag.access.bound_to import CredentialBoundTo
     from rag.config.settings import HttpSettings, Settings
 
 LOCK_SECONDS = 15
@@ -59,9 +60,22 @@ async def create_command(
     """
     if len(groups) > MAX_ENTRIES:
         raise click.UsageError(f"Give at most {MAX_ENTRIES} groups.")
-    now = datetime.now(UTC)
-    tenant = tenant_of(settings)
-    bound = await bound_to(settings, tenant, binding)
+    bound = await bound_to(settings, tenant_of(settings), binding)
+    key, secret = created(settings, user=user, groups=groups, days=days, bound=bound)
+    _show(key, secret, as_json=as_json)
+    if not as_json:
+        _tell_hosts(settings.http)
+
+
+def created(
+    settings: Settings, *, user: str, groups: Sequence[str], days: int, bound: CredentialBoundTo | None = None
+) -> tuple[ApiKey, str]:
+    """A new key of the tenant, and its secret, which is kept nowhere.
+
+    Raises:
+        ConfigurationError: a name is not valid.
+    """
+    now, tenant = datetime.now(UTC), tenant_of(settings)
     secret, digest = new_secret()
     key = ApiKey(
         id=secrets.token_hex(4),
@@ -79,9 +93,7 @@ async def create_command(
         keys = _keys(settings.data)
         with recorded(settings.data, Act("key create", key.tenant, {key.id: (None, _state(key))})):
             _write(settings.data, (*keys, key))
-    _show(key, secret, as_json=as_json)
-    if not as_json:
-        _tell_hosts(settings.http)
+    return key, secret
 
 
 @command("list", of_tenant=False, on_bucket=True)
@@ -111,9 +123,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
 @click.argument("id_", metavar="ID")
 async def revoke_command(settings: Settings, *, id_: str, as_json: bool) -> None:
     """Revoke a key. Running servers reject it from the next request on."""
-    _find(settings.data, id_)
-    with _locked(settings.data):
-        _revoke(settings.data, [_find(settings.data, id_)])
+    revoke_key(settings.data, id_)
     if as_json:
         print_json({"revoked": id_})
     else:
@@ -147,6 +157,17 @@ async def rotate_command(settings: Settings, *, id_: str, keep_days: int, as_jso
         ):
             _write(settings.data, (*others, *kept, new))
     _show(new, secret, as_json=as_json)
+
+
+def revoke_key(data: Path, id_: str) -> None:
+    """Revoke a key.
+
+    Raises:
+        NotFoundError: there is none of this id.
+    """
+    _find(data, id_)
+    with _locked(data):
+        _revoke(data, [_find(data, id_)])
 
 
 def revoke_keys(data: Path, tenant: str) -> None:

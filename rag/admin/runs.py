@@ -142,10 +142,10 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:
     files = ", ".join(f"{run.counts[name]} {name}" for name in DONE if run.counts.get(name))
     began = run.began.strftime("%Y-%m-%d %H:%M:%S")
-    return str(id_), began, _took(run), run.collection, run.command, run.result, files or run.error or "-"
+    return str(id_), began, took(run), run.collection, run.command, run.result, files or run.error or "-"
 
 
-def _took(run: IngestionRun) -> str:
+def took(run: IngestionRun) -> str:
     """Example: 75 seconds -> "1:15"."""
     if run.ended is None:
         return "-"
@@ -159,7 +159,7 @@ def _show(id_: int, run: IngestionRun, *, as_json: bool) -> None:
         print_json(_json(id_, run))
         return
     echo(f"Run {id_}: {run.command} into {run.collection}, {run.result}")
-    echo(f"  Began  {run.began:%Y-%m-%d %H:%M:%S}, took {_took(run)}")
+    echo(f"  Began  {run.began:%Y-%m-%d %H:%M:%S}, took {took(run)}")
     for one in run.inputs:
         echo(f"  Input  {one}")
     if run.counts:

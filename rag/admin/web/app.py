@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from rag.admin import search_report
 from rag.admin.console import echo
-from rag.admin.web import overview
+from rag.admin.web import access, activity, documents, holdings, ingestion, judged, overview, search
 from rag.admin.web.guard import SIGN_IN, Guard
 from rag.admin.web.pages import page_of
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
@@ -44,10 +44,32 @@ FORM_FIELD = "form"  # with the secret
 
 PAGES: dict[str, Page] = {
     "/": overview.overview,
+    "/search": search.search,
+    "/documents": documents.documents,
+    "/documents/{id}": documents.document,
+    "/access": access.access,
+    "/ingestion": ingestion.ingestion,
+    "/ingestion/events": ingestion.events,
+    "/ingestion/runs/{id:int}": ingestion.run,
+    "/collections": holdings.collections,
+    "/keys": holdings.keys,
+    "/judged": judged.sets,
+    "/judged/{name}": judged.judged,
+    "/activity": activity.activity,
 }
 CHANGES: dict[str, Change] = {
     "/health": overview.look_again,
     "/tenant": overview.choose_tenant,
+    "/access": access.change_access,
+    "/ingestion": ingestion.upload,
+    "/ingestion/stop": ingestion.stop,
+    "/collections": holdings.create_collection,
+    "/keys": holdings.create_key,
+    "/keys/revoke": holdings.revoke_key,
+    "/judged": judged.new_set,
+    "/judged/{name}": judged.judge,
+    "/judged/{name}/forget": judged.forget,
+    "/judged/{name}/measure": judged.measure,
 }
 
 
@@ -59,6 +81,7 @@ def console_app(console: Console) -> Starlette:
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
+            console.jobs.tasks = tasks
             tasks.start_soon(console.health.look)
             yield
             tasks.cancel_scope.cancel()

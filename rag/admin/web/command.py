@@ -40,7 +40,15 @@ END_SECONDS = 2  # for requests that run when the console ends
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port. Default: a free one."
 )
 @click.option("--open", "opens", is_flag=True, help="Open the browser.")
-async def console_command(settings: Settings, *, port: int, opens: bool, as_json: bool) -> None:
+@click.option(
+    "--uploads",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder for the files that the browser sends. Default: uploads in the data folder.",
+)
+async def console_command(
+    settings: Settings, *, port: int, opens: bool, uploads: Path | None, as_json: bool
+) -> None:
     """Show and administer this desk in a browser.
 
     It listens on 127.0.0.1 only, until Ctrl-C. The printed address works once: the browser that opens it
@@ -57,6 +65,7 @@ async def console_command(settings: Settings, *, port: int, opens: bool, as_json
                 desk,
                 open_reader(settings),
                 Health(settings, settings_file()),
+                (uploads or settings.data / "uploads").absolute(),
             )
             if as_json:
                 print_json({"address": door.address})

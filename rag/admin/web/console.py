@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import RedirectResponse
 
 from rag.access.names import DEFAULT_TENANT
 from rag.access.tenants import tenants
 from rag.admin.sources import readable, tables_of
+from rag.admin.web.jobs import Jobs
 from rag.admin.web.pages import page_of
+from rag.admin.web.shelves import Shelves
 from rag.config.data_folder import data_folder_problem
 from rag.errors import NotFoundError
 
@@ -26,7 +28,17 @@ if TYPE_CHECKING:
     from rag.search.desk import Desk
     from rag.store.reader import CollectionReader, Reader
 
-PLACES = (("/", "Overview"),)
+PLACES = (
+    ("/", "Overview"),
+    ("/search", "Search"),
+    ("/documents", "Documents"),
+    ("/access", "Access"),
+    ("/ingestion", "Ingestion"),
+    ("/collections", "Collections"),
+    ("/keys", "Keys"),
+    ("/judged", "Judged questions"),
+    ("/activity", "Activity"),
+)
 """The pages of the menu, with their names."""
 
 
@@ -35,6 +47,7 @@ class Console:
     """The console of one desk. `chosen` is the tenant that its administrator looks at, if there are several.
 
     `given` are the settings as the command line has them, `config` their file, whether it exists or not.
+    Files that a browser sends go to folders in `uploads`.
     """
 
     given: Settings
@@ -43,6 +56,9 @@ class Console:
     desk: Desk
     reader: Reader
     health: Health
+    uploads: Path
+    shelves: Shelves = field(default_factory=Shelves)
+    jobs: Jobs = field(default_factory=Jobs)
     chosen: str = ""
     said: list[str] = field(default_factory=list)
 
@@ -63,6 +79,12 @@ class Console:
         """The settings of a command with this tenant."""
         principal = self.given.principal.model_copy(update={"tenant": self.tenant})
         return self.given.model_copy(update={"principal": principal})
+
+    @property
+    def same_desk(self) -> list[str]:
+        """The options of a command on this desk."""
+        named = [f"--config={self.config}"] if self.config.exists() else []
+        return [*named, f"--data={self.given.data}", f"--tenant={self.tenant}"]
 
     def choose(self, tenant: str) -> None:
         """Look at another tenant.
@@ -99,10 +121,10 @@ class Console:
         """Say something on the next page."""
         self.said.append(message)
 
-    def page(self, name: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    def page(self, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401 what a template shows
         """A page with the menu, and with what is to be said."""
         said, self.said = self.said, []
-        return page_of(name, status=status, console=self, places=PLACES, said=said, **values)
+        return page_of(template, status=status, console=self, places=PLACES, said=said, **values)
 
 
 def seen_other(address: str) -> Response:

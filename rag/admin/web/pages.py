@@ -21,14 +21,14 @@ FOLDER = Path(__file__).with_name("templates")
 LINE_CHARS = 160  # of a name or a title
 
 
-def rendered(name: str, **values: object) -> str:
+def rendered(template: str, /, **values: object) -> str:
     """A template with its values filled in."""
-    return _TEMPLATES.get_template(name).render(values)
+    return _TEMPLATES.get_template(template).render(values)
 
 
-def page_of(name: str, *, status: int = 200, **values: object) -> HTMLResponse:
+def page_of(template: str, /, *, status: int = 200, **values: object) -> HTMLResponse:
     """A page. A half of a surrogate pair, which no encoding has, becomes a question mark."""
-    return HTMLResponse(rendered(name, **values).encode("utf-8", "replace"), status)
+    return HTMLResponse(rendered(template, **values).encode("utf-8", "replace"), status)
 
 
 def _shown(value: Any) -> Any:  # noqa: ANN401 of any expression in a template

@@ -35,7 +35,9 @@ WIDTH = 106  # of comment lines
 Grade = Annotated[int, Field(ge=1, le=100)]
 
 
-class _QuestionLine(AskingLine):
+class JudgedLine(AskingLine):
+    """A question as it stands in a file."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str = ""
@@ -48,7 +50,7 @@ class _QuestionLine(AskingLine):
 class _QuestionFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    questions: tuple[_QuestionLine, ...]
+    questions: tuple[JudgedLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def read_questions(path: Path) -> JudgedSet:
     Raises:
         ConfigurationError: the file can't be read, or has another form.
     """
-    lines = _toml(path) if path.suffix.lower() == ".toml" else tuple(json_lines(path, _QuestionLine))
+    lines = _toml(path) if path.suffix.lower() == ".toml" else tuple(json_lines(path, JudgedLine))
     named = [line.model_copy(update={"id": line.id or str(number)}) for number, line in enumerate(lines, 1)]
     check_unique([line.id for line in named], path)
     asked = [_question(line) for line in named if line.text.strip()]
@@ -80,7 +82,21 @@ def read_questions(path: Path) -> JudgedSet:
     return JudgedSet(path.stem, questions, left_out=len(named) - len(questions))
 
 
-def _toml(path: Path) -> tuple[_QuestionLine, ...]:
+def judged_lines(path: Path) -> list[JudgedLine]:
+    """The questions of a JSON Lines file, with text or without; none if there is no such file.
+
+    Raises:
+        ConfigurationError: the file can't be read, or has another form.
+    """
+    return list(json_lines(path, JudgedLine)) if path.exists() else []
+
+
+def as_file(lines: Iterable[JudgedLine]) -> bytes:
+    """The content of such a file."""
+    return "".join(f"{line.model_dump_json(exclude_defaults=True)}\n" for line in lines).encode()
+
+
+def _toml(path: Path) -> tuple[JudgedLine, ...]:
     try:
         return _QuestionFile.model_validate(tomllib.loads(text_of(path))).questions
     except tomllib.TOMLDecodeError as error:
@@ -89,7 +105,7 @@ def _toml(path: Path) -> tuple[_QuestionLine, ...]:
         raise ConfigurationError(f"{path}: {complaint(error)}") from error
 
 
-def _question(line: _QuestionLine) -> Question:
+def _question(line: JudgedLine) -> Question:
     expected = line.expect if isinstance(line.expect, dict) else dict.fromkeys(line.expect, 1)
     return Question(
         line.id,

@@ -1,0 +1,35 @@
+// What moves by itself. Every page works without this.
+"use strict";
+
+// A part that is live is shown anew whenever its events say so: the same page, made by the server.
+for (const part of document.querySelectorAll("[data-live]:not([data-ended])")) {
+  const events = new EventSource(part.dataset.live);
+  const showAnew = async () => {
+    const reply = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!reply.ok) return;
+    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    const fresh = page.getElementById(part.id);
+    if (fresh && !part.contains(document.activeElement)) part.replaceChildren(...fresh.childNodes);
+  };
+  events.addEventListener("message", showAnew);
+  events.addEventListener("end", () => {
+    events.close();
+    document.activeElement?.blur();
+    showAnew();
+  });
+}
+
+// Files can be dropped on the field that chooses them.
+for (const area of document.querySelectorAll(".drop")) {
+  const input = area.querySelector("input[type=file]");
+  const mark = (on) => (event) => {
+    event.preventDefault();
+    area.classList.toggle("over", on);
+  };
+  area.addEventListener("dragover", mark(true));
+  area.addEventListener("dragleave", mark(false));
+  area.addEventListener("drop", (event) => {
+    mark(false)(event);
+    if (event.dataTransfer.files.length) input.files = event.dataTransfer.files;
+  });
+}

@@ -1,0 +1,153 @@
+"""Who may see a document and why, and what a change would change before anybody makes it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast, get_args
+from urllib.parse import urlencode
+
+from rag.access.gained import access_changes
+from rag.access.names import check_access
+from rag.access.rule import in_words, same, visible
+from rag.admin.access import change_held, granting, held_by, labels_copied, revoking, why
+from rag.admin.web.asker import Asker
+from rag.admin.web.console import seen_other
+from rag.corpus import Access, Visibility
+from rag.errors import BusyError, InvalidRequestError, RefdeskError
+from rag.ingest.rights import RequestedAccess
+from rag.report.tables import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from rag.admin.access import Held
+    from rag.admin.acts import ActName
+    from rag.admin.web.console import Console
+    from rag.config.settings import Settings
+
+SHOWN = 50  # documents in a list
+NAMED = 8  # documents of a line
+ACTS = {"grant": "Let them see it", "revoke": "Keep them out", "set": "Replace the record"}
+FIELDS = ("name", "act", "entries", "visibility", "deny")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A document with its record, whether the reader sees it and why, and the record that it would have."""
+
+    held: Held
+    before: str
+    seen: bool
+    why: str
+    after: str = ""
+    would_see: bool = False
+
+
+async def access(console: Console, request: Request) -> Response:
+    """The page: the documents of a name, the reasons for a reader, and what a change would change."""
+    given, settings = request.query_params, console.settings
+    asker, problem = Asker.of(given, settings), ""
+    held: list[Held] = []
+    changed: Callable[[Access | None], Access] | None = None
+    rows: list[Row] = []
+    try:
+        held = await held_by(settings, _names(given)) if _names(given) else []
+        changed = changed_by(settings, given) if given.get("act") else None
+        rows = _rows(console, asker, held, changed)
+    except RefdeskError as error:
+        problem = str(error)
+    after = {one.id: changed(one.access) for one in held} if changed else {}
+    gained = access_changes((one.title, one.access, after[one.id]) for one in held) if changed else {}
+    return console.page(
+        "access.html",
+        status=400 if problem else 200,
+        given=given,
+        asker=asker,
+        acts=ACTS,
+        visibilities=get_args(Visibility),
+        rows=rows[:SHOWN],
+        total=len(rows),
+        preview=changed is not None and not problem,
+        gained=sorted(gained.items()),
+        differs=any(not same(one.access, after[one.id]) for one in held) if changed else False,
+        named=NAMED,
+        fields={key: given.get(key, "") for key in FIELDS},
+        seen=digest(held),
+        problem=problem,
+    )
+
+
+async def change_access(console: Console, _request: Request, form: FormData) -> Response:
+    """Make a change that was looked at before, if nothing has changed since."""
+    given = {key: str(form.get(key, "")) for key in FIELDS}
+    settings = console.settings
+    held, changed = await held_by(settings, _names(given)), changed_by(settings, given)
+    if digest(held) != form.get("seen"):
+        raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
+    act = cast("ActName", f"access {given['act']}")
+    await change_held(settings, act, held, changed, as_seen=True)
+    for complaint in await labels_copied(settings, held):
+        console.say(complaint)
+    console.say(f"Changed who may see {counted(len(held), 'document')}.")
+    return seen_other(f"/access?{urlencode({'name': given['name']})}")
+
+
+def changed_by(settings: Settings, given: Mapping[str, str]) -> Callable[[Access | None], Access]:
+    """What an act of the form makes of a record, as the command of the same name does.
+
+    Raises:
+        InvalidRequestError: the form is incomplete.
+        ConfigurationError: an entry is not valid.
+    """
+    entries, denied = _entries(given.get("entries", "")), _entries(given.get("deny", ""))
+    act = given.get("act")
+    if act in {"grant", "revoke"} and not entries:
+        raise InvalidRequestError("Name whom: user:NAME or group:NAME, with commas between.")
+    if act == "grant":
+        return granting(settings, entries)
+    if act == "revoke":
+        return revoking(settings, entries)
+    visibility = given.get("visibility")
+    if act != "set" or visibility not in get_args(Visibility):
+        raise InvalidRequestError("Choose what to change.")
+    check_access(cast("Visibility", visibility), entries, denied)
+    asked = RequestedAccess(cast("Visibility", visibility), entries, denied)
+    return lambda _before: asked.record("restricted")
+
+
+def digest(held: Sequence[Held]) -> str:
+    """What was looked at: these documents with these revisions of their records."""
+    lines = sorted(f"{one.id} {one.access.revision if one.access else None}" for one in held)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _rows(
+    console: Console,
+    asker: Asker,
+    held: Sequence[Held],
+    changed: Callable[[Access | None], Access] | None,
+) -> list[Row]:
+    case, principal = console.settings.access.letter_case, asker.principal(console.tenant)
+    rows = []
+    for one in held:
+        seen, reason = visible(principal, one.access, case), why(principal, one.access, case)
+        if one.table is None:
+            seen, reason = False, f"it was removed. Its record would apply again: {reason}"
+        after = changed(one.access) if changed else None
+        would = after is not None and one.table is not None and visible(principal, after, case)
+        rows.append(Row(one, in_words(one.access), seen, reason, in_words(after) if after else "", would))
+    return rows
+
+
+def _names(given: Mapping[str, str]) -> tuple[str, ...]:
+    name = given.get("name", "").strip()
+    return (name,) if name else ()
+
+
+def _entries(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())

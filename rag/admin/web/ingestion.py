@@ -1,0 +1,118 @@
+"""Sending files, which the same command ingests as on the command line; its progress; and the runs before."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anyio import move_on_after, to_thread
+from starlette.datastructures import UploadFile
+from starlette.responses import StreamingResponse
+
+from rag.access.names import valid_entries, valid_name
+from rag.admin.runs import took
+from rag.admin.web.console import seen_other
+from rag.admin.web.uploads import folder_of, save
+from rag.config.settings import DEFAULT_COLLECTION
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.run_history import runs_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from rag.admin.web.console import Console
+
+SHOWN = 30  # runs
+TELL_SECONDS, QUIET_SECONDS = 0.4, 15.0
+"""Between two events at least; and at most, so that a connection that is gone is noticed."""
+PLACE = "/ingestion"
+
+
+async def ingestion(console: Console, _request: Request) -> Response:
+    """The page: the form, the run that goes on, and the runs before."""
+    runs = sorted(runs_of(console.settings.home, console.tenant).items(), reverse=True)
+    return console.page(
+        "ingestion.html",
+        collections=[one.name for one in await console.collections() if not one.attached],
+        usual=DEFAULT_COLLECTION,
+        folder=console.uploads,
+        most=console.settings.ingest.max_file_bytes,
+        job=console.jobs.last,
+        runs=runs[:SHOWN],
+        took=took,
+    )
+
+
+async def run(console: Console, request: Request) -> Response:
+    """A run with its failures."""
+    id_ = request.path_params["id"]
+    kept = runs_of(console.settings.home, console.tenant)
+    if id_ not in kept:
+        raise NotFoundError(f"There is no run {id_}.")
+    return console.page("run.html", id=id_, run=kept[id_], took=took)
+
+
+async def upload(console: Console, _request: Request, form: FormData) -> Response:
+    """Keep the files that were sent, and begin to ingest them."""
+    collection = valid_name(str(form.get("new", "")).strip() or str(form.get("collection", "")))
+    arguments = _rights(form)
+    files = [one for one in form.getlist("files") if isinstance(one, UploadFile) and one.filename]
+    if not files:
+        raise InvalidRequestError("Choose files first.")
+    console.jobs.check_free()
+    folder = folder_of(console.uploads, console.tenant, collection)
+    sent = [(one.filename or "", one.file) for one in files]
+    paths = await to_thread.run_sync(
+        partial(save, folder, sent, console.settings.ingest.max_file_bytes), cancellable=False
+    )
+    console.jobs.start(
+        collection,
+        [
+            *(str(path) for path in paths),
+            f"--collection={collection}",
+            *arguments,
+            *("--archives", "--verbose", "--log"),
+            *console.same_desk,
+        ],
+    )
+    return seen_other(PLACE)
+
+
+async def stop(console: Console, _request: Request, _form: FormData) -> Response:
+    """Interrupt the run that goes on."""
+    console.jobs.stop()
+    console.say("Interrupting the ingestion. What is complete is kept.")
+    return seen_other(PLACE)
+
+
+async def events(console: Console, _request: Request) -> Response:
+    """Server-sent events: one whenever the run has got on, the last when it has ended."""
+    return StreamingResponse(_events(console), media_type="text/event-stream")
+
+
+async def _events(console: Console) -> AsyncIterator[str]:
+    job = console.jobs.last
+    while job and job.runs:
+        with move_on_after(QUIET_SECONDS):
+            await job.changed.wait()
+        yield f"data: {job.done}\n\n"
+        with move_on_after(TELL_SECONDS):
+            await job.ended.wait()
+    yield "event: end\ndata: \n\n"
+
+
+def _rights(form: FormData) -> list[str]:
+    """The options of `ingest` that say who may see new documents."""
+    allow = [one.strip() for one in str(form.get("allow", "")).split(",") if one.strip()]
+    match form.get("who"):
+        case "tenant":
+            return ["--visibility=tenant"]
+        case "restricted":
+            valid_entries(allow)
+            return ["--visibility=restricted", *(f"--allow={one}" for one in allow)]
+        case _:
+            return []

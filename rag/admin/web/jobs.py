@@ -1,0 +1,172 @@
+"""An ingestion that the console started: `refdesk-admin ingest` in a process of its own, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from rag.errors import BusyError, ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from anyio.abc import ByteReceiveStream, Process, TaskGroup
+
+COMMAND = "refdesk-admin"
+LINES = 500  # of files that are shown
+LONGEST_LINE = 1_000_000  # bytes
+END_SECONDS = 10  # for an ingestion that is interrupted
+SAID = ("refdesk-admin: ", "Note: ", "Not logged: ", "Interrupted")
+"""How the lines for people begin; the storage engine writes lines of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileLine:
+    """What became of a file."""
+
+    outcome: str
+    path: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Job:
+    """A run: how many `files` it has, how many are `done`, what became of the last ones, and its exit code.
+
+    `said` holds its lines for people. `code` is None while it runs.
+    """
+
+    collection: str
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    files: int | None = None
+    done: int = 0
+    lines: deque[FileLine] = field(default_factory=lambda: deque(maxlen=LINES))
+    said: list[str] = field(default_factory=list)
+    code: int | None = None
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self.code is None
+
+    def note(self, line: str) -> None:
+        """Take in a line of the standard error: one of the log, or one for people."""
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and entry.get("event") == "started":
+                self.files = entry["files"]
+            elif isinstance(entry, dict) and entry.get("event") == "file":
+                self.done += 1
+                self.lines.append(FileLine(entry["outcome"], entry["path"], entry.get("reason", "")))
+            return self._tell()
+        if line.startswith(SAID):
+            self.said.append(line)
+        return self._tell()
+
+    def say(self, line: str) -> None:
+        """Take in a line of the standard output, which sums the run up."""
+        if line.strip():
+            self.said.append(line)
+        self._tell()
+
+    def end(self, code: int) -> None:
+        """It has ended."""
+        self.code = code
+        self.ended.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()
+
+
+class Jobs:
+    """One run at a time. `tasks` runs it, and interrupts it when the console ends."""
+
+    def __init__(self) -> None:
+        self.last: Job | None = None
+        self.tasks: TaskGroup | None = None
+        self._process: Process | None = None
+
+    def check_free(self) -> None:
+        """Check that no run has not ended.
+
+        Raises:
+            BusyError: one hasn't.
+        """
+        if self.last and self.last.runs:
+            raise BusyError("An ingestion is running. Wait until it has ended, or stop it.")
+
+    def start(self, collection: str, arguments: Sequence[str]) -> None:
+        """Begin a run.
+
+        Raises:
+            BusyError: another one hasn't ended.
+            ConfigurationError: the command isn't installed.
+        """
+        self.check_free()
+        scripts = sysconfig.get_path("scripts")
+        path = shutil.which(COMMAND, path=scripts)
+        if path is None:
+            raise ConfigurationError(f"There is no {COMMAND} in {scripts}; install it as a whole.")
+        if self.tasks is None:
+            raise BusyError("The console is ending.")
+        self.last = Job(collection)
+        self.tasks.start_soon(self._run, self.last, [path, "ingest", *arguments])
+
+    def stop(self) -> None:
+        """Interrupt the run, as Ctrl-C does. What is complete is kept."""
+        if self._process and self._process.returncode is None:
+            if os.name == "nt":
+                self._process.terminate()
+            else:
+                self._process.send_signal(signal.SIGINT)
+
+    async def _run(self, job: Job, command: Sequence[str]) -> None:
+        try:
+            # In a session of its own: Ctrl-C in the terminal ends the console, which interrupts it then.
+            self._process = await anyio.open_process(
+                command, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            job.say(f"It could not be started: {error.strerror}.")
+            job.end(1)
+            return
+        process = self._process
+        try:
+            async with anyio.create_task_group() as readers:
+                readers.start_soon(_read, process.stderr, job.note)
+                readers.start_soon(_read, process.stdout, job.say)
+            job.end(await process.wait())
+        finally:
+            with anyio.CancelScope(shield=True):
+                if process.returncode is None:
+                    self.stop()
+                    with anyio.move_on_after(END_SECONDS):
+                        await process.wait()
+                await process.aclose()  # kills it if it still runs
+
+
+async def _read(stream: ByteReceiveStream | None, take: Callable[[str], None]) -> None:
+    """Pass each line of a stream on, until it ends."""
+    if stream is None:
+        return
+    lines = BufferedByteReceiveStream(stream)
+    with suppress(anyio.EndOfStream, anyio.IncompleteRead, anyio.ClosedResourceError):
+        while True:
+            line = await lines.receive_until(b"\n", LONGEST_LINE)
+            take(line.decode("utf-8", "replace").rstrip("\r"))

@@ -1,0 +1,208 @@
+"""Judged questions: ask, mark which documents are right, keep them as a set, and see how good searches are.
+
+A set is a JSON Lines file in the data folder, which `refdesk-admin eval` reads, too.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast, get_args
+
+from rag.access.names import valid_name
+from rag.admin.search_report import hit_articles
+from rag.admin.web.asker import Asker
+from rag.admin.web.console import seen_other
+from rag.admin.web.search import address_of
+from rag.answers import Mode, SearchRequest
+from rag.config.profiles import DEFAULT_PROFILE
+from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
+from rag.evaluate.compare import compare
+from rag.evaluate.evaluation import contenders, evaluate, on_existing, with_overrides
+from rag.evaluate.runs import keep, kept_run, kept_summaries
+from rag.evaluate.sets import read_set
+from rag.evaluate.sets.handwritten import JudgedLine, as_file, judged_lines
+from rag.evaluate.sets.judged import PrincipalLine
+from rag.ingest.progress import Silent
+from rag.report.tables import counted
+from rag.store.folder import cannot, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from starlette.datastructures import FormData
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from rag.admin.web.console import Console
+    from rag.answers import Answer
+    from rag.evaluate.ask import Contender
+    from rag.evaluate.compare import Comparison
+    from rag.evaluate.runs import Summary
+
+METRIC = "nDCG@10"
+SHOWN_METRICS = (METRIC, "MRR@10", "recall@10")
+SUFFIX = ".jsonl"
+ASKED_HITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A kept run of a set, and by how much the metric moved since the one before it, if there is one."""
+
+    id: int
+    summary: Summary
+    moved: float | None
+
+
+class Quiet:
+    """An observer of an evaluation that shows nothing."""
+
+    ingesting = Silent()
+
+    def began(self, contender: Contender, questions: int) -> None:
+        """A run begins."""
+
+    def asked(self) -> None:
+        """A question is done."""
+
+
+async def sets(console: Console, _request: Request) -> Response:
+    """The page of the sets."""
+    found = {file.stem: len(judged_lines(file)) for file in sorted(_folder(console).glob(f"*{SUFFIX}"))}
+    runs = {name: await _runs(console, name) for name in found}
+    return console.page("sets.html", sets=found, runs=runs, metric=METRIC, folder=_folder(console))
+
+
+async def judged(console: Console, request: Request) -> Response:
+    """The page of a set: a question with its hits, to be marked; its questions; and its runs."""
+    name, given = request.path_params["name"], request.query_params
+    lines, asker = judged_lines(_file(console, name)), Asker.of(given, console.settings)
+    answer: Answer | None = None
+    problem, text = "", given.get("q", "").strip()
+    if text:
+        try:
+            answer = await console.desk.search(
+                asker.principal(console.tenant), SearchRequest(text, limit=ASKED_HITS), trace=False
+            )
+        except RefdeskError as error:
+            problem = str(error)
+    right = next((one.expect for one in lines if one.text == text), ())
+    runs = await _runs(console, name)
+    return console.page(
+        "judged.html",
+        status=400 if problem else 200,
+        name=name,
+        file=_file(console, name),
+        given=given,
+        asker=asker,
+        problem=problem,
+        documents=_documents(answer) if answer else [],
+        asked=answer is not None,
+        right=frozenset(right),
+        questions=list(enumerate(lines)),
+        runs=runs,
+        comparison=await _comparison(console, runs),
+        metric=METRIC,
+        metrics=SHOWN_METRICS,
+        modes=get_args(Mode),
+        profiles=sorted({DEFAULT_PROFILE, *console.settings.search.profiles}),
+    )
+
+
+async def new_set(_console: Console, _request: Request, form: FormData) -> Response:
+    """Go to the page of a set; its file is made with its first question."""
+    return seen_other(f"/judged/{valid_name(str(form.get('name', '')).strip())}")
+
+
+async def judge(console: Console, request: Request, form: FormData) -> Response:
+    """Keep a question with the documents that answer it, in place of the same question before."""
+    name, text = request.path_params["name"], str(form.get("q", "")).strip()
+    expect = tuple(dict.fromkeys(str(one) for one in form.getlist("right")))
+    if not text or not expect:
+        raise InvalidRequestError("Mark at least one document that answers the question.")
+    asker = Asker(str(form.get("user", "")).strip(), str(form.get("groups", "")).strip())
+    who = asker.principal(console.tenant)
+    named = PrincipalLine(tenant=who.tenant, user=who.user, groups=who.groups)
+    line = JudgedLine(text=text, expect=expect, principal=named if who.user or who.groups else None)
+    lines = [one for one in judged_lines(_file(console, name)) if one.text != text]
+    _write(_file(console, name), [*lines, line])
+    console.say(f"Kept the question, with {counted(len(expect), 'document')} that answer it.")
+    return seen_other(f"/judged/{name}")
+
+
+async def forget(console: Console, request: Request, form: FormData) -> Response:
+    """Take a question out of a set."""
+    name, text = request.path_params["name"], str(form.get("q", ""))
+    lines = judged_lines(_file(console, name))
+    kept = [one for one in lines if one.text != text]
+    if len(kept) == len(lines):
+        raise NotFoundError("There is no such question. It may be gone already.")
+    _write(_file(console, name), kept)
+    console.say("Took the question out.")
+    return seen_other(f"/judged/{name}")
+
+
+async def measure(console: Console, request: Request, form: FormData) -> Response:
+    """Ask all questions of a set, and keep the run, as `refdesk-admin eval` does."""
+    name, mode = request.path_params["name"], str(form.get("mode", ""))
+    if mode not in {"", *get_args(Mode)}:
+        raise InvalidRequestError("Choose a mode of the list.")
+    settings = with_overrides(console.settings)
+    read = read_set(_file(console, name))
+    profile = str(form.get("profile", "")) or DEFAULT_PROFILE
+    chosen = contenders(settings, [profile], [cast("Mode", mode) if mode else None])
+    async with on_existing(read, settings, None) as prepared:
+        runs = await evaluate(read, prepared, os.environ, chosen, Quiet())
+    (run,) = await keep(settings.data, console.tenant, runs)
+    console.say(f"Run {run.id}: {METRIC} is {run.summary.metrics[METRIC]:.4f}.")
+    return seen_other(f"/judged/{name}")
+
+
+def _folder(console: Console) -> Path:
+    return console.given.data / "judged" / console.tenant
+
+
+def _file(console: Console, name: str) -> Path:
+    """Raises ConfigurationError unless a set can have this name."""
+    return _folder(console) / f"{valid_name(name)}{SUFFIX}"
+
+
+def _write(file: Path, lines: list[JudgedLine]) -> None:
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot(f"The folder {file.parent} can't be made", error) from error
+    write_whole(file, as_file(lines))
+
+
+def _documents(answer: Answer) -> list[Mapping[str, object]]:
+    """The documents of the hits, best first, each with its hits."""
+    hits: dict[str, list[object]] = {}
+    titles = {}
+    for hit, article in zip(answer.hits, hit_articles(answer, address_of), strict=True):
+        hits.setdefault(hit.source.id, []).append(article)
+        titles[hit.source.id] = hit.source.title
+    return [{"id": id_, "title": titles[id_], "hits": found} for id_, found in hits.items()]
+
+
+async def _runs(console: Console, name: str) -> list[Measured]:
+    """The kept runs of a set, newest first."""
+    summaries = await kept_summaries(console.settings.data, console.tenant)
+    found: list[Measured] = []
+    for id_, summary in summaries.items():
+        if summary and summary.set == name and METRIC in summary.metrics:
+            before = found[-1].summary.metrics[METRIC] if found else None
+            value = summary.metrics[METRIC]
+            found.append(Measured(id_, summary, None if before is None else value - before))
+    return found[::-1]
+
+
+async def _comparison(console: Console, runs: list[Measured]) -> Comparison | None:
+    """The last run against the one before it."""
+    try:
+        last, before = [await kept_run(console.settings.data, console.tenant, one.id) for one in runs[:2]]
+        return compare(before, last, METRIC)
+    except (ValueError, RefdeskError):  # there is only one, or they share no question
+        return None
