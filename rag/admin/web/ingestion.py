@@ -71,6 +71,7 @@ async def upload(console: Console, _request: Request, form: FormData) -> Respons
     )
     console.jobs.start(
         collection,
+        folder,
         [
             *(str(path) for path in paths),
             f"--collection={collection}",

@@ -21,6 +21,7 @@ from rag.errors import BusyError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from anyio.abc import ByteReceiveStream, Process, TaskGroup
 
@@ -45,10 +46,12 @@ class FileLine:
 class Job:
     """A run: how many `files` it has, how many are `done`, what became of the last ones, and its exit code.
 
-    `said` holds its lines for people. `code` is None while it runs.
+    Its files are in `folder`, which their paths leave out. `said` holds its lines for people. `code` is None
+    while it runs.
     """
 
     collection: str
+    folder: Path
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     files: int | None = None
     done: int = 0
@@ -71,7 +74,13 @@ class Job:
                 self.files = entry["files"]
             elif isinstance(entry, dict) and entry.get("event") == "file":
                 self.done += 1
-                self.lines.append(FileLine(entry["outcome"], entry["path"], entry.get("reason", "")))
+                self.lines.append(
+                    FileLine(
+                        entry["outcome"],
+                        entry["path"].removeprefix(f"{self.folder}{os.sep}"),
+                        entry.get("reason", ""),
+                    )
+                )
             return self._tell()
         if line.startswith(SAID):
             self.said.append(line)
@@ -111,7 +120,7 @@ class Jobs:
         if self.last and self.last.runs:
             raise BusyError("An ingestion is running. Wait until it has ended, or stop it.")
 
-    def start(self, collection: str, arguments: Sequence[str]) -> None:
+    def start(self, collection: str, folder: Path, arguments: Sequence[str]) -> None:
         """Begin a run.
 
         Raises:
@@ -125,7 +134,7 @@ class Jobs:
             raise ConfigurationError(f"There is no {COMMAND} in {scripts}; install it as a whole.")
         if self.tasks is None:
             raise BusyError("The console is ending.")
-        self.last = Job(collection)
+        self.last = Job(collection, folder)
         self.tasks.start_soon(self._run, self.last, [path, "ingest", *arguments])
 
     def stop(self) -> None:

@@ -62,7 +62,7 @@ class Browser:
 
     def secret(self) -> str:
         """The secret that our pages put into their forms."""
-        found = re.search(r'name="form" value="([^"]+)"', self.client.get("/").text)
+        found = re.search(r'name="form" value="([^"]+)"', self.client.get("/keys").text)
         assert found
         return found[1]
 

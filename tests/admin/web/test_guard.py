@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from rag.admin.web.app import CHANGES, PAGES
 from rag.admin.web.guard import Door
 
 if TYPE_CHECKING:
@@ -114,6 +115,25 @@ def test_a_form_without_the_secret_of_our_pages_changes_nothing(browser: Browser
 def test_a_page_of_another_server_on_this_machine_sees_nothing(browser: Browser) -> None:
     assert browser.client.get("/", headers={"Sec-Fetch-Site": "same-site"}).status_code == 403
     assert browser.client.get("/", headers={"Sec-Fetch-Site": "none"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", [*PAGES, *CHANGES])
+def test_no_page_and_no_change_is_for_strangers(browser: Browser, running: Running, path: str) -> None:
+    path = path.replace("{id:int}", "1").replace("{id}", "a").replace("{name}", "a")
+    ours, form = {"Origin": browser.origin}, {"form": browser.secret()}
+    with httpx2.Client(base_url=running.origin) as stranger:
+        assert stranger.get(path).status_code == 401
+        assert stranger.post(path, data=form, headers=ours).status_code == 401
+        assert stranger.request("DELETE", path, headers=ours).status_code == 401
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_each_change_needs_the_secret_and_our_own_page(browser: Browser, path: str) -> None:
+    path = path.replace("{name}", "a")
+    post, secret = browser.client.post, browser.secret()
+    assert post(path, data={"form": "x"}, headers={"Origin": browser.origin}).status_code == 403
+    assert post(path, data={"form": secret}, headers={"Origin": OUTSIDE}).status_code == 403
+    assert post(path, data={"form": secret}, headers={"Origin": browser.origin}).status_code != 403
 
 
 def test_a_change_is_never_a_get(browser: Browser) -> None:

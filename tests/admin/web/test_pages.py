@@ -1,0 +1,332 @@
+"""The pages of the console: they show what the commands print, for anybody whom the administrator names."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import pytest
+
+from rag.admin.web import console
+from rag.admin.web.activity import server_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.admin.web.conftest import Browser, Page, Running
+    from tests.conftest import Scripts
+
+PLACES = [place for place, _ in console.PLACES]
+
+
+def json_of(scripts: Scripts, data: Path, *arguments: str) -> Any:  # noqa: ANN401 any JSON
+    run = scripts.admin(*arguments, "--data", data, "--json")
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def id_of(browser: Browser, text: str) -> str:
+    """The id of the only document with this text in its title or path."""
+    found = re.findall(r'href="/documents/(\w+)"', browser.get("/documents", text=text).html)
+    assert len(found) == 1, found
+    return str(found[0])
+
+
+def confirm(browser: Browser, preview: Page) -> Page:
+    """Press the button below what would change."""
+    found = preview.html.partition('class="confirm"')[2].partition("</form>")[0]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', found))
+    assert fields
+    return browser.post("/access", **{key: value for key, value in fields.items() if key != "form"})
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_page_of_the_menu_is_there_and_marked_in_it(browser: Browser, place: str) -> None:
+    page = browser.get(place)
+    assert page.status == 200
+    marked = [one["href"] for one in page.elements("a") if one.get("aria-current") == "page"]
+    assert marked == [place]
+
+
+def test_the_overview_has_the_collections_the_last_runs_and_the_health(browser: Browser) -> None:
+    browser.post("/health")  # the first look may not have ended
+    text = browser.get("/").text
+    assert "documents 17 192" in text
+    assert "17 added" in text
+    assert "Nothing wrong" in text
+    assert "access records default" in text
+
+
+def test_a_search_shows_what_the_command_finds_with_its_trace(
+    browser: Browser, scripts: Scripts, web_data: Path
+) -> None:
+    question = "who invented the pendulum clock"
+    (reply,) = json_of(scripts, web_data, "search", question)
+    page = browser.get("/search", q=question)
+    assert page.status == 200
+    shown = re.findall(r'class="facts"><code>\[([^\]]+)\]', page.html)
+    assert shown[: len(reply["results"])] == [one["id"] for one in reply["results"]]
+    assert "How the ranks moved" in page.text
+    assert "Steps" in page.text
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"limit": "1000"}, "The number of hits is from 0 to 100."),
+        ({"limit": "x"}, "The number of hits is from 0 to 100."),
+        ({"user": "user:ann"}, "Give the user's name without a prefix"),
+        ({"collection": "nothing"}, "names a collection that you can't read"),
+        ({"mode": "fast"}, "mode"),
+        ({"expect": "../x"}, "Nothing readable has this id"),
+    ],
+)
+def test_a_search_that_is_not_possible_says_why(browser: Browser, given: dict[str, str], words: str) -> None:
+    page = browser.get("/search", q="clocks", **given)
+    assert page.status == 400
+    assert words in page.text
+    assert browser.get("/search", q="clocks").status == 200
+
+
+def test_the_documents_are_filtered_by_text_kind_and_page(browser: Browser) -> None:
+    assert "17 documents" in browser.get("/documents").text
+    assert "2 documents" in browser.get("/documents", text="LEAP").text
+    assert "1 document " in browser.get("/documents", text="leap", kind="text/csv").text
+    assert "No document fits." in browser.get("/documents", text="leap", kind="text/html").text
+    assert browser.get("/documents", collection="nothing").status == 404
+    assert browser.get("/documents", page="-1").status == 400
+    assert "17 documents" in browser.get("/documents", page="99").text
+
+
+def test_a_document_shows_its_passages_page_by_page(browser: Browser) -> None:
+    id_ = id_of(browser, "longitude-problem")
+    first = browser.get(f"/documents/{id_}")
+    assert "Page 1 of 2" in first.text
+    assert f"{id_}/19" in first.text
+    assert f"{id_}/20" not in first.text
+    assert f"{id_}/20" in browser.get(f"/documents/{id_}", page="2").text
+    assert f"{id_}/20" in browser.get(f"/documents/{id_}", passage="20").text
+    assert browser.get("/documents/aaaaaaaaaaaaaaaa").status == 404
+    assert browser.get("/documents/..%2fx").status == 404
+
+
+def test_a_change_of_rights_is_shown_before_it_is_made_and_then_explained(
+    browser: Browser, scripts: Scripts, web_data: Path
+) -> None:
+    id_ = id_of(browser, "gps-time")
+    asked = {"name": id_, "act": "set", "visibility": "restricted", "entries": "group:hr", "user": "eve"}
+    preview = browser.get("/access", **asked)
+    assert "everybody in the tenant would no longer see 1 document" in preview.text
+    assert "restricted to group:hr" in preview.text
+    assert "wouldn’t see it" in preview.text
+    before = json_of(scripts, web_data, "access", "show", id_)
+    assert before[0]["access"]["visibility"] == "tenant"  # nothing is changed by looking
+
+    assert "Changed who may see 1 document." in confirm(browser, preview).text
+    after = json_of(scripts, web_data, "access", "show", id_)
+    assert after[0]["access"]["allow"] == ["group:hr"]
+    assert "doesn’t see it it is restricted" in browser.get("/access", name=id_, user="eve").text
+    assert "sees it group:hr is allowed." in browser.get("/access", name=id_, user="eve", groups="hr").text
+    assert "access set" in browser.get("/activity").text
+
+    assert "16 documents" in browser.get("/documents", who="one", user="eve").text
+    assert "17 documents" in browser.get("/documents", who="one", groups="hr").text
+    found = browser.get("/search", q="GPS time leap seconds", groups="hr").html
+    assert id_ in found
+    assert id_ not in browser.get("/search", q="GPS time leap seconds", user="eve").html
+
+
+def test_a_change_that_was_overtaken_by_another_is_not_made(
+    browser: Browser, scripts: Scripts, web_data: Path
+) -> None:
+    id_ = id_of(browser, "shadows-and-water")
+    preview = browser.get("/access", name=id_, act="grant", entries="user:late")
+    assert scripts.admin("access", "revoke", id_, "--from", "user:late", "--data", web_data).returncode == 0
+    reply = confirm(browser, preview)
+    assert reply.status == 409
+    assert "have changed since you looked" in reply.text
+    (held,) = json_of(scripts, web_data, "access", "show", id_)
+    assert held["access"]["deny"] == ["user:late"]
+    again = browser.get("/access", name=id_, act="grant", entries="user:late")
+    assert confirm(browser, again).status == 200
+
+
+def test_a_change_that_changes_nothing_offers_no_button(browser: Browser) -> None:
+    id_ = id_of(browser, "unix-time")
+    same = browser.get("/access", name=id_, act="set", visibility="tenant")
+    assert "Nothing: it is so already." in same.text
+    assert "confirm" not in same.html
+    assert "confirm" in browser.get("/access", name=id_, act="revoke", entries="user:bob").html
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"act": "grant"}, "Name whom"),
+        ({"act": "grant", "entries": "hr"}, "not a valid access list entry"),
+        ({"act": "set", "visibility": "all"}, "Choose what to change."),
+        ({"act": "remove"}, "Choose what to change."),
+        ({"act": "set", "visibility": "tenant", "entries": "group:hr"}, "already lets everybody"),
+    ],
+)
+def test_a_change_that_is_not_possible_says_why_and_changes_nothing(
+    browser: Browser, given: dict[str, str], words: str
+) -> None:
+    id_ = id_of(browser, "railway-time")
+    page = browser.get("/access", name=id_, **given)
+    assert page.status == 400
+    assert words in page.text
+    assert browser.post("/access", name=id_, **given).status in {400, 422}
+    assert "open to the tenant" in browser.get("/access", name=id_).text
+
+
+def test_a_key_is_shown_once_and_revoked(browser: Browser, scripts: Scripts, web_data: Path) -> None:
+    made = browser.post("/keys", user="ann", groups="hr, it", days="30")
+    token = re.search(r'class="key">([^<]+)<', made.html)
+    assert token
+    (listed,) = [one for one in json_of(scripts, web_data, "key", "list")[0]["keys"] if one["user"] == "ann"]
+    assert listed["groups"] == ["hr", "it"]
+    assert token[1] not in browser.get("/keys").html
+    assert listed["id"] in browser.get("/keys").text
+    assert browser.post("/keys/revoke", id="ffffffff").status == 404
+    assert f"Revoked the key {listed['id']}" in browser.post("/keys/revoke", id=listed["id"]).text
+    assert all(one["user"] != "ann" for one in json_of(scripts, web_data, "key", "list")[0]["keys"])
+
+
+@pytest.mark.parametrize("given", [{"days": "0"}, {"days": "x"}, {"user": "user:ann"}, {"groups": "a\nb"}])
+def test_a_key_that_is_not_possible_is_not_made(browser: Browser, given: dict[str, str]) -> None:
+    made = browser.post("/keys", **({"user": "", "groups": "", "days": "1"} | given))
+    assert made.status in {400, 422}
+    assert 'class="key"' not in made.html
+
+
+def test_a_collection_is_made_once(browser: Browser, scripts: Scripts, web_data: Path) -> None:
+    asked = {"name": "handbook", "language": "German", "visibility": "restricted", "description": "Rules"}
+    assert "Created the collection handbook." in browser.post("/collections", **asked).text
+    (shown,) = json_of(scripts, web_data, "collection", "show", "handbook")
+    assert (shown["language"], shown["visibility"], shown["description"]) == ("German", "restricted", "Rules")
+    assert browser.post("/collections", **asked).status == 422
+    assert browser.post("/collections", **(asked | {"name": "../x"})).status == 422
+    assert browser.post("/collections", **(asked | {"name": "other", "language": "Elvish"})).status == 400
+
+
+def test_judged_questions_are_kept_measured_and_seen_to_move(browser: Browser, web_data: Path) -> None:
+    question = "who invented the pendulum clock"
+    asked = browser.get("/judged/clocks", q=question)
+    ids = [str(one["value"]) for one in asked.elements("input") if one.get("name") == "right"]
+    assert len(ids) > 2
+    assert browser.post("/judged/clocks", q=question).status == 400  # nothing is marked
+    assert "Kept the question" in browser.post("/judged/clocks", q=question, right=[ids[-1]]).text
+    assert "nDCG@10 is 0." in browser.post("/judged/clocks/measure", profile="default", mode="").text
+    browser.post("/judged/clocks", q=question, right=[ids[0]])  # in place of the former judgement
+    page = browser.post("/judged/clocks/measure", profile="default", mode="")
+    assert "nDCG@10 is 1.0000." in page.text
+    assert "1 question" in page.text
+    assert re.search(r"\+0\.\d{4}", page.text)
+    assert "Questions that moved in the last run" in page.text
+    (line,) = (web_data / "judged" / "default" / "clocks.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"text": question, "expect": [ids[0]]}
+    assert "0 questions" in browser.post("/judged/clocks/forget", q=question).text
+
+
+@pytest.mark.parametrize("name", ["..%2fkeys", "UPPER", "a" * 49, "a.b"])
+def test_a_set_is_never_a_file_elsewhere(browser: Browser, name: str) -> None:
+    assert browser.get(f"/judged/{name}").status in {404, 422}
+    assert browser.get("/judged/fine").status == 200
+
+
+METRICS = """\
+# TYPE refdesk_call_seconds histogram
+refdesk_call_seconds_bucket{call="search",le="+Inf",outcome="answered"} 4.0
+refdesk_call_seconds_count{call="search",outcome="answered"} 4.0
+refdesk_call_seconds_sum{call="search",outcome="answered"} 0.5
+# TYPE refdesk_gate_alarms_total counter
+refdesk_gate_alarms_total 2.0
+# TYPE others gauge
+others 1.0
+"""
+
+
+@contextmanager
+def serving(text: str) -> Iterator[int]:
+    """The port of something that answers everything with this text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_arguments: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_calls_of_a_server_are_those_of_its_metrics() -> None:
+    with serving(METRICS) as port:
+        server = anyio.run(server_at, port)
+    assert server.problem == ""
+    assert server.ready
+    assert [(one.call, one.outcome, one.count, one.milliseconds) for one in server.calls] == [
+        ("search", "answered", 4, 125.0)
+    ]
+    assert [value for _, _, value in server.counts] == [2.0]
+
+
+@pytest.mark.parametrize("text", ["{" * 100, "<script>", 'refdesk_call_seconds_count{call="x} 1'])
+def test_what_are_no_metrics_is_no_server(text: str) -> None:
+    with serving(text) as port:
+        assert "No server answers" in anyio.run(server_at, port).problem
+
+
+def test_without_a_server_the_activity_says_so(browser: Browser) -> None:
+    with serving("") as port:
+        pass  # nobody listens there any more
+    assert f"No server answers on port {port}" in anyio.run(server_at, port).problem
+    assert "What administrators did" in browser.get("/activity").text
+
+
+def test_another_tenant_is_looked_at_on_request(
+    scripts: Scripts,
+    tmp_path: Path,
+    corpus: Path,
+    start_console: Any,  # noqa: ANN401 a function
+) -> None:
+    data = tmp_path / "desk"
+    for tenant in ("acorn", "birch"):
+        assert scripts.admin("tenant", "create", tenant, "--data", data).returncode == 0
+    run = scripts.admin("ingest", corpus / "glossary.txt", "--data", data, "--tenant", "birch")
+    assert run.returncode == 0
+    with start_console(scripts, data) as running:
+        browser = running.signed_in()
+        assert "There are no collections yet" in browser.get("/").text
+        assert "documents 1 " in browser.post("/tenant", tenant="birch").text
+        assert browser.post("/tenant", tenant="other").status == 404
+        assert "documents 1 " in browser.get("/").text
+    with start_console(scripts, data, "--tenant", "acorn") as running:
+        assert running.signed_in().post("/tenant", tenant="birch").status == 404
+
+
+def test_links_of_the_list_lead_to_pages(browser: Browser, running: Running) -> None:
+    page = browser.get("/documents", text="leap")
+    links = [str(one["href"]) for one in page.elements("a") if str(one.get("href", "")).startswith("/")]
+    assert len(links) > 10
+    for link in dict.fromkeys(links):
+        parts = urlsplit(link)
+        assert browser.get(parts.path, **dict(parse_qsl(parts.query))).status == 200, link
+    assert running.process.poll() is None
