@@ -53,7 +53,6 @@ UNRELATED = (
 TELLING = 0.15  # as far as this from the baseline, the cosine of so few texts is no chance
 MAX_BASELINE = 0.95  # of the settings; a model that gives more has the same vector for everything
 REMOTE_SECONDS = 30  # for each model, all its attempts together
-ISSUER_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,10 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
     for part, host, port in _addresses(settings.http):
         yield _address(part, host, port)
     if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
-        yield await to_thread.run_sync(_issuer, settings.oauth.jwks_url)
+        from rag.admin.issuer_check import issuer_checks  # noqa: PLC0415 only needed with OAuth
+
+        for part, state, text in await to_thread.run_sync(lambda: list(issuer_checks(settings.oauth))):
+            yield Finding(part, state, text)
 
 
 def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
@@ -261,13 +263,3 @@ def _address(part: str, host: str, port: int) -> Finding:
                 return Finding(part, "note", f"{host}:{port} is taken, perhaps by refdesk itself.")
             return Finding(part, "wrong", f"{host}:{port} can't be bound: {error.strerror}.")
     return Finding(part, "ok", f"{host}:{port} is free")
-
-
-def _issuer(url: str) -> Finding:
-    import jwt  # noqa: PLC0415 only needed with OAuth
-
-    try:
-        keys = jwt.PyJWKClient(url, timeout=ISSUER_SECONDS).get_signing_keys()
-    except (jwt.PyJWTError, OSError, ValueError):
-        return Finding("issuer", "wrong", f"Its keys can't be fetched from {url} (oauth.jwks_url).")
-    return Finding("issuer", "ok", f"{len(keys)} signing keys at {url}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.conftest import Scripts
-    from tests.endpoint import Endpoint
+    from tests.endpoint import Behaviour, Endpoint
 
 KEY = "sk-zebrafish"
 
@@ -163,17 +163,73 @@ def test_settings_that_would_let_anybody_in_are_told(
 def test_the_issuers_keys_are_fetched(
     check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint
 ) -> None:
-    text = (
-        '[http]\npublic_url = "https://desk.example.com"\nauthentication = ["oauth"]\n[oauth]\n'
-        f'issuer = "https://login.example.com"\njwks_url = "{provider.url}/keys"\n'
-        'tenants = { a = "default" }\n'
-    )
-    key = {"kty": "oct", "kid": "1", "use": "sig", "alg": "HS256", "k": "AAAA"}
-    provider.script = [provider.sending(json.dumps({"keys": [key]}).encode()), provider.failing(404)]
-    assert check(text)[1]["issuer"] == f"ok 1 signing keys at {provider.url}/keys"
-    code, found = check(text)
+    provider.script = [_answer(provider, KEYS), provider.failing(404)]
+    code, found = check(_oauth(provider))
+    assert code == 0
+    assert found["issuer"] == f"ok 1 signing keys at {provider.url}/keys"
+    assert found["issuer's metadata"].startswith(f"note {provider.url} has none")
+    assert provider.paths[1:] == [
+        "/.well-known/oauth-authorization-server/v1",
+        "/.well-known/openid-configuration/v1",
+        "/v1/.well-known/openid-configuration",
+    ]
+    code, found = check(_oauth(provider))
     assert code == 1
     assert found["issuer"] == f"wrong Its keys can't be fetched from {provider.url}/keys (oauth.jwks_url)."
+    assert "issuer's metadata" not in found
+
+
+KEYS = {"keys": [{"kty": "oct", "kid": "1", "use": "sig", "alg": "HS256", "k": "AAAA"}]}
+
+
+def _oauth(provider: Endpoint) -> str:
+    return (
+        '[http]\npublic_url = "https://desk.example.com"\nauthentication = ["oauth"]\n[oauth]\n'
+        f'issuer = "{provider.url}"\njwks_url = "{provider.url}/keys"\n'
+        'tenants = { a = "default" }\n'
+    )
+
+
+def _answer(provider: Endpoint, body: object) -> Behaviour:
+    return provider.sending(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({}, "ok clients need an id from you; sign-in that an identity provider vouches for (ID-JAG): no"),
+        (
+            {
+                "registration_endpoint": "https://login.example.com/reg",
+                "authorization_grant_profiles_supported": ["urn:ietf:params:oauth:grant-profile:id-jag"],
+            },
+            "ok clients can register by themselves; sign-in that an identity provider vouches for",
+        ),
+        (
+            {"issuer": "https://login.example.com/"},
+            "wrong It calls itself 'https://login.example.com/', not ",
+        ),
+        ({"issuer": None}, "wrong It calls itself None, not "),
+        (
+            {"jwks_uri": "https://login.example.com/k"},
+            "note It has its keys at 'https://login.example.com/k'",
+        ),
+        ({"code_challenge_methods_supported": ["plain"]}, "note It doesn't say that it knows PKCE (S256)"),
+        ({"code_challenge_methods_supported": 5}, "note It doesn't say that it knows PKCE (S256)"),
+    ],
+)
+def test_the_issuers_metadata_is_compared_with_the_settings(
+    check: Callable[..., tuple[int, dict[str, str]]], provider: Endpoint, others: dict[str, object], said: str
+) -> None:
+    metadata = {
+        "issuer": provider.url,
+        "jwks_uri": f"{provider.url}/keys",
+        "code_challenge_methods_supported": ["S256"],
+    }
+    provider.script = [_answer(provider, KEYS), _answer(provider, metadata | others)]
+    code, found = check(_oauth(provider))
+    assert found["issuer's metadata"].startswith(said)
+    assert (code == 1) is said.startswith("wrong")
 
 
 def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None:

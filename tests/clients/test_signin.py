@@ -435,6 +435,16 @@ async def test_an_identity_provider_vouches_for_people_without_a_sign_in(
     assert desk.post(given[0], **HOST).status_code == 401  # only the issuer takes an assertion
 
 
+def test_the_settings_are_checked_against_what_the_issuer_says_of_itself(
+    issuer: Issuer, config: Path, scripts: Scripts
+) -> None:
+    run = scripts.admin("config", "check", "--config", config, "--data", config.parent / "data")
+    assert run.returncode == 0, run.stdout
+    assert f"issuer: 1 signing keys at {issuer.url}/jwks" in run.stdout
+    assert "clients can register by themselves; sign-in that an identity provider vouches for" in run.stdout
+    assert "(ID-JAG): yes" in run.stdout
+
+
 def _in(seconds: int) -> int:
     return int(time.time()) + seconds
 
