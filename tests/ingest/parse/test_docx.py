@@ -154,6 +154,13 @@ def test_merged_cells_are_repeated_downwards_and_once_across() -> None:
     ]
 
 
+def test_a_row_that_is_merged_with_the_one_above_as_a_whole_is_no_row_of_its_own() -> None:
+    merged = '<w:tr><w:tc><w:tcPr><w:gridSpan w:val="2"/><w:vMerge{}/></w:tcPr>{}</w:tc></w:tr>'
+    cells = f"<w:tr><w:tc>{p('Ada')}</w:tc><w:tc>{p('1815')}</w:tc></w:tr>"
+    rows = merged.format(' w:val="restart"', p("People")) + merged.format("", p("")) * 2 + cells
+    assert [text for _, text in shape_of(word(f"<w:tbl>{rows}</w:tbl>"))].count("People") == 1
+
+
 def test_notes_stand_below_what_refers_to_them_and_text_boxes_below_their_anchor() -> None:
     box = (
         "<mc:AlternateContent><mc:Choice><w:drawing><w:txbxContent>"

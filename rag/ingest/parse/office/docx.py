@@ -213,6 +213,7 @@ class _Reader:
 
     def _table(self, table: Element) -> None:
         rows = [self._row(row) for row in _blocks(table) if row.tag == "tr"]
+        rows = [row for row in rows if not all(_is_merged(cell) for cell, _ in row)]
         if all(len(row) == 1 for row in rows):  # a frame around text
             for row in rows:
                 for cell, _ in row:
@@ -233,8 +234,7 @@ class _Reader:
         """The texts of a row's cells; one that is merged with the cell above repeats its text."""
         texts: list[str] = []
         for cell, span in row:
-            merged = child(cell, "tcPr", "vMerge")
-            if merged is not None and merged.get("val") != "restart":
+            if _is_merged(cell):
                 text = above[len(texts)] if len(texts) < len(above) else ""
             else:
                 text = self._cell(cell)
@@ -261,6 +261,12 @@ class _Reader:
                     self._cell(inner) for row in _blocks(one) for inner in _blocks(row) if inner.tag == "tc"
                 ]
         return " ".join(text.strip(" \t\n") for text in texts if text.strip(" \t\n"))
+
+
+def _is_merged(cell: Element) -> bool:
+    """Whether a cell is one with the cell above it."""
+    merged = child(cell, "tcPr", "vMerge")
+    return merged is not None and merged.get("val") != "restart"
 
 
 def _blocks(parent: Element) -> Iterator[Element]:
