@@ -25,7 +25,6 @@ class _Data(BaseModel):
 
 
 class _Document(_Data):
-    text: str
     title: str
     mime_type: Annotated[str, Field(pattern=r"^[a-z]+/[a-z0-9.+-]{1,80}$")]
     blocks: tuple[tuple[BlockKind, Position, Position, Position, str], ...]
@@ -42,6 +41,7 @@ class _Member(_Data):
     refused: str = ""
     cause: Cause = "damaged"
     error: str | None = None
+    empty: bool = False
 
 
 class _Answer(_Data):
@@ -51,8 +51,8 @@ class _Answer(_Data):
     empty: bool = False
 
 
-def document_of(answer: bytes) -> Document:
-    """The document in an answer.
+def document_of(known: bytes, text: bytes) -> Document:
+    """The document in an answer, which has what is known of it and its text.
 
     Raises:
         EmptyFileError: it reports that there is nothing in the file.
@@ -60,13 +60,15 @@ def document_of(answer: bytes) -> Document:
         NoDocumentError: it is not a valid answer, or its positions don't fit its text.
     """
     try:
-        parsed = _Answer.model_validate_json(answer)
+        parsed, decoded = _Answer.model_validate_json(known), text.decode()
     except ValidationError as error:
         raise NoDocumentError(f"{error.error_count()} errors") from error
+    except UnicodeDecodeError as error:
+        raise NoDocumentError("a text that is not UTF-8") from error
     if parsed.document is None:
         kind = EmptyFileError if parsed.empty else ParseError
         raise kind(title_line(parsed.error or "") or "the parser gave no reason", parsed.cause)
-    return _checked(parsed.document)
+    return _checked(parsed.document, decoded)
 
 
 def member_of(answer: bytes) -> Member:
@@ -86,17 +88,17 @@ def member_of(answer: bytes) -> Member:
     return Member(parsed.name, stated=stated, refused=title_line(parsed.refused), cause=parsed.cause)
 
 
-def _checked(document: _Document) -> Document:
+def _checked(document: _Document, text: str) -> Document:
     ends = [0]
     for _, start, end, _, _ in document.blocks:
         ends += [start, end]
     for positions in (ends, document.pages):
-        if list(positions) != sorted(positions) or (positions and positions[-1] > len(document.text)):
+        if list(positions) != sorted(positions) or (positions and positions[-1] > len(text)):
             raise NoDocumentError("positions outside of the text, or out of order")
     if not document.blocks:
         raise NoDocumentError("no blocks")
     return Document(
-        text=document.text,
+        text=text,
         title=title_line(document.title),
         mime_type=document.mime_type,
         blocks=tuple(

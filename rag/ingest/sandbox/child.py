@@ -1,11 +1,10 @@
 """The parser process, started by `rag.ingest.sandbox.pool`: requests on stdin, answers on stdout.
 
 A request is a header (`REQUEST`: what is asked for, the lengths of name and content, and the CPU seconds it
-may take), the name and the content. To `PARSE`, and to `SCAN`, which is the same with OCR, there is one
-answer, the document or an error. To `MEMBERS`
-there are two for each member, what is known of it and its content, and at the end one that is empty or an
-error. An answer is its length (`LENGTH`) and JSON, except for the content of a member. The first answer is
-`READY`.
+may take), the name and the content. An answer has two parts after their lengths (`LENGTHS`): what is known,
+as JSON, and a content. To `PARSE`, and to `SCAN`, which is the same with OCR, there is one, the document and
+its text. To `MEMBERS` there is one for each member, and at the end an empty one. An error is an answer
+without a content. The first answer is `READY`.
 """
 
 from __future__ import annotations
@@ -27,15 +26,19 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rag.corpus import Document
+    from rag.errors import Cause
 
 REQUEST = struct.Struct("!cIIQ")
 PARSE, SCAN, MEMBERS = b"p", b"s", b"m"
-LENGTH = struct.Struct("!I")
+LENGTHS = struct.Struct("!II")
 READY = b"ready"
 _OCR_SHARE = 0.8  # of the time of a file; the rest is for what else is to do with it
 TOO_MUCH_MEMORY = "parsing needed too much memory"
-MAX_ANSWER_BYTES = 1 << 27
-"""No useful text is longer. The pool rejects an answer that announces more."""
+MAX_ABOUT_BYTES, MAX_CONTENT_BYTES = 1 << 24, 1 << 26
+"""No useful answer is longer, and the pool rejects one that announces more.
+
+What is known of a document has up to a million blocks, which take 350 MB where they are checked.
+"""
 
 
 def main() -> None:
@@ -45,7 +48,7 @@ def main() -> None:
     import_lazy_modules(sys.argv[2])
     parsers.prepare(sys.argv[2])
     confine(int(sys.argv[1]))
-    answers.write(LENGTH.pack(len(READY)) + READY)
+    answers.write(LENGTHS.pack(len(READY), 0) + READY)
     answers.flush()
     while head := requests.read(REQUEST.size):
         asked, name_size, size, seconds = REQUEST.unpack(head)
@@ -53,9 +56,12 @@ def main() -> None:
         allow_cpu(seconds)
         data = requests.read(size)
         ocr_seconds = _OCR_SHARE * seconds if asked == SCAN else 0.0
-        for answer in _members(data, name) if asked == MEMBERS else [_answer(data, name, ocr_seconds)]:
-            answers.write(LENGTH.pack(len(answer)))
-            answers.write(answer)
+        for known, content in (
+            _members(data, name) if asked == MEMBERS else [_answer(data, name, ocr_seconds)]
+        ):
+            answers.write(LENGTHS.pack(len(known), len(content)))
+            answers.write(known)
+            answers.write(content)
         answers.flush()
 
 
@@ -74,35 +80,38 @@ def _import_all_of(package: ModuleType) -> None:
             importlib.import_module(module.name)
 
 
-def _members(data: bytes, name: str) -> Iterator[bytes]:
+def _members(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     try:
         for one in parsers.members(data, name):
-            yield _written(
-                {"name": one.name, "stated": one.stated, "refused": one.refused, "cause": one.cause}
-            )
-            yield one.data
+            about = {"name": one.name, "stated": one.stated, "refused": one.refused, "cause": one.cause}
+            yield _written(about), one.data
     except ParseError as error:
-        yield _written({"error": str(error), "cause": error.cause})
+        yield _error(str(error), error.cause)
     except RecursionError:
-        yield _written({"error": "nested too deeply"})
+        yield _error("nested too deeply")
     except MemoryError:
-        yield _written({"error": TOO_MUCH_MEMORY, "cause": "crashed"})
+        yield _error(TOO_MUCH_MEMORY, "crashed")
     else:
-        yield b""
+        yield b"", b""
 
 
-def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> bytes:
+def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, bytes]:
     try:
-        answer = _written({"document": _values(parsers.parse(data, name, ocr_seconds=ocr_seconds))})
+        document = parsers.parse(data, name, ocr_seconds=ocr_seconds)
+        known, text = _written({"document": _values(document)}), document.text.encode("utf-8", "replace")
     except ParseError as error:
-        return _written(
-            {"error": str(error), "cause": error.cause, "empty": isinstance(error, EmptyFileError)}
-        )
+        return _error(str(error), error.cause, empty=isinstance(error, EmptyFileError))
     except MemoryError:
-        return _written({"error": TOO_MUCH_MEMORY, "cause": "crashed"})
-    if len(answer) > MAX_ANSWER_BYTES:
-        return _written({"error": f"its text takes over {MAX_ANSWER_BYTES >> 20} MB", "cause": "too large"})
-    return answer
+        return _error(TOO_MUCH_MEMORY, "crashed")
+    if len(text) > MAX_CONTENT_BYTES:
+        return _error(f"its text takes over {MAX_CONTENT_BYTES >> 20} MB", "too large")
+    if len(known) > MAX_ABOUT_BYTES:
+        return _error("it has too many parts", "too large")
+    return known, text
+
+
+def _error(reason: str, cause: Cause = "damaged", *, empty: bool = False) -> tuple[bytes, bytes]:
+    return _written({"error": reason, "cause": cause, "empty": empty}), b""
 
 
 def _written(answer: object) -> bytes:
@@ -111,7 +120,6 @@ def _written(answer: object) -> bytes:
 
 def _values(document: Document) -> dict[str, object]:
     return {
-        "text": document.text,
         "title": document.title,
         "mime_type": document.mime_type,
         "blocks": [(one.kind, one.start, one.end, one.level, one.title) for one in document.blocks],

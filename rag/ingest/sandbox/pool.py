@@ -27,7 +27,16 @@ from rag.concurrency import cores
 from rag.errors import ParseError
 from rag.ingest.parse import family_of, ocr
 from rag.ingest.sandbox.answer import NoDocumentError, document_of, member_of
-from rag.ingest.sandbox.child import LENGTH, MAX_ANSWER_BYTES, MEMBERS, PARSE, READY, REQUEST, SCAN
+from rag.ingest.sandbox.child import (
+    LENGTHS,
+    MAX_ABOUT_BYTES,
+    MAX_CONTENT_BYTES,
+    MEMBERS,
+    PARSE,
+    READY,
+    REQUEST,
+    SCAN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -70,12 +79,12 @@ async def parse_safely(
     async with _lent(family, seconds, memory_bytes) as child:
         with anyio.fail_after(seconds):
             await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(seconds))
-            answer = await child.receive()
-        if max(len(data), len(answer)) > LARGE_FILE_BYTES:
+            known, text = await child.receive()
+        if max(len(data), len(known), len(text)) > LARGE_FILE_BYTES:
             await child.end()
-        if len(answer) < SHORT_ANSWER_BYTES:
-            return document_of(answer)
-        return await to_thread.run_sync(document_of, answer)
+        if len(known) + len(text) < SHORT_ANSWER_BYTES:
+            return document_of(known, text)
+        return await to_thread.run_sync(document_of, known, text)
 
 
 async def members_safely(
@@ -96,9 +105,8 @@ async def members_safely(
     async with _lent(family_of(data, name), timeout_seconds, memory_bytes) as child:
         with anyio.fail_after(timeout_seconds):
             await child.ask(MEMBERS, data, name, math.ceil(timeout_seconds))
-            while about := await child.receive():
-                member = member_of(about)
-                content = await child.receive()
+            while (answer := await child.receive())[0]:
+                member, content = member_of(answer[0]), answer[1]
                 try:
                     await to_thread.run_sync(receive, replace(member, data=content))
                 except ParseError:
@@ -145,16 +153,16 @@ class _Child:
         named = name.encode()
         await self.process.stdin.send(REQUEST.pack(what, len(named), len(data), seconds) + named + data)
 
-    async def receive(self) -> bytes:
-        """Its next message.
+    async def receive(self) -> tuple[bytes, bytes]:
+        """Its next answer: what is known, and a content.
 
         Raises:
-            NoDocumentError: it announces a message that is too long.
+            NoDocumentError: it announces an answer that is too long.
         """
-        (length,) = LENGTH.unpack(await self.answers.receive_exactly(LENGTH.size))
-        if length > MAX_ANSWER_BYTES:
-            raise NoDocumentError(f"an answer of {length} bytes")
-        return await self.answers.receive_exactly(length)
+        known, content = LENGTHS.unpack(await self.answers.receive_exactly(LENGTHS.size))
+        if known > MAX_ABOUT_BYTES or content > MAX_CONTENT_BYTES:
+            raise NoDocumentError(f"an answer of {known} and {content} bytes")
+        return await self.answers.receive_exactly(known), await self.answers.receive_exactly(content)
 
     async def end(self) -> None:
         """Kill it, whatever it is doing."""
@@ -230,7 +238,7 @@ async def _started(memory_bytes: int, family: str = "") -> _Child:
     child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes, family)
     try:
         with anyio.fail_after(START_SECONDS):
-            ready = await child.receive() == READY
+            ready = await child.receive() == (READY, b"")
     except (anyio.IncompleteRead, NoDocumentError, OSError):
         ready = False
     except BaseException:

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from rag.corpus import Block, Document
 from rag.errors import ParseError
+from rag.ingest import parse as parsers
 from rag.ingest.parse import parse
 from rag.ingest.sandbox.answer import NoDocumentError, document_of
-from rag.ingest.sandbox.child import _answer, _values, _written
+from rag.ingest.sandbox.child import MAX_ABOUT_BYTES, _answer, _values, _written
 
+TEXT = b"One\n\ntwo"
 GOOD: dict[str, Any] = {
-    "text": "One\n\ntwo",
     "title": "One",
     "mime_type": "text/html",
     "blocks": [["heading", 0, 3, 1, "One"], ["paragraph", 5, 8, 0, ""]],
@@ -29,7 +30,7 @@ GOOD: dict[str, Any] = {
 
 
 def _said(**changes: object) -> Document:
-    return document_of(json.dumps({"document": GOOD | changes}).encode())
+    return document_of(json.dumps({"document": GOOD | changes}).encode(), TEXT)
 
 
 def test_a_document_comes_back_as_it_was() -> None:
@@ -45,7 +46,7 @@ def test_a_document_comes_back_as_it_was() -> None:
         metadata={"language": "en"},
     )
     assert _said() == document
-    assert document_of(_written({"document": _values(document)})) == document
+    assert document_of(_written({"document": _values(document)}), TEXT) == document
 
 
 @given(st.text(), st.sampled_from(["a.md", "a.html", "a.txt", "a.rst", "a.py", "a.csv", "a.jsonl"]))
@@ -56,22 +57,22 @@ def test_whatever_a_parser_makes_of_a_text_comes_back_or_its_reason_does(text: s
     except ParseError as error:
         expected = " ".join(str(error).split())
     try:
-        said: Document | str = document_of(_answer(data, name))
+        said: Document | str = document_of(*_answer(data, name))
     except ParseError as error:
         said = str(error)
     assert said == expected
 
 
-def test_half_a_character_does_not_shift_the_text_behind_it() -> None:
+def test_half_a_character_does_not_shift_the_text_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     document = Document("a\ud800b", "t", "text/plain", (Block("paragraph", 0, 3),))
-    assert document_of(_written({"document": _values(document)})).text == "a?b"
+    monkeypatch.setattr(parsers, "parse", lambda *_, **__: document)
+    assert document_of(*_answer(b"", "t")).text == "a?b"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"text": 5},
-        {"text": None},
+        {"text": "One"},
         {"title": ["One"]},
         {"mime_type": "text/html; <script>"},
         {"blocks": []},
@@ -103,7 +104,22 @@ def test_what_can_not_be_a_document_is_none(changes: dict[str, object]) -> None:
 )
 def test_what_is_no_answer_is_no_document(answer: bytes) -> None:
     with pytest.raises(NoDocumentError):
-        document_of(answer)
+        document_of(answer, TEXT)
+
+
+def test_a_text_that_is_none_is_no_document() -> None:
+    with pytest.raises(NoDocumentError, match="UTF-8"):
+        document_of(json.dumps({"document": GOOD}).encode(), b"One\n\ntw\xff")
+
+
+def test_more_parts_than_a_document_has_never_leave_the_parser_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocks = (Block("code", 0, 0),) * (MAX_ABOUT_BYTES // 17)
+    monkeypatch.setattr(parsers, "parse", lambda *_, **__: Document("a", "t", "text/plain", blocks))
+    with pytest.raises(ParseError, match="too many parts") as refused:
+        document_of(*_answer(b"", "t"))
+    assert refused.value.cause == "too large"
 
 
 def test_titles_are_one_line_and_reasons_are_not_endless() -> None:
@@ -111,5 +127,5 @@ def test_titles_are_one_line_and_reasons_are_not_endless() -> None:
     assert _said(blocks=[["heading", 0, 3, 1, "a\nb"]]).blocks[0].title == "a b"
     for error, told in (("no\nway", "no way"), ("x" * 5000, "x" * 200), ("", "the parser gave no reason")):
         with pytest.raises(ParseError) as reason:
-            document_of(json.dumps({"error": error}).encode())
+            document_of(json.dumps({"error": error}).encode(), b"")
         assert str(reason.value) == told

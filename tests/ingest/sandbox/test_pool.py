@@ -216,7 +216,7 @@ async def _kill_when_busy(before: set[int]) -> None:
 async def test_a_processor_is_lent_for_so_many_seconds_even_if_nobody_watches() -> None:
     child = await sandbox._started(sandbox.MEMORY_BYTES, "rag.ingest.parse.pdf")  # noqa: SLF001 the outer limit would be faster
     await child.ask(PARSE, _pdf([HELLO]), "a.pdf", 0)
-    assert b"Hello" in await child.receive()
+    assert (await child.receive())[1] == b"Hello"
     await child.ask(PARSE, SLOW, "a.pdf", 0)
     with pytest.raises(anyio.IncompleteRead):
         await child.receive()
@@ -435,8 +435,8 @@ async def test_files_are_parsed_wherever_less_can_be_forbidden(
 
 BABBLING = """
 import sys, struct, pickle
-out, length = sys.stdout.buffer, struct.Struct("!I")
-out.write(length.pack(5) + b"ready"); out.flush()
+out, lengths = sys.stdout.buffer, struct.Struct("!II")
+out.write(lengths.pack(5, 0) + b"ready"); out.flush()
 sys.stdin.buffer.read(struct.calcsize("!IIQ"))
 __SAYS__
 out.flush()
@@ -449,16 +449,17 @@ NO_DOCUMENT, CRASHED = "the parser returned an invalid document", "parsing crash
     ("says", "told"),
     [
         ("out.write(b'Segmentation fault')", NO_DOCUMENT),  # its first bytes are a length of 1.4 GB
-        ("out.write(b'\\xff' * 4)", NO_DOCUMENT),
-        ("out.write(length.pack((1 << 27) + 1))", NO_DOCUMENT),
-        ("out.write(length.pack(3) + b'no!')", NO_DOCUMENT),
-        ("out.write(length.pack(2) + b'{}')", "the parser gave no reason"),
-        ("out.write(length.pack(0))", NO_DOCUMENT),
-        ("it = pickle.dumps(print); out.write(length.pack(len(it)) + it)", NO_DOCUMENT),
-        ("it = b'{\"error\":\"%s\"}' % (b'e' * 5000); out.write(length.pack(len(it)) + it)", "^e{200}$"),
-        ("out.write(length.pack(500) + b'{'); out.flush(); raise SystemExit", CRASHED),
+        ("out.write(b'\\xff' * 8)", NO_DOCUMENT),
+        ("out.write(lengths.pack((1 << 24) + 1, 0))", NO_DOCUMENT),
+        ("out.write(lengths.pack(2, (1 << 26) + 1))", NO_DOCUMENT),
+        ("out.write(lengths.pack(3, 0) + b'no!')", NO_DOCUMENT),
+        ("out.write(lengths.pack(2, 0) + b'{}')", "the parser gave no reason"),
+        ("out.write(lengths.pack(0, 0))", NO_DOCUMENT),
+        ("it = pickle.dumps(print); out.write(lengths.pack(len(it), 0) + it)", NO_DOCUMENT),
+        ("it = b'{\"error\":\"%s\"}' % (b'e' * 5000); out.write(lengths.pack(len(it), 0) + it)", "^e{200}$"),
+        ("out.write(lengths.pack(500, 0) + b'{'); out.flush(); raise SystemExit", CRASHED),
         ("raise SystemExit", CRASHED),
-        ("out.write(length.pack(500))", r"over 2 s"),
+        ("out.write(lengths.pack(500, 500))", r"over 2 s"),
     ],
 )
 async def test_a_parser_that_babbles_is_a_file_that_broke_it(
