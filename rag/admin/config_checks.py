@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio
 from anyio import to_thread
 
-from rag.access.tenants import tenant_of, tenants
+from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.binding_checks import binding_problems
 from rag.config.check import stages_of
 from rag.config.data_folder import data_folder_problem
@@ -88,11 +88,8 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
     yield _exposure(settings)
     for part, host, port in _addresses(settings.http):
         yield _address(part, host, port)
-    if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
-        from rag.admin.issuer_check import issuer_checks  # noqa: PLC0415 only needed with OAuth
-
-        for part, state, text in await to_thread.run_sync(lambda: list(issuer_checks(settings.oauth))):
-            yield Finding(part, state, text)
+    async for finding in _of_oauth(settings):
+        yield finding
 
 
 def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tuple[str, Attempt]]:
@@ -159,6 +156,21 @@ def _tenant(settings: Settings) -> Finding:
         # Several tenants and no name are right for a server whose keys or tokens name the tenant.
         unnamed = settings.principal.tenant is None and data_folder_problem(settings.home) is None
         return Finding("tenant", "note" if unnamed else "wrong", str(error))
+
+
+async def _of_oauth(settings: Settings) -> AsyncIterator[Finding]:
+    """A note for each tenant that tokens may name and nobody made yet, and findings about the issuer."""
+    named = {*settings.oauth.tenants.values(), *(one.tenant for one in settings.oauth.clients.values())}
+    for tenant in sorted(named):
+        try:
+            check_tenant(settings.home, tenant)
+        except RefdeskError as error:
+            yield Finding("oauth", "note", str(error))
+    if "oauth" in settings.http.authentication and settings.oauth.jwks_url:
+        from rag.admin.issuer_check import issuer_checks  # noqa: PLC0415 only needed with OAuth
+
+        for part, state, text in await to_thread.run_sync(lambda: list(issuer_checks(settings.oauth))):
+            yield Finding(part, state, text)
 
 
 async def _check_collections(settings: Settings, name: str, identity: EmbedderIdentity) -> None:

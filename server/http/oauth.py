@@ -180,9 +180,12 @@ class JwtVerifier(TokenVerifier):
         if not isinstance(elsewhere, dict) or not (groups is None or _are_groups(groups)):
             raise IncompleteTokenError(f"The token's groups are malformed. {_expected(name)}")
         # Entra marks a list that is too long for the token with _claim_names or hasgroups ("groups overage").
-        incomplete = groups is None or name in elsewhere or claims.get("hasgroups", False) is not False
-        if incomplete and await self._are_groups_required(tenant):
-            raise IncompleteTokenError(f"The token doesn't contain all groups of its user. {_expected(name)}")
+        too_many = name in elsewhere or claims.get("hasgroups", False) is not False
+        if (groups is None or too_many) and await self._are_groups_required(tenant):
+            reason = ": the issuer says that they are too many" if too_many else ""
+            raise IncompleteTokenError(
+                f"The token doesn't contain all groups of its user{reason}. {_expected(name)}"
+            )
         return frozenset(groups or ())
 
     async def _are_groups_required(self, tenant: str) -> bool:

@@ -179,6 +179,18 @@ def test_the_issuers_keys_are_fetched(
     assert "issuer's metadata" not in found
 
 
+@pytest.mark.parametrize(
+    "table", ["tenants = { a = 'acron' }", "clients.bot = { tenant = 'acron', user = 'b' }"]
+)
+def test_a_tenant_that_tokens_name_and_nobody_made_is_noted(
+    check: Callable[..., tuple[int, dict[str, str]]], table: str
+) -> None:
+    assert "oauth" not in check("[oauth]\ntenants = { a = 'default' }")[1]
+    code, found = check(f"[oauth]\n{table}")
+    assert code == 0
+    assert found["oauth"].startswith("note There is no tenant 'acron' in ")
+
+
 KEYS = {"keys": [{"kty": "oct", "kid": "1", "use": "sig", "alg": "HS256", "k": "AAAA"}]}
 
 
