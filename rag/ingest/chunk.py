@@ -290,6 +290,8 @@ class _Cutter:
         names = [self.title, *(heading.title for heading in headings if heading.title)]
         if len(names) > 1 and names[0].casefold() == names[1].casefold():
             del names[1]
-        while (taken := self.measure.taken(" > ".join(names))) > self.limit // CONTEXT_SHARE:
+        most = self.limit // CONTEXT_SHARE
+        del names[1:-most]  # each takes a token or more, so of thousands nobody need measure the outer ones
+        while (taken := self.measure.taken(" > ".join(names))) > most:
             del names[1 if len(names) > 1 else 0]
         return _Frame(" > ".join(names), self.limit - taken - self._overlap)

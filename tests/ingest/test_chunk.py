@@ -227,6 +227,19 @@ def test_a_context_that_takes_over_a_quarter_keeps_the_title_and_the_nearest_hea
     assert found[-1].context == "T > " + inner.strip()
 
 
+def test_headings_below_hundreds_of_others_cost_no_more_than_the_nearest_ones() -> None:
+    text = "".join(f"{'*' * level} a\n\nb\n\n" for level in range(1, 301))
+    calls = 0
+
+    def counted(text: str) -> list[tuple[int, int]]:
+        nonlocal calls
+        calls += 1
+        return words(text)
+
+    passages(parse(text.encode(), "a.org"), token_spans=counted, limit=40)
+    assert calls < 300 * 2 * 40
+
+
 def test_the_context_of_the_first_passage_can_be_the_longest() -> None:
     outer, inner = "outer " * 7, "inner " * 9
     found = cut(f"# {outer}\n\n{sentences(4)}\n\n## {inner}\n\n{'go ' * 100}", 40)
