@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,9 +15,11 @@ from typing import Any
 import anyio
 import pytest
 import release
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from rag.admin.sync import sync_command
 from rag.config.load import environment_name, setting_keys
 from rag.config.settings import Settings
 from server.main import _flags
@@ -129,15 +132,136 @@ def test_a_bundle_starts_by_a_file_that_it_has_and_that_starts_the_server(bundle
     assert run.stdout == f"refdesk {VERSION}\n"
 
 
+DOCKER, SYSTEMD = ROOT / ".packaging" / "docker", ROOT / ".packaging" / "systemd"
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+UNITS = sorted(path.name for path in SYSTEMD.iterdir())
+HIGHEST_EXPOSURE = 2.5  # of 10, by systemd's own count
+
+
+def test_every_container_has_a_read_only_root_and_those_of_refdesk_no_rights_at_all() -> None:
+    for name, service in COMPOSE["services"].items():
+        assert service["read_only"] is True, name
+    for name in ("server", "admin"):
+        service = COMPOSE["services"][name]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+    assert COMPOSE["services"]["server"]["volumes"] == ["desk:/data:ro"]
+
+
+def test_the_containers_are_made_of_files_that_are_there_and_know_each_other() -> None:
+    server, nginx = COMPOSE["services"]["server"], COMPOSE["services"]["nginx"]
+    assert (DOCKER / server["build"]["context"]).resolve() == release.DIST
+    assert (release.DIST / server["build"]["dockerfile"]).resolve() == DOCKER / "Dockerfile"
+    address = server["networks"]["front"]["ipv4_address"]
+    assert f"server {address}:8300 " in (DOCKER / "nginx.conf").read_text()
+    assert server["environment"]["REFDESK_HTTP_TRUSTED_PROXIES"] == nginx["networks"]["front"]["ipv4_address"]
+    variables = {environment_name(keys) for keys in setting_keys()}
+    assert {one for one in server["environment"] if one.startswith("REFDESK_")} <= variables
+    assert set(re.findall(r"REFDESK_\w+", (DOCKER / "Dockerfile").read_text())) <= variables
+
+
+def test_the_image_says_whose_server_it_holds_and_runs_as_nobody_special() -> None:
+    steps = (DOCKER / "Dockerfile").read_text().splitlines()
+    assert f'LABEL io.modelcontextprotocol.server.name="{release.server_json()["name"]}"' in steps
+    assert "USER 10001:10001" in steps
+
+
+def test_the_proxy_of_the_containers_is_the_one_that_the_page_shows() -> None:
+    (shown,) = re.findall(
+        r"^```nginx\n(.*?)^```", (ROOT / "server/running.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    known = {line.strip() for line in shown.splitlines()}
+    ours = {line.strip() for line in (DOCKER / "nginx.conf").read_text().splitlines()}
+    assert {line.split()[0] for line in ours - known} == {"server", "ssl_certificate", "ssl_certificate_key"}
+    assert len(ours & known) > 15
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """The units, with a command that is on this machine."""
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("there is no systemd-analyze: install systemd")
+    for name in UNITS:
+        text = re.sub(r"/opt/refdesk/bin/[\w-]+", "/bin/true", (SYSTEMD / name).read_text())
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_understands_every_line_of_a_unit(units: Path, name: str) -> None:
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", units / name], capture_output=True, text=True, check=False
+    )
+    assert name not in verified.stderr
+    with (units / name).open("a") as unit:
+        unit.write("[Service]\nProtectEverything=yes\n")
+    wrong = subprocess.run(
+        ["systemd-analyze", "verify", units / name], capture_output=True, text=True, check=False
+    )
+    assert name in wrong.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_a_service_is_exposed_little_by_systemd_s_own_count(units: Path, name: str) -> None:
+    counted = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", units / name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if counted.returncode and "offline" in counted.stderr:
+        pytest.skip("systemd-analyze can't count offline: it is older than 250")
+    exposure = re.findall(r"Overall exposure level for .*: ([\d.]+)", counted.stdout)
+    assert exposure
+    assert float(exposure[0]) <= HIGHEST_EXPOSURE
+
+
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_a_service_starts_a_command_with_options_that_it_has(name: str) -> None:
+    (line,) = re.findall(r"^ExecStart=/opt/refdesk/bin/(.*)$", (SYSTEMD / name).read_text(), re.MULTILINE)
+    command, *words = line.split()
+    known = (
+        {option for action in _flags()._actions for option in action.option_strings}  # noqa: SLF001
+        if command == "refdesk"
+        else {option for parameter in sync_command.params for option in parameter.opts}
+    )
+    assert command == "refdesk" or words[0] == "sync"
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.mark.nightly
+def test_the_image_and_the_proxy_serve_as_compose_starts_them(wheel: Path) -> None:
+    tools = [one for one in ("mmdebstrap", "buildah", "nginx", "ip", "openssl") if not shutil.which(one)]
+    if tools or os.geteuid():
+        pytest.skip(f"needs root, and apt-get install {' '.join(tools)}".strip())
+    shutil.copy(release.LOCK, wheel.parent)
+    proof = subprocess.run(
+        [DOCKER / "prove.sh", wheel.parent],
+        env=os.environ | {"PYTHON": sys.executable},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert proof.returncode == 0, proof.stderr[-4_000:]
+    assert "The image serves, as compose.yaml starts it." in proof.stdout
+
+
 @pytest.mark.nightly
 def test_a_bundle_that_a_host_installs_and_starts_finds_the_documents_of_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for tool in ("npx", "uv"):
         if not shutil.which(tool):
             pytest.skip(f"there is no {tool}: install npm, and pip install uv")
     monkeypatch.setattr(release, "DIST", tmp_path)
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
     assert anyio.run(release.asked, release.packed(wheel)) == "Wall clock"
