@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -35,7 +36,7 @@ from rag.admin.watch import watch
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.errors import ConfigurationError
-from rag.ingest.moderation import open_moderation
+from rag.ingest.moderation import open_moderation, unasked
 from rag.ingest.report import InterruptedRunError
 from rag.ingest.rights import RequestedAccess, Rights
 from rag.ingest.run import Instructions, ingest
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from rag.admin.rehearse import Rehearsed
     from rag.config.settings import Settings
     from rag.corpus import Collection, LanguageChoice, Visibility
+    from rag.ingest.cluster import Connection
     from rag.ingest.origins.run import OriginRun
     from rag.ingest.report import Outcome, Report
     from rag.store.access_writer import Pairs
@@ -78,6 +80,12 @@ PARTLY_FAILED = 3
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
 @click.option("--watch", "watches", is_flag=True, help="Run again whenever something changes, until Ctrl-C.")
+@click.option(
+    "--on",
+    default="",
+    metavar="ADDRESS",
+    help="Parse, cut and embed on a Ray cluster: ray://HOST:PORT, or local for one of this machine.",
+)
 @click.option("--verbose", is_flag=True, help="List every file, also unchanged ones and those not read.")
 @click.option("--log", "as_log", is_flag=True, help="Write the progress to standard error as JSON lines.")
 @click.option(
@@ -113,6 +121,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     estimate: bool,
     dry_run: bool,
     watches: bool,
+    on: str,
     verbose: bool,
     as_log: bool,
     page: Path | None,
@@ -142,6 +151,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if estimate and (page or verbose or as_log):
         raise click.UsageError("--estimate goes with none of --report, --verbose and --log.")
     _check_together(estimate, dry_run, watches, bool(page))
+    _check_cluster(settings, on, alone=not (estimate or dry_run or watches))
     if estimate:
         return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
     if dry_run:
@@ -163,6 +173,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
         verbose=verbose,
         as_log=as_log,
         quiet=as_json,
+        on=on,
     )
     if watches:
         await watch_paths(paths, once, without=settings.data, as_json=as_json)
@@ -198,6 +209,27 @@ def _check_together(*given: bool) -> None:
     """
     if sum(given) > 1:
         raise click.UsageError("Give only one of --estimate, --dry-run, --watch and --report.")
+
+
+def _check_cluster(settings: Settings, address: str, *, alone: bool) -> None:
+    """Check that a run can be on a cluster, if it is to be.
+
+    Raises:
+        UsageError: the address is none, or other options rule it out.
+        ConfigurationError: the settings do.
+    """
+    if not address:
+        return
+    if not alone:
+        raise click.UsageError("--on goes with none of --estimate, --dry-run and --watch.")
+    if not re.fullmatch(r"local|ray://[A-Za-z0-9.-]+:[0-9]{1,5}", address):
+        raise click.UsageError(
+            f"--on takes local or an address like ray://head.example:10001, not {address}."
+        )
+    if unasked(settings.moderation):
+        raise ConfigurationError(
+            "--on can't be used with [moderation]: who decides is asked on this machine. Ingest without --on."
+        )
 
 
 async def watch_paths(
@@ -266,18 +298,22 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     quiet: bool,
     origin: str = "",
     only_news: bool = False,
+    on: str = "",
 ) -> Report:
     """Run an ingestion with progress and a summary, which goes to standard error if `quiet`.
 
     `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
     sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name
     of the origin to ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing
-    happened prints nothing.
+    happened prints nothing. `on` is the address of a Ray cluster to work on.
     """
     name, began = valid_name(collection), datetime.now(UTC)
     tenant = tenant_of(settings)
-    embedder_name = await embedder_of(settings, tenant, name)
-    async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
+    async with AsyncExitStack() as stack:
+        connection = await stack.enter_async_context(_connection(on))
+        embedder_name = await embedder_of(settings, tenant, name)
+        model = settings.embedder_named(embedder_name)
+        embedder = await stack.enter_async_context(open_embedder(model, os.environ))
         made = await ensure_collection(
             settings.data,
             tenant,
@@ -304,8 +340,10 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             open_writer(settings.data, made, around=around) as writer,
         ):
             instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
-            model = settings.embedder_named(embedder_name)
-            async with with_cache(settings, made, embedder) as cached:
+            cluster = await connection.cluster(model, embedder) if connection else None
+            instructions = replace(instructions, cluster=cluster)
+            working = cluster.embedder(embedder) if cluster else embedder
+            async with with_cache(settings, made, working) as cached:
                 run = None if paths else origin_run(settings, origin, made)
                 command_name = "sync" if origin else "ingest"
                 with in_history(settings.data, made, command_name, [origin] if origin else paths) as entry:
@@ -326,6 +364,19 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     if not only_news or report.has_news:
         print_summary(report, made, quiet=quiet)
     return report
+
+
+@asynccontextmanager
+async def _connection(address: str) -> AsyncIterator[Connection | None]:
+    """The Ray cluster at an address; None without one: then nothing of Ray is imported."""
+    if not address:
+        yield None
+        return
+    from rag.ingest.cluster import connected  # noqa: PLC0415 most runs are on one machine
+
+    echo("Connecting to Ray …", err=True)
+    async with connected(address) as connection:
+        yield connection
 
 
 def origin_run(settings: Settings, name: str, made: Collection, scratch: Path | None = None) -> OriginRun:

@@ -2,7 +2,8 @@
 
 Small documents are prepared ahead by what takes an embedder half a minute, so that it has enough to do while
 a large file is parsed and cut, which one core does. Large files are prepared beside the small ones, so that
-neither waits for the other. Of large documents, only one at a time is in memory.
+neither waits for the other. Of large documents, only one at a time is in memory; with the workers of a
+cluster, a million characters for each.
 """
 
 from __future__ import annotations
@@ -16,24 +17,32 @@ if TYPE_CHECKING:
 
 SMALL_CHARACTERS = 4_000_000  # of small documents together: some 5,000 chunks
 LARGE_CHARACTERS = 1_000_000  # of one document, or bytes of its file
+WORKER_CHARACTERS = 200_000  # more of small documents for each worker of a cluster
 
 
-def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[str]]:
+def lanes(uris: Iterable[str], sizes: Mapping[str, int]) -> list[list[list[str]]]:
     """Documents in lanes that are prepared at the same time: small files, and large ones with their parts.
 
-    A part is behind what contains it, which decides whether it may come in.
+    In a lane, each file is together with its parts. A part is behind what contains it, which decides whether
+    it may come in.
     """
-    both: tuple[list[str], list[str]] = [], []
+    both: tuple[dict[str, list[str]], dict[str, list[str]]] = {}, {}
     for uri in uris:
         outermost = uri.partition("#")[0]
-        both[sizes.get(outermost, 0) >= LARGE_CHARACTERS].append(uri)
-    return [lane for lane in both if lane]
+        lane = both[sizes.get(outermost, 0) >= LARGE_CHARACTERS]
+        lane.setdefault(outermost, []).append(uri)
+    return [[*lane.values()] for lane in both if lane]
 
 
 class Ahead:
-    """The documents of a run that are being prepared or wait to be written. Sizes are in characters."""
+    """The documents of a run that are being prepared or wait to be written. Sizes are in characters.
 
-    def __init__(self) -> None:
+    `width` is the number of workers that prepare them, 1 on one machine.
+    """
+
+    def __init__(self, width: int = 1) -> None:
+        self._most_small = SMALL_CHARACTERS + (width - 1) * WORKER_CHARACTERS
+        self._most_large = (width - 1) * LARGE_CHARACTERS
         self._small: dict[str, int] = {}
         self._large: dict[str, int] = {}
         self._has_room = anyio.Event()
@@ -43,7 +52,7 @@ class Ahead:
         """Wait until there is room for a document, and note it. `size` is at first that of its file."""
         self.leave(uri)
         sizes = self._large if size >= LARGE_CHARACTERS else self._small
-        most = 0 if size >= LARGE_CHARACTERS else SMALL_CHARACTERS
+        most = self._most_large if size >= LARGE_CHARACTERS else self._most_small
         while not self._open and sum(sizes.values()) > most:
             if self._has_room.is_set():  # others may wait for it, too
                 self._has_room = anyio.Event()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import IngestSettings, Settings
     from rag.corpus import Chunking
+    from rag.ingest.cluster import Cluster
     from rag.ingest.discover import Discovery
     from rag.ingest.moderation import Moderator
     from rag.ingest.progress import Progress
@@ -46,7 +47,8 @@ class Instructions:
 
     `chunking` is what the settings say of how documents are cut; the collection's own goes first.
 
-    `removes` turns off the guard against an unmounted folder: see `rag.ingest.removal`.
+    `removes` turns off the guard against an unmounted folder: see `rag.ingest.removal`. Documents are
+    prepared on the `cluster`, if there is one.
     """
 
     files: IngestSettings
@@ -55,6 +57,7 @@ class Instructions:
     removes: bool = False
     chunking: tuple[Chunking, ...] = ()
     moderator: Moderator | None = None
+    cluster: Cluster | None = None
 
     @classmethod
     def of(

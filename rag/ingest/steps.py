@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import anyio
@@ -90,7 +91,13 @@ class Steps:
         self._first_with: dict[str, Found] = {}
         self._kept_out = KeptOut()
         self._mended = 0
-        self._ahead = Ahead()
+        cluster = instructions.cluster
+        self._chunked = partial(cluster.chunked, self._preparation) if cluster else self._preparation.chunked
+        self._lanes_each = (
+            2 * cluster.width if cluster else 1
+        )  # a worker that is done finds the next one there
+        self._at_once = max(EMBED_AT_ONCE, cluster.texts_at_once) if cluster else EMBED_AT_ONCE
+        self._ahead = Ahead(cluster.width if cluster else 1)
 
     @property
     def recipe(self) -> str:
@@ -164,15 +171,18 @@ class Steps:
 
     async def prepare(self, discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]) -> None:
         """Read, parse and chunk the files that are new or changed."""
-        uris = lanes(discovery.found, self._work.sizes)
+        both = [iter(lane) for lane in lanes(discovery.found, self._work.sizes)]
         async with prepared:
-            await concurrently([partial(self._prepare, lane, discovery, prepared) for lane in uris])
+            await concurrently(
+                [partial(self._prepare, lane, discovery, prepared) for lane in both * self._lanes_each]
+            )
         await end_idle()
 
     async def _prepare(
-        self, uris: Iterable[str], discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]
+        self, lane: Iterable[Sequence[str]], discovery: Discovery, prepared: MemoryObjectSendStream[Prepared]
     ) -> None:
-        for uri in uris:
+        """Prepare the next file of a lane with its parts, until none is left. Several may share a lane."""
+        for uri in chain.from_iterable(lane):
             await self._ahead.enter(uri, self._work.sizes[uri])
             if self.failure:
                 return
@@ -209,7 +219,7 @@ class Steps:
             check_expiry(known)
             await self._unchanged.keep(known, file)
             return None
-        chunked = await self._preparation.chunked(file)
+        chunked = await self._chunked(file)
         earlier, id_ = self._earlier(found.uri), self._id_of(found.uri)
         claim = self._claims.of_document(found, chunked.stated, file.content, id_, earlier)
         claim = self._claims.of_part(claim, found)
@@ -224,9 +234,10 @@ class Steps:
         """Give every passage its vector."""
         collection = self._writer.collection.name
         async with prepared, embedded:
-            async for some in _together(prepared):
-                count = self._work.counter(some)
-                whole, self.failure = await with_vectors(self._embedder, some, collection, count)
+            async for some in _together(prepared, self._at_once):
+                whole, self.failure = await with_vectors(
+                    self._embedder, some, collection, self._work.counter(some), at_once=self._at_once
+                )
                 for one in whole:
                     await embedded.send(one)
                 if self.failure:
@@ -307,12 +318,14 @@ def _is_full(wave: Sequence[NewSource]) -> bool:
     return chunks >= WAVE_CHUNKS or characters >= LARGE_CHARACTERS
 
 
-async def _together(prepared: MemoryObjectReceiveStream[Prepared]) -> AsyncIterator[list[Prepared]]:
+async def _together(
+    prepared: MemoryObjectReceiveStream[Prepared], at_once: int
+) -> AsyncIterator[list[Prepared]]:
     """What is prepared, as many documents as there are, up to what is embedded at once."""
     async for one in prepared:
         some, texts = [one], len(one.chunked.passages)
         with suppress(anyio.WouldBlock, anyio.EndOfStream):
-            while texts < EMBED_AT_ONCE:
+            while texts < at_once:
                 some.append(prepared.receive_nowait())
                 texts += len(some[-1].chunked.passages)
         yield some

@@ -40,10 +40,12 @@ async def vectors_of_texts(embedder: Embedder, texts: Iterable[str]) -> Vectors:
         return np.concatenate([none, *[part async for part in parts]])
 
 
-async def _in_parts(embedder: Embedder, texts: Iterable[str]) -> AsyncGenerator[Vectors]:
+async def _in_parts(
+    embedder: Embedder, texts: Iterable[str], at_once: int = EMBED_AT_ONCE
+) -> AsyncGenerator[Vectors]:
     """The same in parts."""
     left = iter(texts)
-    while some := [*islice(left, EMBED_AT_ONCE)]:
+    while some := [*islice(left, at_once)]:
         part = await embedder.embed(some, "document")
         if not part.any():
             await _check_model(embedder, len(part))
@@ -51,9 +53,14 @@ async def _in_parts(embedder: Embedder, texts: Iterable[str]) -> AsyncGenerator[
 
 
 async def with_vectors(
-    embedder: Embedder, some: Sequence[Prepared], collection: str, count: Callable[[int], None]
+    embedder: Embedder,
+    some: Sequence[Prepared],
+    collection: str,
+    count: Callable[[int], None],
+    *,
+    at_once: int = EMBED_AT_ONCE,
 ) -> tuple[list[NewSource], ProviderError | None]:
-    """Documents with their vectors. `count` is told how many more are done.
+    """Documents with their vectors. `count` is told how many more are done, of so many `at_once`.
 
     If the embedder fails, these are the first ones, all of whose vectors it gave, and its error.
     """
@@ -62,7 +69,7 @@ async def with_vectors(
     done, failure = 0, None
     texts = (text for one in some for text in one.texts())
     try:
-        async with aclosing(_in_parts(embedder, texts)) as parts:
+        async with aclosing(_in_parts(embedder, texts, at_once)) as parts:
             async for part in parts:
                 vectors[done : done + len(part)] = part
                 done += len(part)

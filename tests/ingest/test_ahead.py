@@ -15,8 +15,8 @@ SMALL = SMALL_CHARACTERS // 5  # of these, six are more than there is room for
 class Waiting:
     """Lets documents in one after another, and notes which are in."""
 
-    def __init__(self) -> None:
-        self.ahead = Ahead()
+    def __init__(self, width: int = 1) -> None:
+        self.ahead = Ahead(width)
         self.entered: list[str] = []
 
     async def let_in(self, *documents: tuple[str, int]) -> None:
@@ -87,8 +87,22 @@ async def test_all_that_wait_are_let_in_when_there_is_room() -> None:
 
 def test_large_files_and_their_parts_have_a_lane_of_their_own() -> None:
     sizes = {"a": 1, "b.eml": LARGE_CHARACTERS, "b.eml#x": 1, "c.zip#y": LARGE_CHARACTERS, "d": 2}
-    assert lanes(sizes, sizes) == [["a", "c.zip#y", "d"], ["b.eml", "b.eml#x"]]
+    assert lanes(sizes, sizes) == [[["a"], ["c.zip#y"], ["d"]], [["b.eml", "b.eml#x"]]]
     assert lanes([], {}) == []
+
+
+async def test_with_more_workers_more_documents_are_let_in() -> None:
+    waiting = Waiting(width=3)
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            large = [(str(number), LARGE_CHARACTERS) for number in range(5)]
+            tasks.start_soon(waiting.let_in, *large)
+            await settled()
+            assert waiting.entered == ["0", "1", "2"]
+            waiting.ahead.leave("1")
+            await settled()
+            assert waiting.entered == ["0", "1", "2", "3"]
+            waiting.ahead.open()
 
 
 async def test_when_nothing_is_written_any_more_nobody_waits() -> None:
