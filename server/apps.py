@@ -82,25 +82,27 @@ def with_page(listed: Sequence[types.Tool], tools: Sequence[ToolSettings]) -> li
     names = {tool.name for tool in tools}
     meta = {"ui": {"resourceUri": URI}}
     shown = [one.model_copy(update={"meta": meta}) if one.name in names else one for one in listed]
-    return [*shown, _PICTURES] if tools else shown
+    return [*shown, _pictures()] if tools else shown
 
 
-_PICTURES = types.Tool(
-    name=PAGE_PICTURE,
-    title="Show a page",
-    description="A page of a PDF as a picture, with a passage marked. For the page of passages only.",
-    input_schema={
-        "type": "object",
-        "properties": {
-            "id": {"type": "string", "description": "A result's id."},
-            "page": {"type": "integer", "minimum": 1, "description": "By default that of the passage."},
+@cache
+def _pictures() -> types.Tool:
+    return types.Tool(
+        name=PAGE_PICTURE,
+        title="Show a page",
+        description="A page of a PDF as a picture, with a passage marked. For the page of passages only.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "description": "A result's id."},
+                "page": {"type": "integer", "minimum": 1, "description": "By default that of the passage."},
+            },
+            "required": ["id"],
+            "additionalProperties": False,
         },
-        "required": ["id"],
-        "additionalProperties": False,
-    },
-    annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
-    _meta={"ui": {"resourceUri": URI, "visibility": ["app"]}},
-)
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        _meta={"ui": {"visibility": ["app"]}},
+    )
 
 
 def search_meta(

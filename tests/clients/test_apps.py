@@ -42,10 +42,12 @@ ATTACKS = (
     "\u202etxet desrever\u202c \u2066isolated\u2069 \u200b\ufeff",
     "--><![CDATA[<script>window.pwned=1</script>]]>",
 )
-WORDS = "ol ul li article div span bdi mark button figure img i kbd header main footer h1 h2 p"
+WORDS = "ol ul li article div span bdi mark button figure canvas i kbd header main footer h1 h2 p"
 OURS = {"html", "head", "meta", "title", "style", "script", "body", *WORDS.split(" ")}
-NAMES = "alt aria-labelledby class data-key dir disabled height hidden id role src style tabindex type width"
-ATTRIBUTES = {*NAMES.split(" ")}
+NAMES = (
+    "aria-label aria-labelledby class data-key dir disabled height hidden id role style tabindex type width"
+)
+ATTRIBUTES = {"width", *NAMES.split(" ")}
 FORGED = {"jsonrpc": "2.0", "method": "ui/notifications/tool-result"}
 QUIET = ("dialogs", "requests", "errors", "evil")
 
@@ -98,8 +100,9 @@ def attacked(attacks: Sequence[str]) -> Message:
     return forged({"collection": attacks[0], "results": results, "notes": list(attacks)}, _meta=meta)
 
 
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PICTURE = {
-    "content": [{"type": "image", "mimeType": "image/png", "data": "AAAA"}],
+    "content": [{"type": "image", "mimeType": "image/png", "data": DOT}],
     "structuredContent": {
         "page": 1,
         "pages": 3,
@@ -115,6 +118,7 @@ WRONG_PICTURES: dict[str, Message] = {
     "svg": {"content": [{"type": "image", "mimeType": "image/svg+xml", "data": NO_PICTURE}]},
     "quotes": {"content": [{"type": "image", "mimeType": "image/png", "data": "x' onerror='window.pwned=1"}]},
     "address": {"content": [{"type": "image", "mimeType": "image/png", "data": "http://STRANGER/png"}]},
+    "noise": {"content": [{"type": "image", "mimeType": "image/png", "data": "AAAA"}]},
     "nothing": {"content": []},
 }
 READ_ON: list[list[object]] = [["wait", "article"], ["press", "Read on"], ["wait", ".text span"]]
@@ -180,8 +184,8 @@ def told(
         ["wait", ".text span"],
         ["focus", "article"],
         ["key", "p"],
-        ["wait", "img"],
-        ["ask", "document.images[0].naturalWidth", "width"],
+        ["wait", "canvas"],
+        ["ask", "document.querySelector('canvas').width", "width"],
         ["ask", "document.querySelectorAll('.sheet i').length", "marks"],
         ["ask", "document.querySelectorAll('mark').length", "words"],
         ["ask", "getComputedStyle(document.documentElement).backgroundColor", "first"],
@@ -189,7 +193,7 @@ def told(
         ["wait", "[data-theme=light]"],
         ["ask", "getComputedStyle(document.documentElement).backgroundColor", "second"],
         ["press", "Page after"],
-        ["wait", "img[alt^='Page 4 of The Longitude Problem']"],
+        ["wait", "canvas[aria-label^='Page 4 of The Longitude Problem']"],
         ["focus", "article"],
         ["key", "j"],
         ["ask", "[...document.querySelectorAll('article')].indexOf(document.activeElement)", "focused"],
@@ -273,12 +277,12 @@ def test_what_attacks_is_shown_as_it_is_written(told: dict[str, Message]) -> Non
 
 @pytest.mark.parametrize("run", WRONG_PICTURES)
 def test_what_is_no_png_is_not_shown(told: dict[str, Message], run: str) -> None:
-    assert "img" not in told[run]["tags"]
+    assert "canvas" not in told[run]["tags"]
     assert "The server sent no picture." in told[run]["text"]
 
 
 def test_a_picture_is_shown_with_no_more_than_its_marks(told: dict[str, Message]) -> None:
-    assert "img" in told["fields"]["tags"]
+    assert "canvas" in told["fields"]["tags"]
     assert "i" in told["fields"]["tags"]
 
 
