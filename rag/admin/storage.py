@@ -12,7 +12,7 @@ from rag.admin.console import command, echo, print_json
 from rag.config.data_folder import check_data_folder
 from rag.config.storage import StorageSettings
 from rag.errors import ConfigurationError
-from rag.store.bucket_copy import copy_to_bucket
+from rag.store.bucket_copy import copy_rights, copy_to_bucket
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
@@ -31,15 +31,24 @@ def storage_command() -> None:
 
 @command("copy", of_tenant=False, on_bucket=True)
 @click.option("--to", "uri", required=True, metavar="URI", help="Bucket and prefix, like s3://bucket/desk.")
-async def copy_command(settings: Settings, *, uri: str, as_json: bool) -> None:
+@click.option("--access-only", is_flag=True, help="Only keys and rights, at once, also during an ingestion.")
+async def copy_command(settings: Settings, *, uri: str, access_only: bool, as_json: bool) -> None:
     """Copy the desk in the data folder to a bucket.
 
     Servers read it whose storage.uri names the bucket. Repeat it after each change: it sends only what
     differs, and servers see that within storage.consistency_seconds. A bucket that holds something else is
     left alone. Each object is read back, and the rows of all tables are counted. Nobody can ingest meanwhile,
-    but rights and keys can be changed.
+    but rights and keys can be changed, and are copied, too. --access-only copies nothing else, and waits for
+    nobody.
     """
     check_data_folder(settings.data)
+    if access_only:
+        sent = await copy_rights(settings.data, _bucket(settings, uri))
+        if as_json:
+            print_json({"to": uri, "sent": sent})
+        else:
+            echo(f"Copied the keys and rights in {settings.data} to {uri}: sent {sent} objects.")
+        return
     copied = await copy_to_bucket(settings.data, _bucket(settings, uri))
     if as_json:
         print_json({"to": uri} | asdict(copied))

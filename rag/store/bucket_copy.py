@@ -7,9 +7,12 @@ and compared. `copied.json` notes what was sent, with digests: a repeated copy s
 nothing goes into a bucket that holds something else.
 
 Two machines can have the same desk, after a restore. Each copy takes the next number in `copying`, by
-creating that object, and goes on only while it has the highest one. So the copy that began last ends, and
-whatever an earlier one sent in between is found by the comparison at the end. A killed copy leaves nothing to
-wait for.
+creating that object, and goes on only while it has the highest one. So the copy that began last ends. An
+earlier one looks before it sends what isn't rows, and the store writes that only over what the earlier one
+knew: it can't replace what the later one has sent. A killed copy leaves nothing to wait for.
+
+Nor does anybody wait to take a right or a key away. `copy_rights` copies nothing else, and a copy that runs
+sends rights and keys again between its files, if they have changed.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,10 +34,11 @@ from rag.store.bucket_checks import creates_once
 from rag.store.connection import connect, database_folder, engine_errors, table_folder
 from rag.store.folder import read_key
 from rag.store.locks import locked
-from rag.store.objects import delete, digest_of, listed, put, put_new
+from rag.store.objects import delete, digest_of, listed, put, put_new, put_over
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -56,7 +60,7 @@ class _Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How many objects the bucket holds now, how many were sent and deleted, and the rows of its tables."""
+    """How many objects the bucket holds now, how many were sent and deleted, and its documents' rows."""
 
     objects: int
     bytes: int
@@ -68,22 +72,20 @@ class Copied:
 async def copy_to_bucket(data: Path, bucket: Bucket) -> Copied:
     """Copy a desk. Nobody can write to its collections meanwhile; rights and keys can be changed.
 
-    Keys and rights don't wait for whoever writes to a collection: they are copied before all else.
+    Keys and rights don't wait for whoever writes to a collection: they are copied before all else, and
+    whenever they change meanwhile.
 
     Raises:
         ConfigurationError: there is no desk in the folder, or the bucket holds something else or can't keep
             concurrent writers apart.
-        BusyError: somebody writes to a collection; keys and rights were copied.
+        BusyError: somebody writes to a collection; keys and rights were copied. Or another copy has begun.
         StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
     """
-    known = tenants(data)
-    if not known:
-        raise ConfigurationError(f"There is no desk in {data} to copy. Run refdesk-admin ingest first.")
+    known = _tenants(data)
     reader = Reader(data, timeout_seconds=WAIT_SECONDS)
     with ExitStack() as locks:
-        locks.enter_context(locked(data, "copy", seconds=0))
-        target = _Target(data, bucket)
-        await to_thread.run_sync(_send_rights, target)
+        target = locks.enter_context(_copying(data, bucket))
+        await to_thread.run_sync(target.send_rights)
         try:
             for tenant in known:
                 for one in await reader.collections(tenant):
@@ -99,6 +101,38 @@ async def copy_to_bucket(data: Path, bucket: Bucket) -> Copied:
     return Copied(**copied, rows=rows)
 
 
+async def copy_rights(data: Path, bucket: Bucket) -> int:
+    """Copy keys, tenants and access records, and wait for nobody. Returns how many objects were sent.
+
+    Raises:
+        ConfigurationError, StoreError: as `copy_to_bucket`.
+        BusyError: a copy of everything is running, which sends them itself.
+    """
+    _tenants(data)
+    with _copying(data, bucket) as target:
+        await to_thread.run_sync(target.send_rights)
+        return target.sent
+
+
+def _tenants(data: Path) -> tuple[str, ...]:
+    if known := tenants(data):
+        return tuple(known)
+    raise ConfigurationError(f"There is no desk in {data} to copy. Run refdesk-admin ingest first.")
+
+
+@contextmanager
+def _copying(data: Path, bucket: Bucket) -> Iterator[_Target]:
+    """The bucket, claimed for one copy from this folder at a time."""
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(locked(data, "copy", seconds=0))
+        except BusyError as error:
+            raise BusyError(f"{error} It also brings the keys and rights that change meanwhile.") from error
+        target = _Target(data, bucket)
+        target.claim()
+        yield target
+
+
 def _tables(data: Path) -> list[str]:
     """All tables in the order in which they are copied: access records first, the catalog last."""
     names = (one.stem for one in database_folder(data).glob("*.lance"))
@@ -110,10 +144,11 @@ def _is_access(table: str) -> bool:
 
 
 async def _versions(data: Path) -> dict[str, int]:
-    """The newest versions of all tables."""
+    """The newest versions of all tables that nobody can write to meanwhile."""
     database = await connect(data)
+    tables = [name for name in _tables(data) if not _is_access(name)]
     with engine_errors("opening tables"):
-        return {name: await (await database.open_table(name)).version() for name in _tables(data)}
+        return {name: await (await database.open_table(name)).version() for name in tables}
 
 
 async def _rows(home: Home, versions: Mapping[str, int]) -> dict[str, int]:
@@ -127,19 +162,14 @@ async def _rows(home: Home, versions: Mapping[str, int]) -> dict[str, int]:
     return counts
 
 
-def _send_rights(target: _Target) -> None:
-    target.claim()
-    if not (target.data / KEYS).exists():
-        target.delete([KEYS])
-    for step in _steps(target.data, filter(_is_access, _tables(target.data))):
-        target.send(step)
-
-
 def _copy(target: _Target, tables: Iterable[str]) -> dict[str, int]:
-    steps = list(_steps(target.data, tables))
-    wanted = {name for step in steps for name in step}
+    steps = list(_document_steps(target.data, tables))
     for step in steps:
-        target.send(step)
+        for begin in range(0, len(step), SENDERS):
+            target.send_rights()
+            target.send(step[begin : begin + SENDERS])
+        target.note()
+    wanted = target.send_rights().union(*steps)
     stale = target.present.keys() - wanted - {LEDGER}
     target.delete(stale)
     target.check(wanted)
@@ -151,21 +181,38 @@ def _copy(target: _Target, tables: Iterable[str]) -> dict[str, int]:
     }
 
 
-def _steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
-    """The files of a desk, in steps: each may be sent only when those before it are there."""
+def _rights_steps(data: Path) -> Iterator[list[str]]:
+    """The files with keys, tenants and access records, each step to be sent when the former is there."""
     files = [data / KEYS, data / "key", *_below(data / "tenants")]
-    yield [one.relative_to(data).as_posix() for one in files if one.exists()]
+    yield _names(data, (one for one in files if one.exists()))
+    yield from _table_steps(data, filter(_is_access, _tables(data)))
+
+
+def _document_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
+    """All other files, likewise."""
+    yield from _table_steps(data, tables)
+    yield _names(data, (one for one in _below(data / "runs") if one.suffix == ".json"))
+
+
+def _table_steps(data: Path, tables: Iterable[str]) -> Iterator[list[str]]:
     for table in tables:
         folder = table_folder(data, table)
         versions = _below(folder / "_versions")  # looked for first: what they name is there then
-        rows = [one for one in _below(folder) if one.parent.name != "_versions"]
-        for step in (rows, versions):
-            yield [one.relative_to(data).as_posix() for one in step]
-    yield [one.relative_to(data).as_posix() for one in _below(data / "runs") if one.suffix == ".json"]
+        yield _names(data, (one for one in _below(folder) if one.parent.name != "_versions"))
+        yield _names(data, versions)
+
+
+def _names(data: Path, files: Iterable[Path]) -> list[str]:
+    return [one.relative_to(data).as_posix() for one in files]
 
 
 def _below(folder: Path) -> list[Path]:
     return sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
+
+
+def _holds_rows(name: str) -> bool:
+    """Whether it is a part of a table that has a name of its own: whoever sends it sends the same."""
+    return name.startswith("tables/") and "/_versions/" not in name
 
 
 def _turn(number: int) -> str:
@@ -181,6 +228,8 @@ class _Target:
     desk: str = ""
     notes: dict[str, _Note] = field(default_factory=dict)
     present: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    rights: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    noted: bytes | None = None
     sent: int = 0
     turn: int = 0
 
@@ -192,7 +241,7 @@ class _Target:
         """
         self.desk = hashlib.sha256(b"refdesk copy\0" + read_key(self.data)).hexdigest()
         self.present = self._listed()
-        content = self.bucket.read(LEDGER)
+        content = self.noted = self.bucket.read(LEDGER)
         elsewhere = "Name an empty bucket or prefix: --to s3://bucket/prefix."
         if content is None:
             if self.present:
@@ -206,7 +255,7 @@ class _Target:
                     "committed, another could replace. Nothing was copied. Use one with conditional writes."
                 )
             self._take_turn()
-            self._note()
+            self.note()
             return
         try:
             noted = json.loads(content)
@@ -244,17 +293,34 @@ class _Target:
         """What the bucket holds beside turns."""
         return {name: one for name, one in listed(self.bucket).items() if not name.startswith(f"{TURNS}/")}
 
+    def send_rights(self) -> set[str]:
+        """Send keys, tenants and access records, unless they are as they were sent. Returns their names."""
+        steps = list(_rights_steps(self.data))
+        names = {name for step in steps for name in step}
+        rights = {name: (one.st_mtime_ns, one.st_size) for name in names if (one := self._stat(name))}
+        if rights == self.rights:
+            return names
+        if not (self.data / KEYS).exists():
+            self.delete([KEYS])
+        for step in steps:
+            self.send(step)
+        self.note()
+        self.rights = rights
+        return names
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        with suppress(FileNotFoundError):
+            return (self.data / name).stat()
+        return None
+
     def send(self, names: Sequence[str]) -> None:
         """Send those of these files that the bucket doesn't hold as they are."""
         self._check_turn()
         with ThreadPoolExecutor(SENDERS) as threads:
             notes = dict(zip(names, threads.map(self._sent, names), strict=True))
-        changed = sum(self.notes.get(name) is not note for name, note in notes.items())
+        self.sent += sum(self.notes.get(name) is not note for name, note in notes.items())
         self.notes |= notes
         self.present |= {name: (note.size, note.tag) for name, note in notes.items()}
-        self.sent += changed
-        if changed:
-            self._note()
 
     def _sent(self, name: str) -> _Note:
         try:
@@ -264,12 +330,21 @@ class _Target:
                 if known and known[:2] == (digest, size) and self.present.get(name) == (size, known.tag):
                     return known
                 file.seek(0)
-                tag = put(self.bucket, name, file)
+                tag = put(self.bucket, name, file) if _holds_rows(name) else self._put(name, file.read())
         except OSError as error:
             raise BusyError(f"{self.data / name} changed meanwhile. Run the same command again.") from error
         if digest_of(self.bucket, name) != digest:
             raise StoreError(f"{self.bucket}/{name} isn't what was sent. Run the same command again.")
         return _Note(digest, size, tag)
+
+    def _put(self, name: str, content: bytes) -> str | None:
+        """Write what others could write, too, but not over what they have written."""
+        self._check_turn()
+        tag = put_over(self.bucket, name, content, self.present.get(name, (0, None))[1])
+        if tag is None:
+            self._check_turn()
+            tag = put(self.bucket, name, content)  # the store can't compare tags, as Ceph 16 can't
+        return tag
 
     def delete(self, names: Collection[str]) -> None:
         """Delete what the folder doesn't have."""
@@ -279,7 +354,7 @@ class _Target:
             self.notes.pop(name, None)
             self.present.pop(name, None)
         if names:
-            self._note()
+            self.note()
 
     def check(self, wanted: Collection[str]) -> None:
         """Compare what the bucket holds now with what it should hold.
@@ -295,6 +370,10 @@ class _Target:
                 "same command again."
             )
 
-    def _note(self) -> None:
-        self._check_turn()
-        put(self.bucket, LEDGER, json.dumps({"desk": self.desk, "objects": self.notes}).encode())
+    def note(self) -> None:
+        """Write down what was sent, if it isn't written there."""
+        content = json.dumps({"desk": self.desk, "objects": self.notes}).encode()
+        if content != self.noted:
+            self._check_turn()
+            put(self.bucket, LEDGER, content)
+            self.noted = content

@@ -26,6 +26,26 @@ def put(bucket: Bucket, name: str, content: bytes | IO[bytes]) -> str | None:
     return _bare(answer["e_tag"])
 
 
+def put_over(bucket: Bucket, name: str, content: bytes, tag: str | None) -> str | None:
+    """Write an object if it still has this tag; with None, if it still doesn't exist.
+
+    Returns its new tag, or None if nothing was written: it is another one by now, or the store can't compare.
+
+    Raises:
+        StoreError: as `put`.
+    """
+    store = bucket.store
+    from obstore import exceptions  # noqa: PLC0415 few desks are in a bucket
+
+    try:
+        answer = store.put(name, content, mode={"e_tag": f'"{tag}"'} if tag else "create")
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError, exceptions.NotSupportedError):
+        return None
+    except Exception as error:
+        raise bucket.failure("written", error) from error
+    return _bare(answer["e_tag"])
+
+
 def put_new(bucket: Bucket, name: str, content: bytes) -> bool:
     """Write an object that doesn't exist; False if it does, and then nothing is written.
 

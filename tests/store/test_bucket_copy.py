@@ -16,10 +16,10 @@ from rag.home import Bucket
 from rag.store import bucket_copy
 from rag.store.access_writer import access_table, change_access
 from rag.store.bucket_checks import PROBES, creates_once
-from rag.store.bucket_copy import LEDGER, TURNS, copy_to_bucket
+from rag.store.bucket_copy import LEDGER, TURNS, copy_rights, copy_to_bucket
 from rag.store.collections import drop_collection
 from rag.store.locks import locked
-from rag.store.objects import delete, digest_of, listed, put, put_new
+from rag.store.objects import delete, digest_of, listed, put, put_new, put_over
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -174,6 +174,79 @@ async def test_of_two_copies_at_once_the_one_that_began_last_goes_on(
     assert (await copy_to_bucket(other, bucket)).objects
     assert bucket.read("keys.json") == b'{"keys":[]}'
     assert (await copy_to_bucket(other, bucket)).sent == 0
+
+
+async def test_a_copy_that_stalls_cannot_replace_what_a_later_one_has_sent(
+    data: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stalls just before it writes: after it has looked whether it is still the last one."""
+    (data / "keys.json").write_text('{"keys": [0]}')
+    await copy_to_bucket(data, bucket)
+    other = shutil.copytree(data, tmp_path / "other")
+    (data / "keys.json").write_text('{"keys": [0, 1]}')
+    (other / "keys.json").write_text('{"keys": []}')
+    stalled = iter([True])
+
+    def stalling(*arguments: object) -> object:
+        if next(stalled, False):
+            anyio.run(copy_to_bucket, other, bucket)
+        return put_over(*arguments)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(bucket_copy, "put_over", stalling)
+    with pytest.raises(BusyError, match=r"Another copy to .* has begun since"):
+        await copy_to_bucket(data, bucket)
+    assert bucket.read("keys.json") == b'{"keys": []}'
+    assert put_over(bucket, "keys.json", b"{}", None) is None
+    assert put_over(bucket, "keys.json", b"{}", "0" * 32) is None
+    assert put_over(bucket, "keys.json", b"{}", listed(bucket)["keys.json"][1])  # the control
+    assert bucket.read("keys.json") == b"{}"
+
+
+async def test_a_store_that_cannot_compare_gets_everything_too(
+    data: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_copy, "put_over", lambda *_: None)
+    copied = await copy_to_bucket(data, bucket)
+    assert copied.sent == copied.objects
+    assert await stored_in(bucket) == await stored_in(data)
+
+
+async def test_a_running_copy_sends_what_is_revoked_meanwhile_before_it_goes_on(
+    data: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / "keys.json").write_text('{"keys": [0]}')
+    sent, keys = bucket_copy._Target.send, []  # noqa: SLF001 where it is revoked
+
+    def send(target: bucket_copy._Target, names: list[str]) -> None:
+        if any("chunks__" in name for name in names):
+            keys.append(bucket.read("keys.json"))
+            (data / "keys.json").write_text('{"keys": []}')
+        sent(target, names)
+
+    monkeypatch.setattr(bucket_copy._Target, "send", send)  # noqa: SLF001 the same
+    await copy_to_bucket(data, bucket)
+    assert keys[0] == b'{"keys": [0]}'
+    assert len(keys) > 1
+    assert set(keys[1:]) == {b'{"keys": []}'}
+
+
+async def test_rights_alone_are_copied_while_a_collection_is_written(data: Path, bucket: Bucket) -> None:
+    await copy_to_bucket(data, bucket)
+    before = held(bucket)
+    (data / "keys.json").write_text('{"keys": []}')
+    (one,) = await stored_in(bucket)
+    await change_access(data, "default", [one.id], lambda _before: ONLY_ANN)
+    with locked(data, "default.documents", seconds=0):
+        assert await copy_rights(data, bucket) > 1
+        with locked(data, "copy", seconds=0), pytest.raises(BusyError, match="It also brings the keys"):
+            await copy_rights(data, bucket)
+    assert bucket.read("keys.json") == b'{"keys": []}'
+    (after,) = await stored_in(bucket)
+    assert after.access
+    assert (after.access.visibility, after.access.allow) == ("restricted", ONLY_ANN.allow)
+    assert all("access__" in name or name == "keys.json" for name in held(bucket) - before)
+    assert await copy_rights(data, bucket) == 0
+    assert (await copy_to_bucket(data, bucket)).objects
 
 
 async def test_a_store_without_conditional_writes_gets_nothing(
