@@ -23,7 +23,11 @@ Home: TypeAlias = "Path | Bucket"
 
 ANSWER_SECONDS, CONNECT_SECONDS = 10, 3  # of one request
 RETRIES, RETRY_SECONDS = 2, 5  # the library's own are 10 in three minutes, which no caller waits for
-NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")  # in the words of an error that has no type of its own
+WORDS = {  # in the text of an error that has no type of its own
+    "NoSuchBucket": "there is no such bucket",
+    "ContainerNotFound": "there is no such bucket",
+    "ExpiredToken": "the credentials in the environment have expired",
+}
 REASONS = {
     "FileNotFoundError": "there is no such bucket or object",
     "PermissionDeniedError": "the credentials in the environment don't allow it",
@@ -151,8 +155,7 @@ class Bucket:
         if isinstance(error, ConfigurationError):
             raise error
         reason = REASONS.get(type(error).__name__, "the object store doesn't answer as it should")
-        if any(one in str(error) for one in NO_BUCKET):
-            reason = "there is no such bucket"
+        reason = next((said for word, said in WORDS.items() if word in str(error)), reason)
         return StoreError(f"{self.uri} can't be {done}: {reason}. Run refdesk-admin doctor storage.")
 
 

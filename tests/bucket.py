@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,12 @@ READING = frozenset({"GET", "HEAD"})
 
 
 class _Silent(WSGIRequestHandler):
+    store: ObjectStore
+
+    def handle(self) -> None:
+        if not self.store.gone:
+            super().handle()
+
     def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002, ANN401 werkzeug's
         pass
 
@@ -34,8 +41,10 @@ class _Silent(WSGIRequestHandler):
 @dataclass(slots=True)
 class ObjectStore:
     """What a test may break: `read_only` refuses to write, `down` answers with an error,
-    `forgets_conditions` overwrites what exists, and `damages` writes something else of the same length.
-    `requests` counts them by method.
+    `forgets_conditions` overwrites what exists, `damages` writes something else of the same length,
+    `expired` knows the credentials no more, `cuts` breaks off in the middle of what is read, and `gone`
+    closes each connection at once. `slow` is how many seconds each answer waits, and `left` how many
+    requests are served before it is down. `requests` counts them by method.
     """
 
     bucket: str
@@ -44,6 +53,11 @@ class ObjectStore:
     down: bool = False
     forgets_conditions: bool = False
     damages: bool = False
+    expired: bool = False
+    cuts: bool = False
+    gone: bool = False
+    slow: float = 0
+    left: int | None = None
     requests: Counter[str] = field(default_factory=Counter)
     creating: threading.Lock = field(default_factory=threading.Lock, repr=False)
     signed_by: set[str] = field(default_factory=set)
@@ -58,7 +72,7 @@ class ObjectStore:
         """What a process needs to read the desk there."""
         return self.environment | {"REFDESK_STORAGE_URI": self.uri}
 
-    def left(self) -> list[str]:
+    def held(self) -> list[str]:
         """The names of all objects."""
         listed = httpx2.get(f"{self.endpoint}/{self.bucket}")
         return re.findall(r"<Key>(.+?)</Key>", listed.raise_for_status().text)
@@ -81,8 +95,18 @@ class ObjectStore:
             request = Request(environ)
             self.requests[request.method] += 1
             self.signed_by.add(request.headers.get("Authorization", "")[:40])
-            if self.down:
-                return Response("down", 503)(environ, start)
+            time.sleep(self.slow)
+            if self.left is not None:
+                self.left -= 1
+            if self.down or (self.left is not None and self.left < 0):
+                return Response("<Error><Code>SlowDown</Code></Error>", 503)(environ, start)
+            if self.expired:
+                refused = "<Error><Code>ExpiredToken</Code></Error>"
+                return Response(refused, 400, content_type="application/xml")(environ, start)
+            if self.cuts and request.method == "GET":
+                whole = Response.from_app(store, environ)
+                body = whole.get_data()
+                return Response([body[: len(body) // 2]], whole.status, whole.headers)(environ, start)
             if self.read_only and request.method not in READING:
                 refused = "<Error><Code>AccessDenied</Code></Error>"
                 return Response(refused, 403, content_type="application/xml")(environ, start)
@@ -103,7 +127,8 @@ def object_store() -> Iterator[ObjectStore]:
     """A store with an empty bucket of its own."""
     served = ObjectStore(f"bucket-{secrets.token_hex(4)}")
     app = served.app(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Silent)
+    handler = type("Handler", (_Silent,), {"store": served})
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     served.endpoint = f"http://127.0.0.1:{server.server_port}"

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from contextlib import closing, suppress
-from dataclasses import dataclass
+import threading
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ import rag.admin.main
 from rag.ingest.sandbox import pool as sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from types import ModuleType
 
     from tests.bucket import ObjectStore
@@ -99,13 +100,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 class Scripts:
     """The installed console scripts, run in an environment without settings of the machine's owner.
 
-    `forks` runs refdesk-admin and `server_forks` the server, each from a process that has its imports.
+    `forks` runs refdesk-admin and `server_forks` the server, each from a process that has its imports. With a
+    `store`, servers read copies in it: `copied` has their addresses by data folder.
     """
 
     folder: Path
     home: Path
     forks: Forks
     server_forks: Forks
+    store: ObjectStore | None = None
+    copied: dict[Path, str] = field(default_factory=dict)
+    copying: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def server(self) -> str:
@@ -118,9 +123,37 @@ class Scripts:
     def admin(
         self, *arguments: str | Path, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run refdesk-admin to its end, forked from a process with its imports where that is the same."""
+        """Run refdesk-admin to its end, forked from a process with its imports where that is the same.
+
+        What it does to a data folder with a copy is done to the copy, too.
+        """
+        done = self._admin(arguments, env or {})
+        for data in self.copied.keys() & {one for one in arguments if isinstance(one, Path)}:
+            if "storage" not in arguments and done.returncode == 0:
+                self.serving(data)
+        return done
+
+    def serving(self, data: Path) -> dict[str, str]:
+        """What a server on this data folder needs beside it: with a store, the address of a copy."""
+        if not self.store or not (data / "tables").exists():
+            return {}
+        with self.copying:
+            uri = self.copied.setdefault(data, f"s3://{self.store.bucket}/{len(self.copied)}")
+            self._copy(data)
+        at_once = {"REFDESK_STORAGE_URI": uri, "REFDESK_STORAGE_CONSISTENCY_SECONDS": "0"}
+        return self.store.environment | at_once
+
+    def _copy(self, data: Path) -> None:
+        assert self.store
+        to = ("storage", "copy", "--to", self.copied[data], "--data", data)
+        done = self._admin(to, self.store.environment)
+        assert done.returncode == 0, done.stderr
+
+    def _admin(
+        self, arguments: Sequence[str | Path], env: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
         command = [str(self.folder / "refdesk-admin"), *map(str, arguments)]
-        environment = self.environment | (env or {})
+        environment = self.environment | {**env}
         if self.forks.can_run(environment):
             return self.forks.run(command, environment, timeout_seconds=300)
         return subprocess.run(
@@ -161,8 +194,10 @@ def scripts(tmp_path_factory: pytest.TempPathFactory, parser: str) -> Iterator[S
     with (
         closing(forks.Forks(environment, [*forks.ADMIN, *commands], parser)) as admin,
         closing(forks.Forks(environment, forks.SERVER)) as server,
+        ExitStack() as stack,
     ):
-        yield Scripts(Path(sysconfig.get_path("scripts")), home, admin, server)
+        store = stack.enter_context(_beside("bucket").object_store()) if "IN_BUCKET" in os.environ else None
+        yield Scripts(Path(sysconfig.get_path("scripts")), home, admin, server, store)
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -123,7 +123,10 @@ def engine_errors(doing: str) -> Iterator[None]:
             raise StoreError(f"The storage engine failed while {doing}: {fault} {CHECK_THE_DISK}") from error
         message = f"The storage engine failed while {doing}."
         if OBJECT_STORE.search(str(error)):
-            message += " The object store doesn't answer as it should: run refdesk-admin doctor storage."
+            message += (
+                " The bucket that storage.uri names can't be read: the object store doesn't answer as it "
+                "should. Run refdesk-admin doctor storage."
+            )
         elif isinstance(error, OSError) or "No space left" in str(error):
             message += " Check that the data folder is readable and its disk is not full."
         else:

@@ -187,15 +187,16 @@ def test_doctor_storage_tries_what_servers_and_writers_need(
         "desk": "note",
     }
     assert findings(scripts, object_store, code=0) == healthy
-    assert object_store.left() == []
+    assert object_store.held() == []
     object_store.forgets_conditions = True
     assert findings(scripts, object_store, code=1) == healthy | {"conditional writes": "wrong"}
     object_store.forgets_conditions = False
     object_store.read_only = True
     only_reading = {"answers": "fine", "rights": "fine", "desk": "note"}
     assert findings(scripts, object_store, code=0) == only_reading
-    object_store.down = True
-    assert findings(scripts, object_store, code=1) == {"answers": "wrong"}
+    for fault in ("down", "expired"):
+        setattr(object_store, fault, True)
+        assert findings(scripts, object_store, code=1) == {"answers": "wrong"}
 
 
 def test_doctor_says_which_of_the_two_places_it_looks_at(scripts: Scripts, object_store: ObjectStore) -> None:

@@ -505,6 +505,7 @@ def start(scripts: Scripts, started: list[Asker]) -> Iterator[Start]:
     ) -> Asker:
         principal = {f"REFDESK_PRINCIPAL_{key}": value for key, value in PRINCIPALS[name].items()}
         settings = scripts.environment | {"REFDESK_SERVER_LOG_LEVEL": "info"} | principal | dict(env or {})
+        settings |= scripts.serving(world.data)
         command: list[str | Path] = [scripts.server, "--data", world.data]
         secrets, forks = _secrets(world, name), scripts.server_forks
         made = Asker(command, settings, era=era, forks=forks, secrets=secrets, overtaken=overtaken)

@@ -216,7 +216,8 @@ def _start(scripts: Scripts, stack: ExitStack, *, forked: bool = True) -> Start:
     ) -> Wire:
         named: list[str | Path] = ["--data", data] if data else []
         command: list[str | Path] = [*before, scripts.server, *named, *flags]
-        environment = scripts.environment | dict(env or {})
+        serving = scripts.serving(data) if data else {}
+        environment = scripts.environment | serving | dict(env or {})
         forks = scripts.server_forks if forked and not before else None
         return stack.enter_context(Wire(command, environment, era=era, pass_fds=pass_fds, forks=forks))
 
@@ -347,7 +348,7 @@ def _listen(scripts: Scripts, stack: ExitStack, folder: Path) -> Callable[..., R
         env = {f"REFDESK_{name.upper()}": value for name, value in (own | settings).items()}
         noise = folder / f"noise-{port}"
         command = [*before, scripts.server, "--http", "--port", str(port), "--data", str(data)]
-        environment = scripts.environment | env | dict(more or {})
+        environment = scripts.environment | scripts.serving(data) | env | dict(more or {})
         errors = stack.enter_context(noise.open("ab"))
         process: subprocess.Popen[bytes] | Forked
         if not before and scripts.server_forks.can_run(environment):

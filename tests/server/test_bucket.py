@@ -30,8 +30,8 @@ def copy(scripts: Scripts, world: World, object_store: ObjectStore) -> Callable[
     """Copy the world to the bucket."""
 
     def run(*flags: str) -> CompletedProcess[str]:
-        to = ("storage", "copy", "--to", object_store.uri, *flags, "--data", world.data)
-        done = scripts.admin(*to, env=object_store.environment)
+        to = ("storage", "copy", "--to", object_store.uri, *flags)
+        done = scripts.admin(*to, "--data", world.data, env=object_store.environment)
         assert done.returncode == 0, done.stderr
         return done
 

@@ -4,7 +4,7 @@ Thousands of random questions from seventeen people of two tenants, four of them
 through MCP clients of both eras: to servers in this process, one of which has only tools that are bound, and
 some of them to each of three that are started. There are 2,000, and 20,000 with --hypothesis-profile=default.
 With DUELS=1000000 in the environment there are as many; with DUEL=1234 that one is asked alone, just as it
-was among the others.
+was among the others. With IN_BUCKET=1 all servers read a copy of the data folder in a bucket.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from mcp.types import (
     ResourceTemplateReference,
 )
 
+from rag.config.load import load_settings
 from rag.config.published import OpenerSettings, ServerSettings, ToolSettings
 from rag.config.settings import EmbedderSettings, LimitSettings, SearchSettings, Settings
 from rag.corpus import Access, Binding, Principal
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from rag.corpus import EmbedderIdentity, Vectors, Visibility
+    from rag.home import Home
     from rag.models.embed import TextKind
     from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter
@@ -156,6 +158,16 @@ async def data(library: Library, embedder: BagOfWords, tmp_path_factory: pytest.
     return data
 
 
+@pytest.fixture(scope="module")
+def home(data: Path, scripts: Scripts) -> Iterator[Home]:
+    """Where servers in this process read the desk."""
+    with pytest.MonkeyPatch.context() as patch:
+        serving = scripts.serving(data)
+        for name, value in serving.items():
+            patch.setenv(name, value)  # the engine reads credentials there
+        yield load_settings(None, serving | {"REFDESK_DATA": str(data)}).home
+
+
 async def _fill(data: Path, embedder: BagOfWords, papers: Sequence[Paper], fields: Mapping[str, Any]) -> None:
     """Write a collection: a quarter of it twice, with other words first; a quarter open to all at first."""
     tenant, name = papers[0].tenant, papers[0].collection
@@ -228,7 +240,7 @@ def _tools() -> tuple[ToolSettings, ...]:
 
 
 @pytest.fixture(scope="module")
-async def record(library: Library, embedder: BagOfWords, data: Path) -> Record:
+async def record(library: Library, embedder: BagOfWords, data: Path, home: Home) -> Record:
     """Of all duels, with three servers in this process that clients of both eras share.
 
     One relaxes filters, and one has only tools that are bound to something.
@@ -240,7 +252,7 @@ async def record(library: Library, embedder: BagOfWords, data: Path) -> Record:
         relaxed, tools = kind == "relaxed", kind == "tools"
         of_server = ServerSettings(tools=_tools()) if tools else ServerSettings()
         settings = Settings(data=data, limits=limits, server=of_server)
-        reader = Reader(data, timeout_seconds=15)
+        reader = Reader(home, timeout_seconds=15)
         desk = Desk(reader, embedder, SearchSettings(relax=relaxed))
         admission = Admission(settings.limits)
         server = create_server(OpenedDesk(settings, desk), settings, admission, principal_of, remote=True)
@@ -443,7 +455,9 @@ async def test_servers_that_are_started_for_somebody_say_the_same(  # noqa: PLR0
         "REFDESK_SEARCH_RELAX": str(relaxed).lower(),
     }
     server = StdioServerParameters(
-        command=scripts.server, args=["--data", str(data)], env=scripts.environment | of_person
+        command=scripts.server,
+        args=["--data", str(data)],
+        env=scripts.environment | scripts.serving(data) | of_person,
     )
     record, duels = (
         Record(),
