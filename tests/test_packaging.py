@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,9 @@ def test_the_containers_are_made_of_files_that_are_there_and_know_each_other() -
     assert (DOCKER / server["build"]["context"]).resolve() == release.DIST
     assert (release.DIST / server["build"]["dockerfile"]).resolve() == DOCKER / "Dockerfile"
     address = server["networks"]["front"]["ipv4_address"]
+    (pool,) = COMPOSE["networks"]["front"]["ipam"]["config"]
+    assert ip_address(address) in ip_network(pool["subnet"])
+    assert ip_address(address) not in ip_network(pool["ip_range"])  # or another container could take it
     assert f"server {address}:8300 " in (DOCKER / "nginx.conf").read_text()
     assert server["environment"]["REFDESK_HTTP_TRUSTED_PROXIES"] == nginx["networks"]["front"]["ipv4_address"]
     variables = {environment_name(keys) for keys in setting_keys()}
