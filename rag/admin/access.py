@@ -13,7 +13,7 @@ from rag.access.rule import entries_of, named, visible
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
-from rag.admin.sources import meant, open_collections, open_reader, readable
+from rag.admin.sources import meant, open_reader, readable, tables_of
 from rag.corpus import Access, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line
@@ -23,14 +23,14 @@ from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from rag.admin.acts import ActName
     from rag.config.settings import Settings
-    from rag.corpus import LetterCase
+    from rag.corpus import AccessRecord, LetterCase
     from rag.store.access_writer import Pairs
-    from rag.store.reader import CollectionReader
+    from rag.store.reader import CollectionReader, StoredSource
 
 Changed: TypeAlias = "Callable[[Access | None], Access]"
 """What makes of a source's record another one; None stands for no record."""
@@ -220,11 +220,21 @@ async def held_by(settings: Settings, names: tuple[str, ...]) -> list[Held]:
     Raises:
         NotFoundError: a name matches none.
     """
-    gone = await open_reader(settings).gone(tenant_of(settings))
+    reader, tenant = open_reader(settings), tenant_of(settings)
+    gone = await reader.gone(tenant)
+    tables = readable(await tables_of(reader, tenant, None))
+    return held_among([(table, await table.stored()) for table in tables], gone, names)
+
+
+def held_among(
+    stored: Iterable[tuple[CollectionReader, Iterable[StoredSource]]],
+    gone: Mapping[str, AccessRecord],
+    names: tuple[str, ...],
+) -> list[Held]:
+    """The same among the sources of these collections, and the records of those that were removed."""
     held = {one.id: Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
-    for table in readable(await open_collections(settings, None)):
-        stored = [(one.source, one.access) for one in await table.stored()]
-        held |= {one.id: Held(one.id, one.uri, one.title, access, table) for one, access in stored}
+    for table, sources in stored:
+        held |= {one.id: Held(one.id, one.source.uri, one.source.title, one.access, table) for one in sources}
     uris = {id_: one.uri for id_, one in held.items()}
     found: dict[str, Held] = {}
     for name in names:

@@ -17,7 +17,7 @@ from rag.models.embed.cache import cache_file, forget
 from rag.report.tables import counted
 from rag.run_history import forget_runs
 from rag.store.collections import create_tenant, drop_tenant
-from rag.store.folder import prepare, read_key, spending_reserve
+from rag.store.folder import forget_console, prepare, read_key, spending_reserve
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
                 if cache_file(settings.data).exists():
                     await to_thread.run_sync(forget, settings.data, read_key(settings.data), name)
         forget_runs(settings.data, name)
+        forget_console(settings.data, name)
     if as_json:
         print_json({"removed": name, "collections": held})
     else:

@@ -150,6 +150,22 @@ def empty_spool(data: Path, tenant: str, name: str) -> None:
         (data / "spool").rmdir()
 
 
+def uploads_folder(data: Path) -> Path:
+    """Where the console in the browser keeps the files that it is sent, by tenant and collection."""
+    return data / "uploads"
+
+
+def judged_folder(data: Path, tenant: str) -> Path:
+    """Where the console keeps the tenant's judged questions."""
+    return data / "judged" / tenant
+
+
+def forget_console(data: Path, tenant: str) -> None:
+    """Remove both of a tenant: a later one of the same name must not get them."""
+    for folder in (uploads_folder(data) / tenant, judged_folder(data, tenant)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def origins_folder(data: Path, tenant: str, name: str) -> Path:
     """Where the origins of a collection keep what they need to fetch only what changed."""
     return data / "origins" / f"{tenant}.{name}"

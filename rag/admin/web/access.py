@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from rag.access.gained import access_changes
 from rag.access.names import check_access
 from rag.access.rule import in_words, same, visible
-from rag.admin.access import change_held, granting, held_by, labels_copied, revoking, why
+from rag.admin.access import change_held, granting, held_among, labels_copied, revoking, why
 from rag.admin.web.asker import Asker
 from rag.admin.web.console import seen_other
 from rag.corpus import Access, Visibility
@@ -56,7 +56,7 @@ async def access(console: Console, request: Request) -> Response:
     changed: Callable[[Access | None], Access] | None = None
     rows: list[Row] = []
     try:
-        held = await held_by(settings, _names(given)) if _names(given) else []
+        held = await _held(console, given)
         changed = changed_by(settings, given) if given.get("act") else None
         rows = _rows(console, asker, held, changed)
     except RefdeskError as error:
@@ -86,7 +86,9 @@ async def change_access(console: Console, _request: Request, form: FormData) -> 
     """Make a change that was looked at before, if nothing has changed since."""
     given = {key: str(form.get(key, "")) for key in FIELDS}
     settings = console.settings
-    held, changed = await held_by(settings, _names(given)), changed_by(settings, given)
+    held, changed = await _held(console, given), changed_by(settings, given)
+    if not held:
+        raise InvalidRequestError("Name the documents.")
     if digest(held) != form.get("seen"):
         raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
     act = cast("ActName", f"access {given['act']}")
@@ -95,6 +97,18 @@ async def change_access(console: Console, _request: Request, form: FormData) -> 
         console.say(complaint)
     console.say(f"Changed who may see {counted(len(held), 'document')}.")
     return seen_other(f"/access?{urlencode({'name': given['name']})}")
+
+
+async def _held(console: Console, given: Mapping[str, str]) -> list[Held]:
+    """The sources that the form names; none if it names nothing."""
+    name = given.get("name", "").strip()
+    if not name:
+        return []
+    stored = [
+        (table, [book.stored for book in (await console.shelves.of(table)).books])
+        for table in await console.tables()
+    ]
+    return held_among(stored, await console.reader.gone(console.tenant), (name,))
 
 
 def changed_by(settings: Settings, given: Mapping[str, str]) -> Callable[[Access | None], Access]:
@@ -142,11 +156,6 @@ def _rows(
         would = after is not None and one.table is not None and visible(principal, after, case)
         rows.append(Row(one, in_words(one.access), seen, reason, in_words(after) if after else "", would))
     return rows
-
-
-def _names(given: Mapping[str, str]) -> tuple[str, ...]:
-    name = given.get("name", "").strip()
-    return (name,) if name else ()
 
 
 def _entries(text: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from rag.evaluate.sets.handwritten import JudgedLine, as_file, judged_lines
 from rag.evaluate.sets.judged import PrincipalLine
 from rag.ingest.progress import Silent
 from rag.report.tables import counted
-from rag.store.folder import cannot, write_whole
+from rag.store.folder import cannot, judged_folder, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,7 +161,7 @@ async def measure(console: Console, request: Request, form: FormData) -> Respons
 
 
 def _folder(console: Console) -> Path:
-    return console.given.data / "judged" / console.tenant
+    return judged_folder(console.given.data, console.tenant)
 
 
 def _file(console: Console, name: str) -> Path:

@@ -318,6 +318,11 @@ def test_another_tenant_is_looked_at_on_request(
         assert "documents 1 " in browser.post("/tenant", tenant="birch").text
         assert browser.post("/tenant", tenant="other").status == 404
         assert "documents 1 " in browser.get("/").text
+        browser.get("/judged/mine")
+        browser.post("/judged/mine", q="what is a gnomon", right=["aaaaaaaaaaaaaaaa"])
+        assert (data / "judged" / "birch" / "mine.jsonl").exists()
+    assert scripts.admin("tenant", "remove", "birch", "--yes", "--data", data).returncode == 0
+    assert not (data / "judged" / "birch").exists()
     with start_console(scripts, data, "--tenant", "acorn") as running:
         assert running.signed_in().post("/tenant", tenant="birch").status == 404
 
