@@ -14,7 +14,7 @@ for (const part of document.querySelectorAll("[data-live]:not([data-ended])")) {
   events.addEventListener("message", showAnew);
   events.addEventListener("end", () => {
     events.close();
-    document.activeElement?.blur();
+    if (part.contains(document.activeElement)) document.activeElement.blur();
     showAnew();
   });
 }
