@@ -9,6 +9,7 @@ import webbrowser
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import click
@@ -108,7 +109,8 @@ def _opened(address: str) -> Iterator[None]:
         page.write_text(
             f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(address)}">', encoding="utf-8"
         )
-        webbrowser.open(page.as_uri())
+        # In a thread: a browser for terminals would stay, and wait for us.
+        Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
         yield
 
 

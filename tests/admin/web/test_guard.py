@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -14,8 +16,6 @@ from rag.admin.web.app import CHANGES, PAGES
 from rag.admin.web.guard import Door
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.admin.web.conftest import Browser, Running
     from tests.conftest import Scripts
 
@@ -154,6 +154,39 @@ def test_every_response_forbids_foreign_scripts_and_frames(browser: Browser, run
         assert "unsafe" not in policy
         assert reply.headers["cache-control"] == "no-store"
         assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_browser_is_opened_without_telling_others_the_address(
+    scripts: Scripts,
+    tmp_path: Path,
+    start_console: Any,  # noqa: ANN401 a function
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a process is started with can be seen by all users of the machine; the file only by us."""
+    opened, program = tmp_path / "opened", tmp_path / "browser"
+    program.write_text(
+        f"""#!/bin/sh
+echo "$1" > {opened}.new
+cat "${{1#file://}}" >> {opened}.new
+mv {opened}.new {opened}
+for second in $(seq 90); do [ -e {opened}.enough ] && exit; sleep 1; done
+"""
+    )
+    program.chmod(0o700)
+    monkeypatch.setenv("BROWSER", str(program))
+    with start_console(scripts, tmp_path / "none", "--open") as console:
+        until = time.monotonic() + 60
+        while not opened.exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        argument, page = opened.read_text().splitlines()
+        token = console.address.partition("token=")[2]
+        assert token not in argument
+        assert console.address in page
+        assert console.signed_in().get("/").status == 200  # while the browser stays
+        opened.with_suffix(".enough").touch()
+        folder = Path(argument.removeprefix("file://")).parent
+        assert folder.stat().st_mode & 0o077 == 0
+    assert not folder.exists()
 
 
 def test_a_port_in_use_is_said(scripts: Scripts, running: Running, tmp_path: Path) -> None:
