@@ -138,7 +138,7 @@ def test_hostile_names_titles_and_texts_are_text_on_every_page(browser: Browser,
         harmless(shown)
     search = browser.get("/search", q="zanzibar", collection="evil", expect=ids[0].rpartition("/")[2])
     assert "zanzibar" in search.text
-    assert "49" not in search.text.partition("zanzibar")[2][:200]  # no template is filled in
+    assert "{{ 7 * 7 }}" in search.text  # no template is filled in
     harmless(search)
 
 
