@@ -108,9 +108,9 @@ class Scripts:
     home: Path
     forks: Forks
     server_forks: Forks
-    store: ObjectStore | None = None
-    copied: dict[Path, str] = field(default_factory=dict)
-    copying: threading.Lock = field(default_factory=threading.Lock)
+    store: ObjectStore | None = field(default=None, compare=False)
+    copied: dict[Path, str] = field(default_factory=dict, compare=False)
+    copying: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     @property
     def server(self) -> str:
