@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rag.search.desk import Desk
     from rag.search.overview import Holding
 
+WARM_SECONDS = 30  # then searches wait for the rest
 REPLY_FIRST_SECONDS = 0.02  # lets the first reply leave before the imports hold the interpreter lock
 
 log = logging.getLogger(__name__)
@@ -43,23 +44,31 @@ class LazyDesk:
         self._lock = anyio.Lock()
         self._open = AsyncExitStack()
         self._desk: Desk | None = None
+        self._warm = False
         self.first_reply = anyio.Event()
 
     async def warm_up(self) -> None:
-        """Open the desk once the first message has been answered. If that fails, the next request retries."""
+        """Open the desk once the first message has been answered. If that fails, the next request retries.
+
+        One in a bucket also reads what first searches would wait for.
+        """
         await self.first_reply.wait()
         await anyio.sleep(REPLY_FIRST_SECONDS)
         try:
-            await self.desk()
+            desk = await self.desk()
+            if isinstance(self._settings.home, Bucket):
+                with anyio.move_on_after(WARM_SECONDS):
+                    await desk.warm()
         except RefdeskError as error:
             log.warning("Cannot open the desk: %s", error)
         except Exception:
             log.exception("opening the desk crashed")
+        self._warm = True
 
     @property
     def ready(self) -> bool:
-        """Whether the desk is open and its data folder or bucket is there. Reads it, so it may block."""
-        return self._desk is not None and data_folder_problem(self._settings.home) is None
+        """Whether the desk is open and warm, and its folder or bucket is there. Reads it, so it may block."""
+        return self._desk is not None and self._warm and data_folder_problem(self._settings.home) is None
 
     @property
     def alarms(self) -> int:

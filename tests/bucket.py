@@ -44,7 +44,7 @@ class ObjectStore:
     `forgets_conditions` overwrites what exists, `damages` writes something else of the same length,
     `expired` knows the credentials no more, `cuts` breaks off in the middle of what is read, and `gone`
     closes each connection at once. `slow` is how many seconds each answer waits, and `left` how many
-    requests are served before it is down. `requests` counts them by method.
+    requests are served before it is down. `requests` counts them by method, and `paths` says for what.
     """
 
     bucket: str
@@ -59,6 +59,7 @@ class ObjectStore:
     slow: float = 0
     left: int | None = None
     requests: Counter[str] = field(default_factory=Counter)
+    paths: list[str] = field(default_factory=list, repr=False)
     creating: threading.Lock = field(default_factory=threading.Lock, repr=False)
     signed_by: set[str] = field(default_factory=set)
 
@@ -94,6 +95,7 @@ class ObjectStore:
         def serve(environ: WSGIEnvironment, start: StartResponse) -> Any:  # noqa: ANN401 WSGI's
             request = Request(environ)
             self.requests[request.method] += 1
+            self.paths.append(request.path)
             self.signed_by.add(request.headers.get("Authorization", "")[:40])
             time.sleep(self.slow)
             if self.left is not None:

@@ -181,6 +181,14 @@ class Desk:
         """
         return tuple(without_notes(view.table.collection) for view in await self._views(principal))
 
+    async def warm(self) -> None:
+        """Read what first searches of a desk in a bucket would wait for: each request there takes its time.
+
+        Raises:
+            StoreError: the bucket can't be read.
+        """
+        await self._reader.warm()
+
     async def overview(self, principal: Principal) -> tuple[Holding, ...]:
         """What the principal may read of each collection, ordered by name. Cached by the tables' versions.
 

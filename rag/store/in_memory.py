@@ -181,12 +181,20 @@ class Budget:
 
 
 class TableInMemory:
-    """A table, and the copy of its newest version that is made behind the searches of it."""
+    """A table, and the copy of its newest version that is made behind the searches of it.
 
-    def __init__(self, table: lancedb.AsyncTable, columns: Sequence[str], budget: Budget) -> None:
+    Of a table in a bucket its indexes are read then, too, because a search waits for each part that isn't
+    in the engine's cache.
+    """
+
+    def __init__(
+        self, table: lancedb.AsyncTable, columns: Sequence[str], budget: Budget, *, in_bucket: bool = False
+    ) -> None:
         self._table = table
         self._columns = columns
         self._budget = budget
+        self._in_bucket = in_bucket
+        self._indexes_of = -1  # the version whose indexes were read
         budget.count(self)
         self._rows: RowsInMemory | None = None
         self.copying: asyncio.Task[None] | None = None
@@ -209,6 +217,17 @@ class TableInMemory:
         """Forget the copy."""
         self._rows = None
 
+    async def filled(self) -> None:
+        """Wait until the first copy is made, or doesn't fit or fails."""
+        if self.copying is None:
+            self._begin()
+        if self.copying:
+            await asyncio.wait([self.copying])
+
+    def _begin(self) -> None:
+        # Not in a task group: the search that begins it doesn't wait for its end.
+        self.copying = asyncio.get_running_loop().create_task(self._copy(), context=Context())
+
     async def selection(self, where: str, version: int, read: Read) -> tuple[RowsInMemory, Positions] | None:
         """The rows of a version, the newest, and those among them that satisfy the predicate.
 
@@ -218,8 +237,7 @@ class TableInMemory:
         rows = self._rows
         if rows is None or rows.version != version:
             if self.copying is None or self.copying.done():
-                # Not in a task group: the search that begins it doesn't wait for its end.
-                self.copying = asyncio.get_running_loop().create_task(self._copy(), context=Context())
+                self._begin()
             return None
         if (among := rows.selections.get(where)) is not None:
             return rows, among
@@ -250,8 +268,15 @@ class TableInMemory:
                 began = time.monotonic()
                 with engine_errors("keeping rows in memory"):
                     await self._make_copy()
+                    await self._read_indexes()
                 self._seconds = time.monotonic() - began
         await to_thread.run_sync(return_memory)  # that held what was read
+
+    async def _read_indexes(self) -> None:
+        version = await self._table.version()
+        if self._in_bucket and self._indexes_of != version:
+            await read_indexes(self._table)
+            self._indexes_of = version
 
     async def _make_copy(self) -> None:
         for _ in range(ATTEMPTS):
@@ -307,6 +332,12 @@ class TableInMemory:
         query = self._table.take_row_ids(addresses.tolist()).with_row_id()
         rows = await query.select([*self._columns, "vector", "_rowid"]).to_arrow()
         return rows.sort_by("_rowid")
+
+
+async def read_indexes(table: lancedb.AsyncTable) -> None:
+    """Read the indexes of a table into the engine's cache."""
+    for index in await table.list_indices():
+        await table.prewarm_index(index.name)
 
 
 def _no_rows(dimension: int, columns: pa.Table) -> RowsInMemory:

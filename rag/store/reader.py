@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from anyio import to_thread
 from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
+from rag.access.tenants import tenants
 from rag.concurrency import cores
 from rag.corpus import Chunk
 from rag.errors import BusyError, NotReadyError
@@ -33,7 +34,7 @@ from rag.store.connection import (
     engine_errors,
     open_if_there,
 )
-from rag.store.in_memory import Budget, TableInMemory, cosines, rounded
+from rag.store.in_memory import Budget, TableInMemory, cosines, read_indexes, rounded
 from rag.store.terms import MAX_TERMS, asked_languages, query_terms, query_words, search_terms
 from rag.web_addresses import page_address
 
@@ -226,6 +227,7 @@ class CollectionReader:
         scans: anyio.CapacityLimiter,
         url: str = "",
         memory: Budget | None = None,
+        in_bucket: bool = False,
     ) -> None:
         self.collection = collection
         self.scans = scans
@@ -242,7 +244,18 @@ class CollectionReader:
         self._version = -1, -1
         self._words: tuple[int, str] = (-1, "")
         self.index_bytes = 0
-        self.memory = TableInMemory(chunks, CHUNK_COLUMNS, memory) if memory else None
+        self.memory = TableInMemory(chunks, CHUNK_COLUMNS, memory, in_bucket=in_bucket) if memory else None
+
+    async def warm(self) -> None:
+        """Read what searches of tables in a bucket would wait for: rows, indexes and access records."""
+        await self.pending()
+        await self.expiries()
+        with engine_errors("reading indexes"):
+            await read_indexes(self._sources)
+            if self.memory:
+                await self.memory.filled()
+            else:
+                await read_indexes(self._chunks)
 
     async def dense(
         self, vector: npt.NDArray[np.float32], limit: int, where: str, *, refine: int = REFINED
@@ -826,6 +839,17 @@ class Reader:
                         reader = self._open[key] = await self._opened(collection)
         return reader
 
+    async def warm(self) -> None:
+        """Open all collections, and read what their first searches would wait for.
+
+        Raises:
+            StoreError: one can't be opened or read.
+        """
+        for tenant in await to_thread.run_sync(tenants, self.data):
+            for collection in await self.collections(tenant):
+                if not collection.attached:
+                    await (await self.open(collection)).warm()
+
     async def close(self) -> None:
         """Stop what goes on behind searches."""
         if self._memory:
@@ -847,6 +871,7 @@ class Reader:
             scans=self._scans,
             url=self._urls.get(collection.name, ""),
             memory=self._memory,
+            in_bucket=isinstance(self.data, Bucket),
         )
         await reader.look_at_indexes()
         return reader

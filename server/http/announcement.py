@@ -10,6 +10,7 @@ from rag.access.keys import keys_in
 from rag.access.tenants import tenants
 from rag.config.addresses import own_url, resource_url
 from rag.config.exposure import LOOPBACK
+from rag.errors import StoreError
 from server.http.addresses import transport_security
 
 if TYPE_CHECKING:
@@ -44,12 +45,11 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
     """Each message with its level."""
     http, hosts = settings.http, transport_security(settings.http).allowed_hosts
     yield logging.INFO, f"refdesk listens on {own_url(http)}{http.path}, {_reachability(http)}."
-    if known := tenants(settings.home):
-        whose = f"the tenant {known[0]}" if len(known) == 1 else f"{len(known)} tenants"
-        yield logging.INFO, f"It serves the documents of {whose} in {settings.home}."
     yield logging.INFO, _accepted_clients(settings)
-    if "keys" in http.authentication:
-        yield _valid_keys(settings)
+    try:
+        yield from _held(settings)
+    except StoreError as error:  # a bucket that answers later is served then
+        yield logging.WARNING, str(error)
     if hosts:
         named = ", ".join(hosts)
         yield logging.INFO, f"Allowed Host headers: {named}. Others are refused with status 421."
@@ -65,6 +65,14 @@ def _messages(settings: Settings) -> Iterator[tuple[int, str]]:
             logging.INFO,
             f"Health and metrics: http://127.0.0.1:{http.metrics_port}, from this machine only.",
         )
+
+
+def _held(settings: Settings) -> Iterator[tuple[int, str]]:
+    if known := tenants(settings.home):
+        whose = f"the tenant {known[0]}" if len(known) == 1 else f"{len(known)} tenants"
+        yield logging.INFO, f"It serves the documents of {whose} in {settings.home}."
+    if "keys" in settings.http.authentication:
+        yield _valid_keys(settings)
 
 
 def _reachability(http: HttpSettings) -> str:

@@ -175,6 +175,33 @@ def test_while_the_store_does_not_answer_no_key_counts_and_nothing_old_is_shown(
 
 
 @pytest.mark.usefixtures("copy")
+def test_a_replica_starts_while_the_store_does_not_answer_and_is_ready_when_it_does(
+    listen: Callable[..., Remote], world: World, object_store: ObjectStore
+) -> None:
+    object_store.down = True
+    remote = listen(NOWHERE, more=object_store.serving, probe="/healthz")
+    assert httpx2.get(f"{remote.base}/readyz", timeout=PATIENCE_SECONDS).status_code == 503
+    assert f"{object_store.uri} can't be read" in remote.noise.read_text()
+    assert "Traceback" not in remote.noise.read_text()
+    object_store.down = False
+    assert eventually(lambda: httpx2.get(f"{remote.base}/readyz", timeout=PATIENCE_SECONDS).is_success)
+    assert remote.titles(world.ann) == {"open", "secret"}
+
+
+@pytest.mark.usefixtures("copy")
+def test_a_replica_that_is_ready_has_read_the_indexes_that_searches_need(
+    listen: Callable[..., Remote], world: World, object_store: ObjectStore
+) -> None:
+    object_store.paths.clear()
+    remote = listen(NOWHERE, more=object_store.serving)
+    assert [path for path in object_store.paths if "/_indices/" in path]
+    object_store.paths.clear()
+    assert remote.titles(world.ann) == {"open", "secret"}
+    assert object_store.paths
+    assert not [path for path in object_store.paths if "/_indices/" in path]
+
+
+@pytest.mark.usefixtures("copy")
 def test_a_local_server_says_why_it_cannot_read_the_bucket_and_answers_when_it_can(
     start: Start, object_store: ObjectStore
 ) -> None:

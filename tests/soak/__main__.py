@@ -1,7 +1,8 @@
 """Load runs for developers: `python -m tests.soak soak 30` and `python -m tests.soak growth 1000 10000`.
 
 `soak` serves mixed requests over HTTP for so many minutes while documents change. `growth` compares searches
-of collections of these sizes. Both use a temporary folder and print their measures as a table.
+of collections of these sizes, and `bucket` has one in a bucket whose answers take 25 ms longer. All use a
+temporary folder and print their measures as a table.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import click
 from rag.admin.bench import CORPUS, measures_table
 from rag.bench.run import workbench
 from rag.bench.stock import Sizes
+from tests.soak.bucket import measure_bucket
 from tests.soak.growth import measure_growth
 from tests.soak.soak import measure_soak
 
@@ -42,6 +44,19 @@ def soak(minutes: float) -> None:
 def growth(sizes: tuple[int, ...]) -> None:
     """Search collections of so many chunks each."""
     anyio.run(_measured, partial(measure_growth, sizes=sizes))
+
+
+@load_runs.command()
+@click.argument("chunks", type=int, default=10_000)
+def bucket(chunks: int) -> None:
+    """Search a collection of so many chunks in a bucket."""
+    anyio.run(_in_bucket, chunks)
+
+
+async def _in_bucket(chunks: int) -> None:
+    async with workbench(CORPUS, Sizes(), partial(click.echo, err=True)) as bench:
+        async for line in measure_bucket(bench, chunks):
+            click.echo(line)
 
 
 async def _measured(measure: Callable[[Bench], Awaitable[list[Measure]]]) -> None:
