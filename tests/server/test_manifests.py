@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.server.conftest import Remote, World
 
 ROOT = Path(__file__).parents[2]
-PACKAGING = ROOT / ".github/packaging"
+PACKAGING = ROOT / ".packaging" / "replicas"
 NOWHERE = Path("no-such-folder")
 
 
@@ -33,7 +33,7 @@ def manifests() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def composed() -> dict[str, Any]:
-    return dict(yaml.safe_load((PACKAGING / "compose.replicas.yaml").read_text()))
+    return dict(yaml.safe_load((PACKAGING / "compose.yaml").read_text()))
 
 
 def test_the_manifests_satisfy_their_schemas(manifests: dict[str, Any]) -> None:
