@@ -100,6 +100,7 @@ def test_every_figure_has_its_name_and_its_unit(measures: dict[str, Measure]) ->
         **{f"change/{count}/written{told}": "bytes" for count in (20, 40) for told in TOLD},
         "ingest/peak memory": "MB",
         "disk/per chunk": "bytes",
+        **{f"disk/{size}/per chunk": "bytes" for size in SEARCHED},
         **{f"index/40/recall@20{which}": "share" for which in FILTERS},
         **{f"index/40/search{which}": "ms" for which in FILTERS},
         **{f"access/search {share}": "ms" for share in SHARES},
@@ -120,7 +121,9 @@ def test_only_what_nothing_limits_has_no_ratio(measures: dict[str, Measure]) -> 
     without = {name for name, one in measures.items() if one.ratio is None}
     nothing = {"ingest/embed", "ingest/unchanged", "ingest/peak memory"}
     nothing |= ON_TOP | {f"change/20/{what}{told}" for what in ("cpu", "written") for told in TOLD}
-    nothing |= {f"search/{size}/hits of ten" for size in SEARCHED}
+    nothing |= {
+        name for size in SEARCHED for name in (f"search/{size}/hits of ten", f"disk/{size}/per chunk")
+    }
     assert without == nothing | {"access/worst filter", "access/refused filter"}
 
 

@@ -284,11 +284,12 @@ async def _filled(small: ModuleType, data: Path, state: str) -> dict[str, dict[s
 
 @contextmanager
 def _library(small: ModuleType, data: Path, state: str) -> Iterator[Library]:
-    with pytest.MonkeyPatch.context() as patch, start_blocking_portal("asyncio") as portal:
-        patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
-        if state in {INDEXED, CHANGED}:
-            patch.setattr(maintenance, "LARGE_ROWS", 10)
-        sources = portal.call(_filled, small, data, state)
+    with start_blocking_portal("asyncio") as portal:
+        with pytest.MonkeyPatch.context() as patch:  # not longer: a session's fixture ends with the session
+            patch.setattr(os, "fsync", lambda _descriptor: None)  # most of the time of small runs
+            if state in {INDEXED, CHANGED}:
+                patch.setattr(maintenance, "LARGE_ROWS", 10)
+            sources = portal.call(_filled, small, data, state)
         reader = Reader(data, timeout_seconds=15)
         yield Library(state, portal, reader, Desk(reader, small.BagOfWords(), SearchSettings()), sources)
 

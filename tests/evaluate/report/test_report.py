@@ -11,7 +11,7 @@ import pytest
 from rag.evaluate.compare import compare
 from rag.evaluate.report import report_page
 from rag.evaluate.runs import Finding, Latency
-from rag.report.html import PAGE
+from rag.report import html
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     MakeRun = Callable[..., Run]
     Ask = Callable[..., QuestionResult]
 
-STYLE = PAGE.read_text(encoding="utf-8")
+STYLE = html.STYLE.read_text(encoding="utf-8")
 TOKENS = "token_recall@5"
 SAYING = {
     "hit",
