@@ -53,7 +53,10 @@ def check_bucket(bucket: Bucket) -> Iterator[Checked]:
         text = "These credentials can only read: right for servers. The checks that write were left out."
         yield Checked("rights", "fine", text)
     else:
-        yield from _writing(bucket, probe)
+        found = [*_writing(bucket, probe)]
+        yield from found
+        if any(one.state == "wrong" for one in found):
+            return  # nobody should copy a desk to it
     problem = data_folder_problem(bucket)
     yield Checked("desk", "note" if problem else "fine", problem or f"There is a desk in {bucket}.")
 

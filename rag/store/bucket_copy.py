@@ -250,10 +250,7 @@ class _Target:
                     f"{elsewhere}"
                 )
             if not creates_once(self.bucket):
-                raise ConfigurationError(
-                    f"The object store of {self.bucket} ignores If-None-Match: what one writer has "
-                    "committed, another could replace. Nothing was copied. Use one with conditional writes."
-                )
+                raise self._unfit()
             self._take_turn()
             self.note()
             return
@@ -274,13 +271,22 @@ class _Target:
 
         Raises:
             BusyError: another one began in the same moment.
+            ConfigurationError: the store lets several writers have the same turn.
         """
         turns = self._turns()
         self.turn = max(turns, default=0) + 1
         if not put_new(self.bucket, _turn(self.turn), b""):
             raise BusyError(f"Another copy to {self.bucket} has just begun. Try again later.")
+        if put_new(self.bucket, _turn(self.turn), b""):  # the copy came here from another store
+            raise self._unfit()
         delete(self.bucket, map(_turn, turns))
         self.present = self._listed()
+
+    def _unfit(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"The object store of {self.bucket} ignores If-None-Match: what one writer has committed, "
+            "another could replace. Nothing was copied. Use one with conditional writes."
+        )
 
     def _turns(self) -> list[int]:
         return [int(name.rpartition("/")[2]) for name in listed(self.bucket, TURNS)]

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import npm
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
@@ -24,12 +26,6 @@ if TYPE_CHECKING:
     from tests.server.conftest import Message, Remote
 
 HERE = Path(__file__).parent
-INSTALL = (
-    *("install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund"),
-    *("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=2000"),
-    *("--prefer-offline", "--loglevel=error"),
-)
-INSTALL_SECONDS = 120  # with npm's cache it takes ten, without it half a minute
 CLIENT_SECONDS = 60  # no client takes more than three
 NOTES = 50  # with the demo corpus more than a page of resources/list
 
@@ -81,7 +77,7 @@ def provider(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A certified OpenID provider on the machine's own Node, which npm installs in three seconds."""
     folder = tmp_path_factory.mktemp("provider")
     shutil.copytree(HERE / "issuer", folder, dirs_exist_ok=True)
-    _install(folder)
+    npm.install(folder)
     program = shutil.which("node")
     if program is None:
         pytest.skip("there is no node to run the OpenID provider; install Node.js 22 with npm")
@@ -94,27 +90,13 @@ def node(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("node")
     for file in (HERE / "package.json", *HERE.glob("*.mjs")):
         shutil.copy(file, folder)
-    _install(folder)
+    npm.install(folder)
     program = shutil.which("node", path=folder / "node_modules" / ".bin")
     if program is None:
         pytest.skip("npm can't install the clients: package.json has no Node for this platform")
     home = str(folder / "home")  # the Inspector writes there, and servers on stdio look there
     yield Node(folder, program, scripts.environment | {"HOME": home, "USERPROFILE": home})
     shutil.rmtree(folder / "node_modules")  # a third of a gigabyte
-
-
-def _install(folder: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm can't install the clients: there is no npm")
-    try:
-        run = subprocess.run(
-            [npm, *INSTALL], cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"npm can't install the clients: it took over {INSTALL_SECONDS} s")
-    if run.returncode:
-        pytest.skip(f"npm can't install the clients: {next(iter(run.stderr.splitlines()), 'it fails')}")
 
 
 @dataclass(frozen=True, slots=True)

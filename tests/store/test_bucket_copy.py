@@ -265,6 +265,21 @@ async def test_a_store_without_conditional_writes_gets_nothing(
     assert bucket.read("once") == b"1"
 
 
+async def test_a_copy_that_came_to_such_a_store_otherwise_stays_as_it_is(
+    data: Path, bucket: Bucket, object_store: ObjectStore
+) -> None:
+    await copy_to_bucket(data, bucket)
+    (data / "keys.json").write_text('{"keys": []}')
+    object_store.forgets_conditions = True
+    for copying in (copy_to_bucket, copy_rights):
+        with pytest.raises(ConfigurationError, match="ignores If-None-Match"):
+            await copying(data, bucket)
+    assert bucket.read("keys.json") is None
+    object_store.forgets_conditions = False
+    await copy_to_bucket(data, bucket)
+    assert bucket.read("keys.json") == b'{"keys": []}'
+
+
 async def test_credentials_that_only_read_and_a_missing_bucket_are_said_in_words(
     data: Path, bucket: Bucket, object_store: ObjectStore
 ) -> None:
