@@ -23,10 +23,18 @@ Home: TypeAlias = "Path | Bucket"
 
 ANSWER_SECONDS, CONNECT_SECONDS = 10, 3  # of one request
 RETRIES, RETRY_SECONDS = 2, 5  # the library's own are 10 in three minutes, which no caller waits for
-WORDS = {  # in the text of an error that has no type of its own
+WORDS = {  # in the text of an error, of which the type says less
     "NoSuchBucket": "there is no such bucket",
     "ContainerNotFound": "there is no such bucket",
     "ExpiredToken": "the credentials in the environment have expired",
+    "RequestTimeTooSkewed": "the clock of this machine is too far off",
+    **dict.fromkeys(
+        ("SignatureDoesNotMatch", "InvalidAccessKeyId", "AuthenticationFailed"),
+        "the credentials in the environment are not valid",
+    ),
+    "AccessDenied": "the credentials in the environment don't allow it",
+    "kind: Timeout": "the object store takes too long to answer",
+    "kind: Connect": "the object store can't be reached at its address",
 }
 REASONS = {
     "FileNotFoundError": "there is no such bucket or object",
@@ -154,9 +162,13 @@ class Bucket:
         """What to raise if the bucket can't be `done`. The library's own words are for the log only."""
         if isinstance(error, ConfigurationError):
             raise error
-        reason = REASONS.get(type(error).__name__, "the object store doesn't answer as it should")
-        reason = next((said for word, said in WORDS.items() if word in str(error)), reason)
-        return StoreError(f"{self.uri} can't be {done}: {reason}. Run refdesk-admin doctor storage.")
+        return StoreError(f"{self.uri} can't be {done}: {reason(error)}. Run refdesk-admin doctor storage.")
+
+
+def reason(error: BaseException) -> str:
+    """Why an object store failed, for the end of a sentence, by an error of the library or the engine."""
+    usual = REASONS.get(type(error).__name__, "the object store doesn't answer as it should")
+    return next((said for word, said in WORDS.items() if word in str(error)), usual)
 
 
 def read(home: Home, name: str) -> bytes | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import lancedb
 
 from rag.errors import RefdeskError, StoreError
-from rag.home import Bucket
+from rag.home import Bucket, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,8 +124,8 @@ def engine_errors(doing: str) -> Iterator[None]:
         message = f"The storage engine failed while {doing}."
         if OBJECT_STORE.search(str(error)):
             message += (
-                " The bucket that storage.uri names can't be read: the object store doesn't answer as it "
-                "should. Run refdesk-admin doctor storage."
+                f" The bucket that storage.uri names can't be read: {reason(error)}. "
+                "Run refdesk-admin doctor storage."
             )
         elif isinstance(error, OSError) or "No space left" in str(error):
             message += " Check that the data folder is readable and its disk is not full."
