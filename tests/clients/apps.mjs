@@ -56,7 +56,11 @@ const listening = (handler) => new Promise((resolve) => {
   const made = http.createServer(handler).listen(0, "127.0.0.1", () => resolve([made, made.address().port]));
 });
 const evil = [];
-const [stranger, strangerPort] = await listening((request, response) => (evil.push(request.url), response.end()));
+// It answers without content: then a frame that is sent here stays what it is, and can be looked at meanwhile.
+const [stranger, strangerPort] = await listening((request, response) => {
+  evil.push(request.url);
+  response.writeHead(204).end();
+});
 const [host, hostPort] = await listening((request, response) => {
   if (request.url === "/mcp") return passOn(request, response);
   if (request.url === "/host.js") return response.writeHead(200, { "Content-Type": "text/javascript" }).end(script);
