@@ -40,7 +40,7 @@ STATIC = Path(__file__).with_name("static")
 STYLES = (html.STYLE, search_report.STYLE, STATIC / "console.css")
 STATUS: dict[type[RefdeskError], int] = {NotFoundError: 404, InvalidRequestError: 400, BusyError: 409}
 MAX_FILES, MAX_FIELDS = 1000, 1000  # of a form
-FORM_FIELD = "form"  # with the secret
+FORM_FIELD, TENANT_FIELD = "form", "of"  # with the secret, and with the tenant that the page showed
 
 PAGES: dict[str, Page] = {
     "/": overview.overview,
@@ -149,7 +149,12 @@ def _change(console: Console, change: Change) -> Endpoint:
         async with request.form(max_files=MAX_FILES, max_fields=MAX_FIELDS) as form:
             if not console.door.is_form_of_ours(form.get(FORM_FIELD)):
                 return _refused(403, "This form is not from this console as it runs now. Nothing was done.")
-            return await _answered(console, change(console, request, form))
+            return await _answered(console, checked(request, form))
+
+    async def checked(request: Request, form: FormData) -> Response:
+        if change is not overview.choose_tenant:
+            console.check_shown(form.get(TENANT_FIELD))
+        return await change(console, request, form)
 
     return apply
 

@@ -14,7 +14,7 @@ from rag.admin.web.jobs import Jobs
 from rag.admin.web.pages import page_of
 from rag.admin.web.shelves import Shelves
 from rag.config.data_folder import data_folder_problem
-from rag.errors import NotFoundError
+from rag.errors import BusyError, NotFoundError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +95,18 @@ class Console:
         if tenant not in self.tenants:
             raise NotFoundError(f"There is no tenant {tenant!r}.")
         self.chosen = tenant
+
+    def check_shown(self, tenant: object) -> None:
+        """Check that a form is of a page that showed the tenant that is looked at now.
+
+        Raises:
+            BusyError: another tab has chosen another one since, or it was removed.
+        """
+        if tenant != self.tenant:
+            raise BusyError(
+                f"That page was of another tenant: the console looks at {self.tenant} now. Nothing was done. "
+                "Choose the tenant at the top, and do it again there."
+            )
 
     async def collections(self) -> tuple[Collection, ...]:
         """The tenant's collections, ordered by name."""

@@ -60,15 +60,16 @@ class Browser:
     def get(self, path: str, **parameters: Any) -> Page:  # noqa: ANN401 httpx2's
         return _page(self.client.get(path, params=parameters or None))
 
-    def secret(self) -> str:
-        """The secret that our pages put into their forms."""
-        found = re.search(r'name="form" value="([^"]+)"', self.client.get("/keys").text)
-        assert found
-        return found[1]
+    def form(self) -> dict[str, str]:
+        """What our pages put into each of their forms: a secret, and the tenant that they show."""
+        page = self.client.get("/keys").text
+        found = dict(re.findall(r'<input type="hidden" name="(form|of)" value="([^"]+)">', page))
+        assert len(found) == 2
+        return found
 
     def post(self, path: str, files: Any = None, **fields: Any) -> Page:  # noqa: ANN401 httpx2's
         """Send a form as our pages do, and show the page that follows."""
-        data = {"form": self.secret(), **fields}
+        data = {**self.form(), **fields}
         headers = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
         return _page(self.client.post(path, data=data, files=files, headers=headers, follow_redirects=True))
 

@@ -235,7 +235,7 @@ def test_a_page_of_another_site_can_neither_see_nor_change_the_desk(
         lambda route: route.fulfill(
             content_type="text/html",
             body=f"""<form method="post" action="{running.origin}/keys"><input name="user" value="evil">
-              <input name="form" value="{browser.secret()}"><button>Win</button></form>
+              <input name="form" value="{browser.form()["form"]}"><button>Win</button></form>
               <iframe src="{running.origin}/keys"></iframe>""",
         ),
     )

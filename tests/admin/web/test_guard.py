@@ -99,7 +99,7 @@ def test_a_name_that_points_here_is_refused(browser: Browser, host: str) -> None
 def test_a_form_that_another_page_sends_changes_nothing(browser: Browser, headers: dict[str, str]) -> None:
     ours, port = browser.origin, browser.origin.rpartition(":")[2]
     sent = {name: value.format(ours=ours, port=port) for name, value in headers.items()}
-    form = {"form": browser.secret()}
+    form = browser.form()
     assert browser.client.post("/health", data=form, headers=sent).status_code == 403
     assert browser.client.post("/health", data=form, headers={"Origin": ours}).status_code == 303
 
@@ -107,9 +107,9 @@ def test_a_form_that_another_page_sends_changes_nothing(browser: Browser, header
 @pytest.mark.parametrize("secret", [None, "", "x", "\u00e4"])
 def test_a_form_without_the_secret_of_our_pages_changes_nothing(browser: Browser, secret: str | None) -> None:
     ours = {"Origin": browser.origin}
-    form = {} if secret is None else {"form": secret}
+    form = {**browser.form(), "form": secret} if secret is not None else {}
     assert browser.client.post("/health", data=form, headers=ours).status_code == 403
-    assert browser.client.post("/health", data={"form": browser.secret()}, headers=ours).status_code == 303
+    assert browser.client.post("/health", data=browser.form(), headers=ours).status_code == 303
 
 
 def test_a_page_of_another_server_on_this_machine_sees_nothing(browser: Browser) -> None:
@@ -120,7 +120,7 @@ def test_a_page_of_another_server_on_this_machine_sees_nothing(browser: Browser)
 @pytest.mark.parametrize("path", [*PAGES, *CHANGES])
 def test_no_page_and_no_change_is_for_strangers(browser: Browser, running: Running, path: str) -> None:
     path = path.replace("{id:int}", "1").replace("{id}", "a").replace("{name}", "a")
-    ours, form = {"Origin": browser.origin}, {"form": browser.secret()}
+    ours, form = {"Origin": browser.origin}, browser.form()
     with httpx2.Client(base_url=running.origin) as stranger:
         assert stranger.get(path).status_code == 401
         assert stranger.post(path, data=form, headers=ours).status_code == 401
@@ -130,10 +130,10 @@ def test_no_page_and_no_change_is_for_strangers(browser: Browser, running: Runni
 @pytest.mark.parametrize("path", CHANGES)
 def test_each_change_needs_the_secret_and_our_own_page(browser: Browser, path: str) -> None:
     path = path.replace("{name}", "a")
-    post, secret = browser.client.post, browser.secret()
-    assert post(path, data={"form": "x"}, headers={"Origin": browser.origin}).status_code == 403
-    assert post(path, data={"form": secret}, headers={"Origin": OUTSIDE}).status_code == 403
-    assert post(path, data={"form": secret}, headers={"Origin": browser.origin}).status_code != 403
+    post, form = browser.client.post, browser.form()
+    assert post(path, data=form | {"form": "x"}, headers={"Origin": browser.origin}).status_code == 403
+    assert post(path, data=form, headers={"Origin": OUTSIDE}).status_code == 403
+    assert post(path, data=form, headers={"Origin": browser.origin}).status_code != 403
 
 
 def test_a_change_is_never_a_get(browser: Browser) -> None:

@@ -321,7 +321,18 @@ def test_another_tenant_is_looked_at_on_request(
         browser.get("/judged/mine")
         browser.post("/judged/mine", q="what is a gnomon", right=["aaaaaaaaaaaaaaaa"])
         assert (data / "judged" / "birch" / "mine.jsonl").exists()
-    assert scripts.admin("tenant", "remove", "birch", "--yes", "--data", data).returncode == 0
+        first_tab = browser.form()
+        browser.post("/tenant", tenant="acorn")
+        late = browser.post("/keys", user="ann", **first_tab)
+        assert late.status == 409
+        assert "the console looks at acorn now. Nothing was done." in late.text
+        assert browser.post("/keys", user="bob").status == 200
+        listed = scripts.admin("key", "list", "--data", data).stdout
+        assert ("bob" in listed, "ann" in listed) == (True, False)
+        browser.post("/tenant", tenant="birch")
+        of_birch = browser.form()
+        assert scripts.admin("tenant", "remove", "birch", "--yes", "--data", data).returncode == 0
+        assert browser.post("/collections", name="new", **of_birch).status == 409
     assert not (data / "judged" / "birch").exists()
     with start_console(scripts, data, "--tenant", "acorn") as running:
         assert running.signed_in().post("/tenant", tenant="birch").status == 404
