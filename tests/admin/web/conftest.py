@@ -125,21 +125,21 @@ def started(scripts: Scripts, data: Path, *arguments: str) -> Iterator[Running]:
         process.stdout.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def web_data(clock_room: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder of this session's own with the demo corpus in it."""
+    """A data folder of a module's own with the demo corpus in it."""
     data = tmp_path_factory.mktemp("web") / "desk"
     shutil.copytree(clock_room, data)
     return data
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running(scripts: Scripts, web_data: Path) -> Iterator[Running]:
     with started(scripts, web_data) as console:
         yield console
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(running: Running) -> Browser:
     return running.signed_in()
 
