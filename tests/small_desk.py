@@ -24,6 +24,7 @@ import numpy as np
 import rag.ingest.steps
 from rag.config.settings import IngestSettings
 from rag.corpus import Access, EmbedderIdentity, Heading, Passage, Source
+from rag.ingest.budget import Budget
 from rag.ingest.progress import Silent
 from rag.ingest.rights import Rights
 from rag.ingest.run import Instructions, ingest
@@ -214,7 +215,7 @@ async def started_parser() -> None:
     user = os.geteuid()
     os.seteuid(os.getuid())
     try:
-        await parse_safely(b"text", "a.txt", timeout_seconds=60)
+        await parse_safely(b"text", "a.txt", budget=Budget(60))
     finally:
         os.seteuid(user)
 

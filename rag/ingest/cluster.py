@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from rag.config.settings import EmbedderSettings
     from rag.corpus import EmbedderIdentity, Vectors
+    from rag.ingest.budget import Budget
     from rag.ingest.content import FileContent
     from rag.ingest.prepare import Chunked, Preparation
     from rag.models.embed import Embedder, TextKind
@@ -124,7 +125,7 @@ class Cluster:
                 "No worker of the Ray cluster can begin. Install the same refdesk[ray] on every node of it."
             ) from error
 
-    async def chunked(self, preparation: Preparation, file: FileContent) -> Chunked:
+    async def chunked(self, preparation: Preparation, file: FileContent, budget: Budget) -> Chunked:
         """As `Preparation.chunked`, on a worker.
 
         Raises:
@@ -132,7 +133,7 @@ class Cluster:
         """
         elsewhere = replace(preparation, embedder=cast("Embedder", None))  # a model stays where it is opened
         try:
-            return await self._done(_chunked, self.pickled, pickle.dumps(elsewhere), file)
+            return await self._done(_chunked, self.pickled, pickle.dumps(elsewhere), file, budget)
         except _WorkerDiedError as error:
             raise ParseError(f"{RETRIES + 1} workers of the cluster died over it", "crashed") from error
 
@@ -299,11 +300,11 @@ def _checked(model: bytes) -> Exception | bool:
         return error
 
 
-def _chunked(model: bytes, elsewhere: bytes, file: FileContent) -> Chunked | Exception:
+def _chunked(model: bytes, elsewhere: bytes, file: FileContent, budget: Budget) -> Chunked | Exception:
     """A document in passages. What is wrong with it is returned: Ray would log what is raised."""
     try:
         preparation = _preparation(model, elsewhere)
-        return _place(model).portal.call(preparation.chunked, file)
+        return _place(model).portal.call(preparation.chunked, file, budget)
     except (RefdeskError, NotAdmittedError) as error:
         return error
 

@@ -125,10 +125,14 @@ class _Opening:
         requested = await to_thread.run_sync(access_requested, container)
         parts.requests = (requested, *container.requests) if requested else container.requests
         self.discovery.containers[container.uri] = container
-        name, seconds = printable(container.path.name), self.settings.parse_timeout_seconds
+        budget = self.discovery.budget(container.uri, self.settings.parse_timeout_seconds)
         try:
-            await members_safely(data, name, parts.receive, timeout_seconds=seconds)
+            await members_safely(data, printable(container.path.name), parts.receive, budget=budget)
+        except ParseError as error:
+            self.discovery.note_broken(container.uri, error)
+            raise
         finally:
+            self.discovery.spent[container.uri] = budget.spent
             parts.attach_sidecars()
         self.discovery.whole.add(parts_prefix(container.uri))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.errors import ParseError
 from rag.file_state import local_path
+from rag.ingest.budget import Budget
 from rag.ingest.ignored import MAX_BYTES, Ignoring
 from rag.ingest.parse import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
@@ -66,6 +68,9 @@ class Discovery:
     An origin knows more of its documents: `unchanged` are those that need no reading, `kept` those that stay
     because it couldn't tell, and `rights` is who may see a document, where the origin decides that. `deleted`
     are those that it names as deleted, and `notes` are for the report.
+
+    `spent` are the CPU seconds that opening a container took, by its URI, and `broken` counts the parts of a
+    file that cost too much, by the URI of the outermost container.
     """
 
     found: dict[str, Found] = field(default_factory=dict)
@@ -80,7 +85,24 @@ class Discovery:
     notes: list[str] = field(default_factory=list)
     containers: dict[str, Found] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
+    spent: dict[str, float] = field(default_factory=dict)
+    broken: Counter[str] = field(default_factory=Counter)
     ignoring: Ignoring = field(default_factory=Ignoring)
+
+    def budget(self, uri: str, seconds: float) -> Budget:
+        """What is left of the CPU seconds that a file may take.
+
+        A part has seconds of its own: half as many after each part of the same file that used up its own, or
+        crashed.
+        """
+        outermost, _, inside = uri.partition("#")
+        allowed = seconds / 2 ** self.broken[outermost] if inside else seconds
+        return Budget(allowed, self.spent.get(uri, 0.0))
+
+    def note_broken(self, uri: str, error: ParseError) -> None:
+        """Note a part that may have cost all that it was allowed."""
+        if "#" in uri and error.cause in {"timeout", "crashed"}:
+            self.broken[uri.partition("#")[0]] += 1
 
     def around(self, found: Found) -> Iterator[str]:
         """The URIs of what contains a part, the innermost first; none for a document of its own."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from anyio import to_thread
-
 from rag.errors import WithheldError
 from rag.expiry import expiry
 from rag.flags import spans_in
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from rag.corpus import Collection, Document, Policy
     from rag.file_state import FileState
     from rag.flags import Flag
+    from rag.ingest.budget import Budget
     from rag.ingest.discover import Found
     from rag.ingest.moderation import Moderator
 
@@ -72,8 +71,12 @@ class Door:
         policies = json.dumps(dict(self.personal_data), sort_keys=True) if self.personal_data else ""
         return policies + (self.moderator.recipe if self.moderator else "")
 
-    async def admitted(self, document: Document, found: Found, state: FileState | None) -> Admitted:
+    async def admitted(
+        self, document: Document, found: Found, state: FileState | None, budget: Budget
+    ) -> Admitted:
         """The document that was found in a file of this state, as it is to be stored.
+
+        Looking for personal data in it is at the expense of the file's budget.
 
         Raises:
             NotAdmittedError: a policy keeps it out, or it has expired.
@@ -86,7 +89,7 @@ class Door:
             raise NotAdmittedError(expired_words(at), "expired")
         admitted = Admitted(document)
         if self.personal_data:
-            admitted = await to_thread.run_sync(self._without_personal_data, document, name)
+            admitted = await budget.run(self._without_personal_data, document, name)
         return await self._moderated(admitted, name, self.moderator) if self.moderator else admitted
 
     async def _moderated(self, admitted: Admitted, name: str, moderator: Moderator) -> Admitted:

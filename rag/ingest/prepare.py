@@ -16,6 +16,7 @@ from rag.concurrency import concurrently
 from rag.corpus import Heading, Source
 from rag.errors import ParseError
 from rag.flags import flags_in
+from rag.ingest.budget import Budget
 from rag.ingest.chunk import passages
 from rag.ingest.chunkings import chunking_of, limit_of, written
 from rag.ingest.content import read_content, recipe_of
@@ -154,43 +155,47 @@ class Preparation:
         except ParseError:
             return None
 
-    async def parsed(self, file: FileContent) -> Document:
+    async def parsed(self, file: FileContent, budget: Budget | None = None) -> Document:
         """The document in a file, with what is stated of it.
 
         Raises:
             ParseError: it can't be parsed.
             EmptyFileError: it has no text.
         """
-        name, seconds = printable(file.found.path.name), self.files.parse_timeout_seconds
-        parsed = await parse_safely(file.data, name, timeout_seconds=seconds, ocr_seconds=self._ocr_seconds)
+        name, budget = printable(file.found.path.name), budget or Budget(self.files.parse_timeout_seconds)
+        parsed = await parse_safely(file.data, name, budget=budget, ocr_seconds=self._ocr_seconds)
         return described(parsed, file.sidecar, file.found.stated)
 
-    async def chunked(self, file: FileContent) -> Chunked:
+    async def chunked(self, file: FileContent, budget: Budget) -> Chunked:
         """The document in a file as the collection lets it in, in passages that fit the embedder.
+
+        All but the moderation is at the expense of the file's budget.
 
         Raises:
             ParseError: it can't be parsed, or parsing or cutting it takes too long.
             EmptyFileError: it has no text.
             NotAdmittedError: the door keeps it out.
         """
-        calls = partial(self.parsed, file), partial(to_thread.run_sync, load)  # at first, both take a moment
-        parsed = cast("Document", (await concurrently(calls))[0])
-        admitted = await self.door.admitted(parsed, file.found, file.state)
-        document = await to_thread.run_sync(with_language, admitted.document)
+        language = partial(to_thread.run_sync, load)  # at first, both take a moment
+        parsed = cast("Document", (await concurrently((partial(self.parsed, file, budget), language)))[0])
+        admitted = await self.door.admitted(parsed, file.found, file.state, budget)
+        document = await budget.run(with_language, admitted.document)
         fields, complaints = declared_fields(_all_metadata(document), self.declared)
+        flags = await budget.run(flags_in, _all_text(document))
+        chunking = self._chunking(file.found)
         return Chunked(
             document,
-            await to_thread.run_sync(self._cut, document, self._chunking(file.found)),
+            await budget.run(self._cut, document, chunking, budget.left),
             "" if admitted.unmoderated else file.digest,
             parsed.metadata,
             fields,
             (*document.remarks, *complaints),
-            await to_thread.run_sync(flags_in, _all_text(document)),
+            flags,
             admitted.masked,
         )
 
-    def _cut(self, document: Document, chunking: Chunking) -> list[Passage]:
-        spans = within(self.files.parse_timeout_seconds, self.embedder.token_spans)
+    def _cut(self, document: Document, chunking: Chunking, seconds: float) -> list[Passage]:
+        spans = within(seconds, self.embedder.token_spans)
         window = self.embedder.window
         limit = limit_of(chunking, window)
         reading = Reading(foreign_parts(document, self.embedder.known), window - limit)

@@ -66,8 +66,6 @@ BORDERS: dict[BlockKind, Sequence[Border]] = {
 def within(seconds: float, token_spans: TokenSpans) -> TokenSpans:
     """The same, but an error when this thread has computed for so long: hostile texts take minutes to cut.
 
-    Time in which others compute doesn't count, or a busy machine would refuse good files.
-
     Raises:
         ParseError: by what it returns.
     """

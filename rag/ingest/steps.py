@@ -198,16 +198,17 @@ class Steps:
         """A file that is to be stored. None if it stays as it is or can't be read, which is reported."""
         try:
             self._kept_out.check(found, discovery)
-            return None if self._unchanged.has_moved(found.uri) else await self._prepared(found)
+            return None if self._unchanged.has_moved(found.uri) else await self._prepared(found, discovery)
         except NotAdmittedError as error:
             self.outcomes.finish(self._kept_out.outcome(found, error, self._earlier(found.uri)))
         except ParseError as error:
+            discovery.note_broken(found.uri, error)
             if isinstance(error, WithheldError):
                 self._kept_out.note(found, error)
             self.outcomes.fail(found, error, has_earlier=self._earlier(found.uri) is not None)
         return None
 
-    async def _prepared(self, found: Found) -> Prepared | None:
+    async def _prepared(self, found: Found, discovery: Discovery) -> Prepared | None:
         known = self._known.get(found.uri)
         if known and found.as_stored:
             file = as_stored(found, known)
@@ -219,7 +220,8 @@ class Steps:
             check_expiry(known)
             await self._unchanged.keep(known, file)
             return None
-        chunked = await self._chunked(file)
+        budget = discovery.budget(found.uri, self._settings.parse_timeout_seconds)
+        chunked = await self._chunked(file, budget)
         earlier, id_ = self._earlier(found.uri), self._id_of(found.uri)
         claim = self._claims.of_document(found, chunked.stated, file.content, id_, earlier)
         claim = self._claims.of_part(claim, found)

@@ -1,10 +1,11 @@
 """The parser process, started by `rag.ingest.sandbox.pool`: requests on stdin, answers on stdout.
 
 A request is a header (`REQUEST`: what is asked for, the lengths of name and content, and the CPU seconds it
-may take), the name and the content. An answer has two parts after their lengths (`LENGTHS`): what is known,
-as JSON, and a content. To `PARSE`, and to `SCAN`, which is the same with OCR, there is one, the document and
-its text. To `MEMBERS` there is one for each member, and at the end an empty one. An error is an answer
-without a content. The first answer is `READY`.
+may take), the name and the content. An answer is a header (`ANSWER`: the lengths of its two parts, and the
+milliseconds of CPU time that the request has taken so far), what is known, as JSON, and a content. To
+`PARSE` there is one, the document and its text, and to `SCAN`, which is the same with OCR. To `MEMBERS` there
+is one for each member, and at the end an empty one. An error is an answer without a content. The first answer
+is `READY`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import pkgutil
 import struct
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 REQUEST = struct.Struct("!cIIQ")
 PARSE, SCAN, MEMBERS = b"p", b"s", b"m"
-LENGTHS = struct.Struct("!II")
+ANSWER = struct.Struct("!III")
 READY = b"ready"
 _OCR_SHARE = 0.8  # of the time of a file; the rest is for what else is to do with it
 TOO_MUCH_MEMORY = "parsing needed too much memory"
@@ -48,18 +50,20 @@ def main() -> None:
     import_lazy_modules(sys.argv[2])
     parsers.prepare(sys.argv[2])
     confine(int(sys.argv[1]))
-    answers.write(LENGTHS.pack(len(READY), 0) + READY)
+    answers.write(ANSWER.pack(len(READY), 0, 0) + READY)
     answers.flush()
     while head := requests.read(REQUEST.size):
         asked, name_size, size, seconds = REQUEST.unpack(head)
         name = requests.read(name_size).decode()
         allow_cpu(seconds)
+        began = time.process_time()
         data = requests.read(size)
         ocr_seconds = _OCR_SHARE * seconds if asked == SCAN else 0.0
         for known, content in (
             _members(data, name) if asked == MEMBERS else [_answer(data, name, ocr_seconds)]
         ):
-            answers.write(LENGTHS.pack(len(known), len(content)))
+            taken = int(1000 * (time.process_time() - began))
+            answers.write(ANSWER.pack(len(known), len(content), taken))
             answers.write(known)
             answers.write(content)
         answers.flush()

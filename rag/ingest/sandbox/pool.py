@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from anyio import to_thread
@@ -25,10 +26,11 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.concurrency import cores
 from rag.errors import ParseError
+from rag.ingest.budget import Budget
 from rag.ingest.parse import family_of, ocr
 from rag.ingest.sandbox.answer import NoDocumentError, document_of, member_of
 from rag.ingest.sandbox.child import (
-    LENGTHS,
+    ANSWER,
     MAX_ABOUT_BYTES,
     MAX_CONTENT_BYTES,
     MEMBERS,
@@ -52,6 +54,7 @@ MOST_IDLE = 3  # processes that wait for the next file of their family; each tak
 LARGE_FILE_BYTES = 2_000_000  # a process keeps what memory such a file took, so it gets no other one
 SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
 START_SECONDS = 60.0
+END_SECONDS = 5.0  # by the clock, from the last that a process says until the system has its status
 PROGRAM = "import sys; sys.path[:] = sys.argv[3:]; from rag.ingest.sandbox.child import main; main()"
 KEPT = ("LD_LIBRARY_PATH", "PATH", "SYSTEMROOT")
 """Environment variables that Python may need to start. Others may contain keys and are not passed on."""
@@ -64,27 +67,31 @@ async def parse_safely(
     data: bytes,
     name: str,
     *,
-    timeout_seconds: float,
+    budget: Budget,
     ocr_seconds: float = 0.0,
     memory_bytes: int = MEMORY_BYTES,
 ) -> Document:
-    """Parse a file in the sandbox. With `ocr_seconds`, one that may be a scan has so much time, and OCR.
+    """Parse a file in the sandbox, at the expense of its budget.
+
+    With `ocr_seconds`, one that may be a scan has OCR, and so much time of its own instead.
 
     Raises:
         ParseError: it can't be parsed, or only beyond the limits.
     """
     family = family_of(data, name, with_ocr=bool(ocr_seconds))
     with_ocr = family == OCR
-    seconds = max(timeout_seconds, ocr_seconds) if with_ocr else timeout_seconds
-    async with _lent(family, seconds, memory_bytes) as child:
-        with anyio.fail_after(seconds):
-            await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(seconds))
-            known, text = await child.receive()
+    if with_ocr:
+        budget = Budget(max(budget.left, ocr_seconds))
+    async with _lent(family, budget, memory_bytes) as child:
+        with anyio.fail_after(budget.patience):
+            await child.ask(SCAN if with_ocr else PARSE, data, name, math.ceil(budget.left))
+            known, text, seconds = await child.receive()
+        budget.spent += seconds
         if max(len(data), len(known), len(text)) > LARGE_FILE_BYTES:
             await child.end()
         if len(known) + len(text) < SHORT_ANSWER_BYTES:
             return document_of(known, text)
-        return await to_thread.run_sync(document_of, known, text)
+        return await budget.run(document_of, known, text)
 
 
 async def members_safely(
@@ -92,21 +99,26 @@ async def members_safely(
     name: str,
     receive: Callable[[Member], None],
     *,
-    timeout_seconds: float,
+    budget: Budget,
     memory_bytes: int = MEMORY_BYTES,
 ) -> None:
-    """Open a file that contains others in the sandbox. `receive` gets each of its members as it comes.
+    """Open a file that contains others in the sandbox, at the expense of its budget.
 
-    It is called in a thread, and may raise to stop.
+    `receive` gets each of its members as it comes. It is called in a thread, and may raise to stop.
 
     Raises:
         ParseError: it can't be opened, or only beyond the limits. Members may have come before.
     """
-    async with _lent(family_of(data, name), timeout_seconds, memory_bytes) as child:
-        with anyio.fail_after(timeout_seconds):
-            await child.ask(MEMBERS, data, name, math.ceil(timeout_seconds))
-            while (answer := await child.receive())[0]:
-                member, content = member_of(answer[0]), answer[1]
+    before = budget.spent
+    async with _lent(family_of(data, name), budget, memory_bytes) as child:
+        with anyio.fail_after(budget.patience):
+            await child.ask(MEMBERS, data, name, math.ceil(budget.left))
+            while True:
+                known, content, seconds = await child.receive()
+                budget.spent = before + seconds
+                if not known:
+                    return
+                member = member_of(known)
                 try:
                     await to_thread.run_sync(receive, replace(member, data=content))
                 except ParseError:
@@ -122,20 +134,33 @@ async def end_idle() -> None:
 
 
 @asynccontextmanager
-async def _lent(family: str, timeout_seconds: float, memory_bytes: int) -> AsyncIterator[_Child]:
-    """A process for this file, whose failures are those of the file."""
+async def _lent(family: str, budget: Budget, memory_bytes: int) -> AsyncIterator[_Child]:
+    """A process for this file, whose failures are those of the file, and may have cost all of its budget."""
     try:
         async with _borrowed(memory_bytes, family) as child:
             yield child
-    except TimeoutError as error:
+    except (TimeoutError, _OutOfTimeError) as error:
+        budget.spent = budget.seconds
         setting = "ocr_timeout_seconds" if family == OCR else "parse_timeout_seconds"
-        raise ParseError(f"parsing took over {timeout_seconds:g} s (ingest.{setting})", "timeout") from error
+        raise ParseError(f"parsing took over {budget.seconds:g} s (ingest.{setting})", "timeout") from error
     except NoDocumentError as error:
         raise ParseError("the parser returned an invalid document", "crashed") from error
     except (anyio.IncompleteRead, anyio.BrokenResourceError, OSError) as error:
         raise ParseError(
             f"parsing crashed or needed over {memory_bytes >> 20} MB of memory", "crashed"
         ) from error
+
+
+class _OutOfTimeError(Exception):
+    """The system ended a process because its CPU time was up."""
+
+
+class _Answer(NamedTuple):
+    """What is known, a content, and the CPU seconds that the request has taken so far."""
+
+    known: bytes
+    content: bytes
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +178,26 @@ class _Child:
         named = name.encode()
         await self.process.stdin.send(REQUEST.pack(what, len(named), len(data), seconds) + named + data)
 
-    async def receive(self) -> tuple[bytes, bytes]:
-        """Its next answer: what is known, and a content.
+    async def receive(self) -> _Answer:
+        """Its next answer.
 
         Raises:
             NoDocumentError: it announces an answer that is too long.
         """
-        known, content = LENGTHS.unpack(await self.answers.receive_exactly(LENGTHS.size))
+        known, content, milliseconds = ANSWER.unpack(await self.answers.receive_exactly(ANSWER.size))
         if known > MAX_ABOUT_BYTES or content > MAX_CONTENT_BYTES:
             raise NoDocumentError(f"an answer of {known} and {content} bytes")
-        return await self.answers.receive_exactly(known), await self.answers.receive_exactly(content)
+        return _Answer(
+            await self.answers.receive_exactly(known),
+            await self.answers.receive_exactly(content),
+            milliseconds / 1000,
+        )
+
+    async def is_out_of_time(self) -> bool:
+        """Whether the system ended it because its CPU time was up. It may take a moment to end."""
+        with anyio.move_on_after(END_SECONDS):
+            return await self.process.wait() == -signal.SIGXCPU
+        return False
 
     async def end(self) -> None:
         """Kill it, whatever it is doing."""
@@ -196,6 +231,12 @@ async def _borrowed(memory_bytes: int, family: str) -> AsyncIterator[_Child]:
                 await child.end()
             else:
                 await _kept(pool, child)
+            raise
+        except anyio.IncompleteRead as error:
+            is_out_of_time = await child.is_out_of_time()
+            await child.end()
+            if is_out_of_time:
+                raise _OutOfTimeError from error
             raise
         except BaseException:
             await child.end()
@@ -238,7 +279,7 @@ async def _started(memory_bytes: int, family: str = "") -> _Child:
     child = _Child(process, BufferedByteReceiveStream(process.stdout), memory_bytes, family)
     try:
         with anyio.fail_after(START_SECONDS):
-            ready = await child.receive() == (READY, b"")
+            ready = (await child.receive())[:2] == (READY, b"")
     except (anyio.IncompleteRead, NoDocumentError, OSError):
         ready = False
     except BaseException:

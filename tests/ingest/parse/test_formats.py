@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
+from rag.ingest.budget import Budget
 from rag.ingest.extras import extra_notes
 from rag.ingest.parse import OF_EXTRA, SUFFIXES, formats, is_supported
 from rag.ingest.report import Outcome
@@ -46,12 +47,12 @@ def test_a_run_says_what_the_extra_would_read(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.anyio
 async def test_a_legacy_document_is_read_in_the_confined_process(judged: Path) -> None:
     bib = b"@book{a, title = {Longitude}, author = {Dava Sobel}, year = {1995}}"
-    document = await parse_safely(bib, "a.bib", timeout_seconds=60)
+    document = await parse_safely(bib, "a.bib", budget=Budget(60))
     assert "Longitude" in document.text
     assert document.blocks
     path = judged / "office" / "unstructured" / "fake-power-point.ppt"
     if ".ppt" in OF_EXTRA and path.exists():
-        slides = await parse_safely(path.read_bytes(), "a.ppt", timeout_seconds=60)
+        slides = await parse_safely(path.read_bytes(), "a.ppt", budget=Budget(60))
         assert "Adding a Bullet Slide" in slides.text
     with pytest.raises(ParseError, match="damaged"):
-        await parse_safely(b"no such thing", "a.key", timeout_seconds=60)
+        await parse_safely(b"no such thing", "a.key", budget=Budget(60))

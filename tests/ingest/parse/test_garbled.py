@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from rag.errors import ParseError
+from rag.ingest.budget import Budget
 from rag.ingest.parse import parse
 from rag.ingest.parse.pdf.garbled import is_garbled
 from rag.ingest.sandbox.pool import parse_safely
@@ -194,7 +195,7 @@ async def test_a_pdf_is_a_pdf_whatever_its_name_and_parsed_in_the_sandbox(
 ) -> None:
     monkeypatch.setattr("rag.ingest.parse.parse", None)  # what would parse it in this process
     data = (corpus / "the-longitude-problem.pdf").read_bytes()
-    document = await parse_safely(data, name, timeout_seconds=60)
+    document = await parse_safely(data, name, budget=Budget(60))
     assert (document.mime_type, bool(document.pages)) == ("application/pdf", True)
     assert "%PDF" not in document.text
 

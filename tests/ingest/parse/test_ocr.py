@@ -11,6 +11,7 @@ import pytest
 
 from rag.config.settings import IngestSettings
 from rag.errors import ConfigurationError, ParseError
+from rag.ingest.budget import Budget
 from rag.ingest.discover import discover
 from rag.ingest.extras import check_extras
 from rag.ingest.parse import family_of, is_supported, ocr
@@ -93,23 +94,23 @@ def test_letters_of_one_size_stay_so_whether_they_hang_below_the_line_or_not() -
 async def test_scans_and_pictures_are_read_in_the_confined_process() -> None:
     pages = [picture(*LINES), picture("The second page").rotate(90, expand=True)]
     scan = saved(pages[0], "PDF", save_all=True, append_images=pages[1:], resolution=100)
-    document = await parse_safely(scan, "a.pdf", timeout_seconds=60, ocr_seconds=SECONDS)
+    document = await parse_safely(scan, "a.pdf", budget=Budget(60), ocr_seconds=SECONDS)
     assert document.text.split() == " ".join([*LINES, "The second page"]).split()
     assert document.remarks == ("pages 1, 2 read by OCR",)
     assert len(document.pages) == 2
     for form in ("PNG", "TIFF"):
         data = saved(pages[0], form)
-        read = await parse_safely(data, f"a.{form.lower()}", timeout_seconds=60, ocr_seconds=SECONDS)
+        read = await parse_safely(data, f"a.{form.lower()}", budget=Budget(60), ocr_seconds=SECONDS)
         assert read.text.split() == " ".join(LINES).split()
     with pytest.raises(ParseError, match="the picture is damaged"):
-        await parse_safely(b"\x89PNG no", "a.png", timeout_seconds=60, ocr_seconds=SECONDS)
+        await parse_safely(b"\x89PNG no", "a.png", budget=Budget(60), ocr_seconds=SECONDS)
     with pytest.raises(ParseError, match="no words that OCR finds"):
-        await parse_safely(saved(picture(), "PNG"), "a.png", timeout_seconds=60, ocr_seconds=SECONDS)
+        await parse_safely(saved(picture(), "PNG"), "a.png", budget=Budget(60), ocr_seconds=SECONDS)
     large = saved(picture().resize((5000, 5000)), "PNG")
     with pytest.raises(ParseError, match="5,000 × 5,000 pixels; at most"):
-        await parse_safely(large, "a.png", timeout_seconds=60, ocr_seconds=SECONDS)
+        await parse_safely(large, "a.png", budget=Budget(60), ocr_seconds=SECONDS)
     with pytest.raises(ParseError, match="only images; run OCR"):
-        await parse_safely(scan, "a.pdf", timeout_seconds=60)
+        await parse_safely(scan, "a.pdf", budget=Budget(60))
 
 
 def test_when_its_time_is_over_ocr_reads_no_further_page() -> None:

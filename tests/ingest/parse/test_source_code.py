@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.ingest.budget import Budget
 from rag.ingest.chunk import passages
 from rag.ingest.parse import parse
 from rag.ingest.parse.syntax import GRAMMARS, definitions
@@ -167,5 +168,5 @@ def test_a_language_without_an_installed_grammar_is_cut_at_blank_lines(
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["a.py", "a.cs", "a.swift"])
 async def test_code_is_read_in_the_sandbox_whether_or_not_its_grammar_is_installed(name: str) -> None:
-    document = await parse_safely(SAMPLES[name][0].encode(), name, timeout_seconds=60)
+    document = await parse_safely(SAMPLES[name][0].encode(), name, budget=Budget(60))
     assert document.blocks == parse(SAMPLES[name][0].encode(), name).blocks

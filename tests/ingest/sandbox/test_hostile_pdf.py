@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import ParseError
+from rag.ingest.budget import Budget
 from rag.ingest.sandbox.pool import parse_safely
 
 if TYPE_CHECKING:
@@ -64,15 +65,15 @@ REFUSED = {
 
 @pytest.mark.parametrize("data", READ.values(), ids=list(READ))
 async def test_what_a_pdf_claims_beside_its_text_does_no_harm(data: bytes) -> None:
-    assert (await parse_safely(data, "a.pdf", timeout_seconds=SECONDS)).text == "Hello"
+    assert (await parse_safely(data, "a.pdf", budget=Budget(SECONDS))).text == "Hello"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=list(REFUSED))
 async def test_a_hostile_pdf_is_refused_and_the_next_file_is_read(data: bytes, reason: str) -> None:
     with pytest.raises(ParseError, match=reason):
-        await parse_safely(data, "a.pdf", timeout_seconds=SECONDS)
-    assert (await parse_safely(one_page(HELLO), "b.pdf", timeout_seconds=SECONDS)).text == "Hello"
+        await parse_safely(data, "a.pdf", budget=Budget(SECONDS))
+    assert (await parse_safely(one_page(HELLO), "b.pdf", budget=Budget(SECONDS))).text == "Hello"
 
 
 def chain(count: int) -> Sequence[bytes]:
@@ -83,5 +84,5 @@ def chain(count: int) -> Sequence[bytes]:
 async def test_an_outline_in_a_circle_ends() -> None:
     data = one_page(HELLO, b"<</First 7 0 R/Last 7 0 R>>", *chain(3))
     data = data.replace(CATALOG, b"<</Type/Catalog/Pages 2 0 R/Outlines 6 0 R>>")
-    document = await parse_safely(data, "a.pdf", timeout_seconds=SECONDS)
+    document = await parse_safely(data, "a.pdf", budget=Budget(SECONDS))
     assert [block.title for block in document.blocks] == ["Hello"]

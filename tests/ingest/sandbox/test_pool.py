@@ -26,6 +26,7 @@ from pypdf import PdfWriter
 from rag.config.settings import IngestSettings
 from rag.confinement import NOBODY
 from rag.errors import EmptyFileError, ParseError
+from rag.ingest.budget import Budget
 from rag.ingest.sandbox import pool as sandbox
 from rag.ingest.sandbox.child import PARSE
 from rag.ingest.sandbox.pool import parse_safely
@@ -110,98 +111,98 @@ def _children() -> set[int]:
 
 
 async def test_what_a_file_says_of_itself_needs_nothing_that_the_process_may_not_do() -> None:
-    paper = await parse_safely(_with_outline(), "a.pdf", timeout_seconds=60)
+    paper = await parse_safely(_with_outline(), "a.pdf", budget=Budget(60))
     headings = [(block.title, block.level) for block in paper.blocks if block.kind == "heading"]
     assert (paper.title, headings) == ("Clocks", [("Hello", 1)])
     link = "<head><title>T</title><link rel=canonical href='https://bücher.example/a'></head><p>text</p>"
-    page = await parse_safely(link.encode(), "a.html", timeout_seconds=60)
+    page = await parse_safely(link.encode(), "a.html", budget=Budget(60))
     assert page.url == "https://xn--bcher-kva.example/a"
 
 
 async def test_a_pdf_is_parsed_outside_this_process_and_comes_back_whole() -> None:
     before = _children()
-    document = await parse_safely(_pdf([HELLO, HELLO]), "a.PDF", timeout_seconds=60)
+    document = await parse_safely(_pdf([HELLO, HELLO]), "a.PDF", budget=Budget(60))
     assert (document.text, document.pages) == ("Hello\n\nHello", (0, 7))
     assert len(_children() - before) == 1
-    await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
+    await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))
     assert len(_children() - before) == 1
 
 
 async def test_one_process_parses_all_that_needs_no_library_and_another_what_does() -> None:
     before = _children()
-    assert (await parse_safely(b"# Title", "a.md", timeout_seconds=60)).title == "Title"
-    assert (await parse_safely(b"a,b\n1,2\n", "a.csv", timeout_seconds=60)).text
+    assert (await parse_safely(b"# Title", "a.md", budget=Budget(60))).title == "Title"
+    assert (await parse_safely(b"a,b\n1,2\n", "a.csv", budget=Budget(60))).text
     assert len(_children() - before) == 1
     for _ in range(2):
-        await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
-        await parse_safely(b"text", "a.txt", timeout_seconds=60)
+        await parse_safely(_pdf([HELLO]), "a.pdf", budget=Budget(60))
+        await parse_safely(b"text", "a.txt", budget=Budget(60))
     assert len(_children() - before) == 2
 
 
 async def test_few_processes_wait_for_files_that_may_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "MOST_IDLE", 1)
     before = _children()
-    await parse_safely(b"text", "a.txt", timeout_seconds=60)
+    await parse_safely(b"text", "a.txt", budget=Budget(60))
     (first,) = _children() - before
-    await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
+    await parse_safely(_pdf([HELLO]), "a.pdf", budget=Budget(60))
     (second,) = _children() - before
     assert second != first
     await sandbox.end_idle()
     assert not _children() - before
-    assert (await parse_safely(b"text", "a.txt", timeout_seconds=60)).text == "text"
+    assert (await parse_safely(b"text", "a.txt", budget=Budget(60))).text == "text"
 
 
 async def test_a_process_that_read_a_large_file_reads_no_other_one() -> None:
     before = _children()
-    await parse_safely(b"text", "a.txt", timeout_seconds=60)
+    await parse_safely(b"text", "a.txt", budget=Budget(60))
     assert len(_children() - before) == 1
     large = b"many words " * (sandbox.LARGE_FILE_BYTES // 10)
-    assert len((await parse_safely(large, "a.txt", timeout_seconds=60)).text) >= sandbox.LARGE_FILE_BYTES
+    assert len((await parse_safely(large, "a.txt", budget=Budget(60))).text) >= sandbox.LARGE_FILE_BYTES
     assert not _children() - before
-    assert (await parse_safely(b"text", "a.txt", timeout_seconds=60)).text == "text"
+    assert (await parse_safely(b"text", "a.txt", budget=Budget(60))).text == "text"
 
 
 async def test_what_takes_too_long_is_given_up_and_its_process_ended() -> None:
     before = _children()
     with pytest.raises(ParseError, match=r"over 0\.5 s \(ingest\.parse_timeout_seconds\)"):
-        await parse_safely(SLOW, "a.pdf", timeout_seconds=0.5)
+        await parse_safely(SLOW, "a.pdf", budget=Budget(0.5))
     assert _children() == before
-    assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
+    assert (await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))).text == "Hello"
 
 
 async def test_a_slow_file_does_not_hold_up_what_else_is_to_do() -> None:
-    await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
+    await parse_safely(_pdf([HELLO]), "a.pdf", budget=Budget(60))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(parse_safely, SLOW, "a.pdf", timeout_seconds=60))
-        assert (await parse_safely(b"text", "a.txt", timeout_seconds=60)).text == "text"
+        tasks.start_soon(partial(parse_safely, SLOW, "a.pdf", budget=Budget(60)))
+        assert (await parse_safely(b"text", "a.txt", budget=Budget(60))).text == "text"
         tasks.cancel_scope.cancel()
     assert tasks.cancel_scope.cancelled_caught
 
 
 async def test_what_eats_memory_is_stopped_and_the_next_file_is_parsed() -> None:
     with pytest.raises(ParseError, match="needed over 300 MB"):
-        await parse_safely(GREEDY, "a.pdf", timeout_seconds=60, memory_bytes=300 * MEGABYTE)
-    assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
+        await parse_safely(GREEDY, "a.pdf", budget=Budget(60), memory_bytes=300 * MEGABYTE)
+    assert (await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))).text == "Hello"
 
 
 async def test_the_parser_process_reports_what_is_wrong_with_a_file() -> None:
     for data, name in ((b"", "a.pdf"), (b"<p> ", "a.html")):
         with pytest.raises(EmptyFileError, match="the file has no content"):
-            await parse_safely(data, name, timeout_seconds=60)
+            await parse_safely(data, name, budget=Budget(60))
     for data in (b"no PDF at all", _pdf([HELLO])[:200]):
         with pytest.raises(ParseError, match="damaged"):
-            await parse_safely(data, "a.pdf", timeout_seconds=60)
+            await parse_safely(data, "a.pdf", budget=Budget(60))
     with pytest.raises(ParseError, match="the PDF has no text"):
-        await parse_safely(_pdf([b"q Q"]), "a.pdf", timeout_seconds=60)
+        await parse_safely(_pdf([b"q Q"]), "a.pdf", budget=Budget(60))
 
 
 async def test_a_parser_that_is_killed_is_a_file_that_crashed_it() -> None:
     before = _children()
-    await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)
+    await parse_safely(_pdf([HELLO]), "a.pdf", budget=Budget(60))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_kill_when_busy, before)
         with pytest.raises(ParseError, match="crashed"):
-            await parse_safely(SLOW, "a.pdf", timeout_seconds=60)
+            await parse_safely(SLOW, "a.pdf", budget=Budget(60))
 
 
 async def _kill_when_busy(before: set[int]) -> None:
@@ -277,7 +278,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     async def run(lines: Sequence[str], without: str = ALL) -> list[str]:
         monkeypatch.setattr(sandbox, "PROGRAM", EXPLOITED.replace("__WITHOUT__", without))
         monkeypatch.setattr(sandbox, "_pools", RunVar("the test's own"))
-        document = await parse_safely("\n".join(lines).encode(), "a.pdf", timeout_seconds=60)
+        document = await parse_safely("\n".join(lines).encode(), "a.pdf", budget=Budget(60))
         return document.text.split("\n")
 
     return run
@@ -419,7 +420,7 @@ async def test_nothing_in_the_folder_where_the_program_was_started_is_executed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    assert (await parse_safely(b"<h1>Title</h1>", "a.html", timeout_seconds=60)).title == "Title"
+    assert (await parse_safely(b"<h1>Title</h1>", "a.html", budget=Budget(60))).title == "Title"
 
 
 @pytest.mark.parametrize("without", [NO_LANDLOCK, NO_NAMESPACES, NEITHER, "resource.setrlimit = None"])
@@ -430,13 +431,14 @@ async def test_files_are_parsed_wherever_less_can_be_forbidden(
         without = "def refuse(*_): raise ValueError\nresource.setrlimit = refuse"
     program = EXPLOITED.replace("__WITHOUT__", without).replace("confined.parsers.parse = exploited", "")
     monkeypatch.setattr(sandbox, "PROGRAM", program)
-    assert (await parse_safely(_pdf([HELLO]), "a.pdf", timeout_seconds=60)).text == "Hello"
+    assert (await parse_safely(_pdf([HELLO]), "a.pdf", budget=Budget(60))).text == "Hello"
 
 
 BABBLING = """
 import sys, struct, pickle
-out, lengths = sys.stdout.buffer, struct.Struct("!II")
-out.write(lengths.pack(5, 0) + b"ready"); out.flush()
+out, header = sys.stdout.buffer, struct.Struct("!III")
+lengths = lambda known, content: header.pack(known, content, 0)
+out.write(lengths(5, 0) + b"ready"); out.flush()
 sys.stdin.buffer.read(struct.calcsize("!IIQ"))
 __SAYS__
 out.flush()
@@ -449,17 +451,17 @@ NO_DOCUMENT, CRASHED = "the parser returned an invalid document", "parsing crash
     ("says", "told"),
     [
         ("out.write(b'Segmentation fault')", NO_DOCUMENT),  # its first bytes are a length of 1.4 GB
-        ("out.write(b'\\xff' * 8)", NO_DOCUMENT),
-        ("out.write(lengths.pack((1 << 24) + 1, 0))", NO_DOCUMENT),
-        ("out.write(lengths.pack(2, (1 << 26) + 1))", NO_DOCUMENT),
-        ("out.write(lengths.pack(3, 0) + b'no!')", NO_DOCUMENT),
-        ("out.write(lengths.pack(2, 0) + b'{}')", "the parser gave no reason"),
-        ("out.write(lengths.pack(0, 0))", NO_DOCUMENT),
-        ("it = pickle.dumps(print); out.write(lengths.pack(len(it), 0) + it)", NO_DOCUMENT),
-        ("it = b'{\"error\":\"%s\"}' % (b'e' * 5000); out.write(lengths.pack(len(it), 0) + it)", "^e{200}$"),
-        ("out.write(lengths.pack(500, 0) + b'{'); out.flush(); raise SystemExit", CRASHED),
+        ("out.write(b'\\xff' * 12)", NO_DOCUMENT),
+        ("out.write(lengths((1 << 24) + 1, 0))", NO_DOCUMENT),
+        ("out.write(lengths(2, (1 << 26) + 1))", NO_DOCUMENT),
+        ("out.write(lengths(3, 0) + b'no!')", NO_DOCUMENT),
+        ("out.write(lengths(2, 0) + b'{}')", "the parser gave no reason"),
+        ("out.write(lengths(0, 0))", NO_DOCUMENT),
+        ("it = pickle.dumps(print); out.write(lengths(len(it), 0) + it)", NO_DOCUMENT),
+        ("it = b'{\"error\":\"%s\"}' % (b'e' * 5000); out.write(lengths(len(it), 0) + it)", "^e{200}$"),
+        ("out.write(lengths(500, 0) + b'{'); out.flush(); raise SystemExit", CRASHED),
         ("raise SystemExit", CRASHED),
-        ("out.write(lengths.pack(500, 500))", r"over 2 s"),
+        ("out.write(lengths(500, 500))", r"over 0\.2 s"),
     ],
 )
 async def test_a_parser_that_babbles_is_a_file_that_broke_it(
@@ -469,11 +471,11 @@ async def test_a_parser_that_babbles_is_a_file_that_broke_it(
     with monkeypatch.context() as patch:
         patch.setattr(sandbox, "PROGRAM", BABBLING.replace("__SAYS__", says))
         with pytest.raises(ParseError, match=told):
-            await parse_safely(b"", "a.pdf", timeout_seconds=2)
+            await parse_safely(b"", "a.pdf", budget=Budget(0.2))
         if told in (NO_DOCUMENT, CRASHED):
             assert _children() == before
         monkeypatch.setattr(sandbox, "_pools", RunVar("after it"))
-    assert (await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)).text == "Hello"
+    assert (await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))).text == "Hello"
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit", "print('Hello')", "import no_such_module"])
@@ -483,22 +485,23 @@ async def test_a_process_that_does_not_start_is_a_reason_too(
     before = _children()
     monkeypatch.setattr(sandbox, "PROGRAM", program)
     with pytest.raises(ParseError, match="the parser process doesn't start"):
-        await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
+        await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(ParseError, match="the parser process can't be started: No such file"):
-        await parse_safely(_pdf([HELLO]), "b.pdf", timeout_seconds=60)
+        await parse_safely(_pdf([HELLO]), "b.pdf", budget=Budget(60))
     assert _children() == before
 
 
 WORKING = """
 import anyio, contextlib, sys
 from rag.errors import ParseError
+from rag.ingest.budget import Budget
 from rag.ingest.sandbox.pool import parse_safely
 async def main():
     with contextlib.suppress(ParseError):
-        await parse_safely(b"no PDF", "a.pdf", timeout_seconds=60)
+        await parse_safely(b"no PDF", "a.pdf", budget=Budget(60))
     print("warm", flush=True)
-    await parse_safely(sys.stdin.buffer.read(), "a.pdf", timeout_seconds=60)
+    await parse_safely(sys.stdin.buffer.read(), "a.pdf", budget=Budget(60))
 anyio.run(main)
 """
 
@@ -525,7 +528,7 @@ def test_the_process_ends_with_the_one_that_started_it(*, busy: bool) -> None:
 
 def test_the_process_ends_with_the_event_loop() -> None:
     before = _children()
-    anyio.run(partial(parse_safely, _pdf([HELLO]), "a.pdf", timeout_seconds=60))
+    anyio.run(partial(parse_safely, _pdf([HELLO]), "a.pdf", budget=Budget(60)))
     assert _children() == before
 
 
@@ -553,4 +556,4 @@ MAIL = b"From: a@x.org\nSubject: =?%s?q?Clocks?=\nContent-Type: text/plain; char
 )
 async def test_no_parser_imports_anything_once_it_is_confined(name: str, data: bytes) -> None:
     """A parser that does ends the process, because it can't open a file."""
-    assert (await parse_safely(data, name, timeout_seconds=60)).blocks
+    assert (await parse_safely(data, name, budget=Budget(60))).blocks

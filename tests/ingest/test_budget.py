@@ -1,0 +1,152 @@
+"""The steps of a file spend its CPU seconds together, and parts of a container can't waste them for ever."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from anyio.lowlevel import RunVar
+
+from rag.config.settings import IngestSettings
+from rag.errors import ParseError
+from rag.ingest.budget import PATIENCE, Budget
+from rag.ingest.discover import Discovery
+from rag.ingest.sandbox import pool
+from rag.ingest.sandbox.pool import parse_safely
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from rag.ingest.report import Report
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+NEEDS_LIMITS = pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no CPU time")
+MAIL = b"From: a@x.org\nSubject: Clock\n\nthe verge and the foliot\n"
+SLOW_PARSER = """
+import sys; sys.path[:] = sys.argv[3:]
+import time
+from rag.ingest.sandbox import child
+def slowed(function, seconds):
+    def slow(data, name, **options):
+        began = time.process_time()
+        while "slow" in name and time.process_time() < began + seconds:
+            pass
+        if "asleep" in name:
+            time.sleep(seconds)
+        return function(data, name, **options)
+    return slow
+child.parsers.parse = slowed(child.parsers.parse, __PARSE__)
+child.parsers.members = slowed(child.parsers.members, __MEMBERS__)
+child.main()
+"""
+"""A parser process that computes so many seconds over a file that is called slow, before it parses it."""
+
+
+def _slow(monkeypatch: pytest.MonkeyPatch, *, parse: float, members: float = 0.0) -> None:
+    program = SLOW_PARSER.replace("__PARSE__", str(parse)).replace("__MEMBERS__", str(members))
+    monkeypatch.setattr(pool, "PROGRAM", program)
+    monkeypatch.setattr(pool, "_pools", RunVar("the test's own"))
+
+
+def _outcomes(report: Report) -> dict[str, tuple[str, str]]:
+    return {one.path.rpartition("/")[2]: (one.outcome, one.reason) for one in report.outcomes}
+
+
+@pytest.mark.parametrize(("seconds", "comes_in"), [(2, False), (60, True)])
+async def test_opening_and_parsing_a_file_spend_the_same_seconds(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, *, comes_in: bool
+) -> None:
+    """Each takes less than the file may, and both together more."""
+    (folder := tmp_path / "mails").mkdir()
+    (folder / "slow.eml").write_bytes(MAIL)
+    (folder / "good.eml").write_bytes(MAIL + b"of another clock\n")
+    _slow(monkeypatch, parse=1.2, members=1.2)
+    settings = IngestSettings(parse_timeout_seconds=seconds)
+    outcomes = _outcomes(await small_desk.ingested(tmp_path / "data", folder, settings=settings))
+    assert outcomes["good.eml"][0] == "added"
+    outcome, reason = outcomes["slow.eml"]
+    assert (outcome, "parse_timeout_seconds" in reason) == (
+        ("added", False) if comes_in else ("skipped", True)
+    )
+
+
+@NEEDS_LIMITS
+async def test_parts_that_use_up_their_seconds_leave_fewer_to_those_behind_them(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "archives").mkdir()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in ("slow-1.txt", "slow-2.txt", "slow-3.txt", "z-good.txt"):
+            archive.writestr(name, f"the verge and the foliot of {name}")
+    (folder / "a.zip").write_bytes(content.getvalue())
+    _slow(monkeypatch, parse=600)
+    settings = IngestSettings(parse_timeout_seconds=2, archives=True)
+    outcomes = _outcomes(await small_desk.ingested(tmp_path / "data", folder, settings=settings))
+    reasons = [outcomes[f"slow-{number}.txt"][1] for number in (1, 2, 3)]
+    over = [reason.removeprefix("parsing took over ").partition(" ")[0] for reason in reasons]
+    assert over == ["2", "1", "0.5"]
+    assert outcomes["z-good.txt"][0] == "added"
+
+
+def test_only_parts_of_the_same_file_get_less_and_only_after_parts_that_cost_too_much() -> None:
+    discovery = Discovery(spent={"file:///d/a.zip#b.eml": 7.0})
+    discovery.note_broken("file:///d/a.zip#one", ParseError("", "timeout"))
+    discovery.note_broken("file:///d/a.zip#two/three", ParseError("", "crashed"))
+    discovery.note_broken("file:///d/a.zip#four", ParseError("", "damaged"))
+    discovery.note_broken("file:///d/b.zip", ParseError("", "timeout"))
+    allowed = {
+        uri: discovery.budget(f"file:///d/{uri}", 60).left
+        for uri in ("a.zip", "a.zip#five/six", "a.zip#b.eml", "b.zip", "b.zip#one")
+    }
+    assert allowed == {"a.zip": 60, "a.zip#five/six": 15, "a.zip#b.eml": 8, "b.zip": 60, "b.zip#one": 60}
+
+
+@NEEDS_LIMITS
+async def test_a_file_that_waits_for_a_processor_is_not_lost_and_one_that_sleeps_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _slow(monkeypatch, parse=1.5)
+    waiting = Budget(1)
+    document = await parse_safely(b"the verge", "asleep.txt", budget=waiting)
+    assert (document.text, waiting.left > 0) == ("the verge", True)
+    _slow(monkeypatch, parse=600)
+    asleep = Budget(0.2)
+    with pytest.raises(ParseError, match=r"over 0\.2 s"):
+        await parse_safely(b"the verge", "asleep.txt", budget=asleep)
+    assert asleep.left == 0
+
+
+@NEEDS_LIMITS
+async def test_the_system_ends_a_file_that_computes_for_too_long_before_the_clock_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _slow(monkeypatch, parse=600)
+    monkeypatch.setattr("rag.ingest.budget.PATIENCE", 1_000)
+    with pytest.raises(ParseError, match="over 1 s") as error:
+        await parse_safely(b"the verge", "slow.txt", budget=Budget(1))
+    assert error.value.cause == "timeout"
+
+
+async def test_what_this_process_does_for_a_file_counts_even_if_it_fails() -> None:
+    def compute() -> None:
+        began = time.thread_time()
+        while time.thread_time() < began + 0.2:
+            pass
+        raise ParseError("")
+
+    budget = Budget(1)
+    await budget.run(time.sleep, 0.3)
+    assert budget.left > 0.9
+    with pytest.raises(ParseError):
+        await budget.run(compute)
+    assert 0.2 <= budget.spent < 1
+    assert budget.patience == PATIENCE * budget.left
+    budget.spent = 5
+    assert budget.left == 0
