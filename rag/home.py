@@ -23,6 +23,7 @@ Home: TypeAlias = "Path | Bucket"
 
 ANSWER_SECONDS, CONNECT_SECONDS = 10, 3  # of one request
 RETRIES, RETRY_SECONDS = 2, 5  # the library's own are 10 in three minutes, which no caller waits for
+PART_SECONDS = 120  # a part of a large object may take: nobody waits for it, and lines can be slow
 WORDS = {  # in the text of an error, of which the type says less
     "NoSuchBucket": "there is no such bucket",
     "ContainerNotFound": "there is no such bucket",
@@ -90,6 +91,14 @@ class Bucket:
         Raises:
             ConfigurationError: the package is not installed, or an option is not valid.
         """
+        return self._opened(ANSWER_SECONDS)
+
+    @cached_property
+    def carrier(self) -> Any:  # noqa: ANN401 as above
+        """The same for parts of large objects, which may take longer."""
+        return self._opened(PART_SECONDS)
+
+    def _opened(self, seconds: int) -> Any:  # noqa: ANN401 as above
         try:
             from obstore.store import from_url  # noqa: PLC0415 few desks are in a bucket
         except ModuleNotFoundError as error:
@@ -103,7 +112,7 @@ class Bucket:
                 config=options,
                 client_options={
                     "allow_http": self.options.get("allow_http", "").lower() == "true",
-                    "timeout": f"{ANSWER_SECONDS}s",
+                    "timeout": f"{seconds}s",
                     "connect_timeout": f"{CONNECT_SECONDS}s",
                 },
                 retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},

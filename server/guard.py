@@ -69,7 +69,9 @@ class ErrorBoundary:
             raise MCPError(types.INTERNAL_ERROR, message_for(error, remote=self._remote)) from None
         except TimeoutError:
             log.warning("%s took over %g s", ctx.method, self._seconds)
-            message = f"The request was cancelled after {self._seconds:g} s. Ask for less at once."
+            message = (
+                f"The request was cancelled after {self._seconds:g} s. Ask for less at once, or again later."
+            )
             raise MCPError(types.INTERNAL_ERROR, message) from None
         except (MCPError, ValidationError):  # the SDK words these itself, without the caller's values
             raise

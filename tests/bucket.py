@@ -5,6 +5,7 @@ Tests get this module as a fixture.
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 import threading
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+SKEW_SECONDS = 15 * 60  # as S3's
 READING = frozenset({"GET", "HEAD"})
 
 
@@ -43,8 +46,9 @@ class ObjectStore:
     """What a test may break: `read_only` refuses to write, `down` answers with an error,
     `forgets_conditions` overwrites what exists, `damages` writes something else of the same length,
     `expired` knows the credentials no more, `cuts` breaks off in the middle of what is read, and `gone`
-    closes each connection at once. `slow` is how many seconds each answer waits, and `left` how many
-    requests are served before it is down. `requests` counts them by method, and `paths` says for what.
+    closes each connection at once. `slow` is how many seconds each answer waits, `bytes_per_second` what a
+    connection carries, `ahead` how many seconds the store's clock is, and `left` how many requests are served
+    before it is down. `requests` counts them by method, and `paths` says for what.
     """
 
     bucket: str
@@ -57,6 +61,8 @@ class ObjectStore:
     cuts: bool = False
     gone: bool = False
     slow: float = 0
+    bytes_per_second: float = math.inf
+    ahead: float = 0
     left: int | None = None
     requests: Counter[str] = field(default_factory=Counter)
     paths: list[str] = field(default_factory=list, repr=False)
@@ -89,6 +95,18 @@ class ObjectStore:
             "REFDESK_STORAGE_OPTIONS_ALLOW_HTTP": "true",
         }
 
+    def _refused(self, request: Request) -> Response | None:
+        """What it says instead of an answer."""
+        if self.down or (self.left is not None and self.left < 0):
+            return _error("SlowDown", 503)
+        if abs(time.time() + self.ahead - _signed_at(request)) > SKEW_SECONDS:
+            return _error("RequestTimeTooSkewed", 403)
+        if self.expired:
+            return _error("ExpiredToken", 400)
+        if self.read_only and request.method not in READING:
+            return _error("AccessDenied", 403)
+        return None
+
     def app(self, store: WSGIApplication) -> WSGIApplication:
         """The store with the faults."""
 
@@ -100,18 +118,17 @@ class ObjectStore:
             time.sleep(self.slow)
             if self.left is not None:
                 self.left -= 1
-            if self.down or (self.left is not None and self.left < 0):
-                return Response("<Error><Code>SlowDown</Code></Error>", 503)(environ, start)
-            if self.expired:
-                refused = "<Error><Code>ExpiredToken</Code></Error>"
-                return Response(refused, 400, content_type="application/xml")(environ, start)
+            if refused := self._refused(request):
+                return refused(environ, start)
             if self.cuts and request.method == "GET":
                 whole = Response.from_app(store, environ)
                 body = whole.get_data()
                 return Response([body[: len(body) // 2]], whole.status, whole.headers)(environ, start)
-            if self.read_only and request.method not in READING:
-                refused = "<Error><Code>AccessDenied</Code></Error>"
-                return Response(refused, 403, content_type="application/xml")(environ, start)
+            if self.bytes_per_second < math.inf:
+                answer = Response.from_app(store, environ)
+                size = max(request.content_length or 0, len(answer.get_data()))
+                time.sleep(size / self.bytes_per_second)
+                return answer(environ, start)
             if self.forgets_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
             if self.damages and request.method == "PUT":
@@ -122,6 +139,17 @@ class ObjectStore:
                 return store(environ, start)
 
         return serve
+
+
+def _error(code: str, status: int) -> Response:
+    return Response(f"<Error><Code>{code}</Code></Error>", status, content_type="application/xml")
+
+
+def _signed_at(request: Request) -> float:
+    """When a request was signed; now, if it isn't."""
+    if not (said := request.headers.get("X-Amz-Date")):
+        return time.time()
+    return datetime.strptime(f"{said}+0000", "%Y%m%dT%H%M%SZ%z").timestamp()
 
 
 @contextmanager

@@ -175,6 +175,27 @@ def test_while_the_store_does_not_answer_no_key_counts_and_nothing_old_is_shown(
 
 
 @pytest.mark.usefixtures("copy")
+def test_while_the_store_is_slow_a_search_says_in_its_own_time_that_there_is_no_answer(
+    listen: Callable[..., Remote], start: Start, world: World, object_store: ObjectStore
+) -> None:
+    limit = {"REFDESK_LIMITS_REQUEST_SECONDS": "2", "REFDESK_PRINCIPAL_TENANT": "acorn"}
+    env = object_store.serving | EACH_REQUEST | limit
+    remote, wire = listen(NOWHERE, more=env), start(NOWHERE, env=env)
+    wire.begin()
+    ask = {"name": "search", "arguments": {"query": "pendulum"}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ask}
+    assert remote.titles(world.ann) == {"open", "secret"}
+    assert wire.result("tools/call", ask)["structuredContent"]["results"]
+    object_store.slow = 1.5  # each of some ten requests, one after the other
+    for refused in (wire.error("tools/call", ask), remote.post(world.ann, request).json()["error"]):
+        assert refused["message"].startswith("The request was cancelled after 2 s.")
+    assert httpx2.get(f"{remote.base}/healthz").status_code == 200
+    object_store.slow = 0
+    assert remote.titles(world.ann) == {"open", "secret"}
+    assert wire.result("tools/call", ask)["structuredContent"]["results"]
+
+
+@pytest.mark.usefixtures("copy")
 def test_a_replica_starts_while_the_store_does_not_answer_and_is_ready_when_it_does(
     listen: Callable[..., Remote], world: World, object_store: ObjectStore
 ) -> None:

@@ -19,7 +19,7 @@ from rag.store.bucket_checks import PROBES, creates_once
 from rag.store.bucket_copy import LEDGER, TURNS, copy_rights, copy_to_bucket
 from rag.store.collections import drop_collection
 from rag.store.locks import locked
-from rag.store.objects import delete, digest_of, listed, put, put_new, put_over
+from rag.store.objects import PART_BYTES, delete, digest_of, listed, put, put_new, put_over
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -368,6 +368,22 @@ async def test_a_reader_follows_a_collection_that_is_removed_and_made_anew(
     titles, (body,) = await seen()
     assert titles == {"Other"}
     assert "The balance wheel turns." in body
+
+
+def test_a_large_file_goes_over_a_line_on_which_it_takes_longer_than_an_answer_may(
+    bucket: Bucket, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rag.home.ANSWER_SECONDS", 1)
+    monkeypatch.setattr("rag.home.RETRIES", 0)
+    content = bytes(range(256)) * (PART_BYTES // 256) + b"end"
+    file = tmp_path / "large"
+    file.write_bytes(content)
+    object_store.bytes_per_second = PART_BYTES / 1.5
+    with file.open("rb") as opened:
+        put(bucket, "large", opened)
+    assert digest_of(bucket, "large") == digest_of_file(file)
+    with pytest.raises(StoreError, match="takes too long to answer"):  # the control
+        put(bucket, "small", content[:PART_BYTES])
 
 
 async def test_an_address_shows_no_credentials(bucket: Bucket) -> None:

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.nightly]
 
-FAULTS = {
-    "gone": "the object store doesn't answer as it should",
-    "cuts": "the object store doesn't answer as it should",
-    "down": "the object store doesn't answer as it should",
-    "expired": "the credentials in the environment have expired",
+FAULTS: dict[str, tuple[object, str]] = {
+    "gone": (True, "the object store doesn't answer as it should"),
+    "cuts": (True, "the object store doesn't answer as it should"),
+    "down": (True, "the object store doesn't answer as it should"),
+    "expired": (True, "the credentials in the environment have expired"),
+    "ahead": (20 * 60, "the clock of this machine is too far off"),
+    "slow": (10, "the object store takes too long to answer"),
 }
 NOT_SAID = ("very-secret-words", "AKIATESTER", "Generic S3", "SlowDown", "ExpiredToken", "127.0.0.1", "error")
 USUAL_REQUESTS = 100  # of a copy, roughly
@@ -87,19 +89,20 @@ async def test_each_command_says_in_plain_words_which_bucket_fails(
 ) -> None:
     to = ("storage", "copy", "--to", object_store.uri, "--data", data)
     assert scripts.admin(*to, env=object_store.environment).returncode == 0
-    setattr(object_store, fault, True)
+    (value, why), former = FAULTS[fault], getattr(object_store, fault)
+    setattr(object_store, fault, value)
     for command in (to, ("search", "pendulum"), ("sources",)):
         env = object_store.environment if command is to else object_store.serving
         done = scripts.admin(*command, env=env)
         assert done.returncode == 1, done.stderr
         assert object_store.uri in done.stderr, done.stderr
-        assert FAULTS[fault] in done.stderr
+        assert why in done.stderr
         assert not [word for word in NOT_SAID if word in done.stderr.removeprefix("Error")]
     doctor = scripts.admin("doctor", "storage", "--json", env=object_store.serving)
     assert doctor.returncode == 1
     (found,) = json.loads(doctor.stdout)["findings"]
     assert found["state"] == "wrong"
-    assert FAULTS[fault] in found["text"]
-    setattr(object_store, fault, False)
+    assert why in found["text"]
+    setattr(object_store, fault, former)
     assert "Note" in scripts.admin("search", "pendulum", env=object_store.serving).stdout
     assert scripts.admin(*to, env=object_store.environment).returncode == 0
