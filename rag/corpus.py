@@ -411,6 +411,7 @@ class Collection:
     those of `coming` are being made by a rebuild (`rag.store.builds`).
     `calibration` is None if nothing was measured: cosines count as they are. With the language `auto`,
     `languages` are those by whose rules its documents were analysed, most frequent first.
+    A collection that is a `tag_of` another one is a copy of what that held once (`rag.store.tags`).
     `personal_data` has the policy for each kind that isn't just allowed. Sources expire `keep_days` after
     their date, unless that is 0; it is `expiring` if any of them stated by itself when it expires.
     """
@@ -436,6 +437,7 @@ class Collection:
     coming: Build | None = None
     calibration: Calibration | None = None
     languages: tuple[Language, ...] = ()
+    tag_of: str = ""
 
     @property
     def usual_language(self) -> Language:

@@ -11,6 +11,10 @@ NOT_FOUND = "Nothing readable has this id or path. Use one from a search result 
 SCHEME = "refdesk://"
 SOURCE_TEMPLATE = SCHEME + "{collection}/{source_id}"
 CHUNK_TEMPLATE = SOURCE_TEMPLATE + "/{seq}"
+ID_CHARS = 16
+"""The length of the ids that ingestion makes."""
+TAG_CHARS = 8
+"""What a tag adds to the ids of the sources that it is a copy of."""
 _SEQ = r"(0|[1-9][0-9]{0,8})"
 _ID = re.compile(rf"([a-z2-7]{{1,32}})(?:/{_SEQ}(?:-{_SEQ})?)?")
 _PREFIX = re.compile(rf"{SCHEME}[a-z0-9_-]+/")
@@ -24,6 +28,11 @@ def resource_uri(collection: str, id_: str) -> str:
 def range_id(source_id: str, first: int, last: int) -> str:
     """The id of consecutive chunks: ("mfzq", 5, 8) -> "mfzq/5-8"; of a single one its own, "mfzq/5"."""
     return f"{source_id}/{first}" if first == last else f"{source_id}/{first}-{last}"
+
+
+def original_id(source_id: str) -> str | None:
+    """The id of the source that a tag's source is a copy of, None if it is no tag's (`rag.store.tags`)."""
+    return source_id[:ID_CHARS] if len(source_id) == ID_CHARS + TAG_CHARS else None
 
 
 def parse_id(name: str) -> str:

@@ -21,6 +21,7 @@ from rag.ingest.recorded import document_name
 from rag.ingest.rights import RequestedAccess
 from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
+from rag.uris import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -235,10 +236,10 @@ def held_among(
     held = {one.id: Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
     for table, sources in stored:
         held |= {one.id: Held(one.id, one.source.uri, one.source.title, one.access, table) for one in sources}
-    uris = {id_: one.uri for id_, one in held.items()}
+    uris = {id_: one.uri for id_, one in held.items() if not original_id(id_)}  # a tag's only by their ids
     found: dict[str, Held] = {}
     for name in names:
-        if not (ids := meant(name, uris)):
+        if not (ids := [name] if name in held else meant(name, uris)):
             raise NotFoundError(
                 f"No source has the id or path {name!r}. List them with refdesk-admin sources."
             )
@@ -273,6 +274,11 @@ async def change_held(
             raise ConfigurationError(
                 f"{one.id} is a row of the attached table {one.table.collection.name}. What that table says "
                 "decides who may see it. Change it where the table is written."
+            )
+        if original := original_id(one.id):
+            raise ConfigurationError(
+                f"{one.id} is a document of a tag, shown to those who could see {original} when the tag was "
+                f"made and can see it now. Change who may see {original}."
             )
     tenant, known = tenant_of(settings), {one.id: one.access for one in found}
 

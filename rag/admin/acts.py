@@ -48,6 +48,7 @@ ActName = Literal[
     "collection rebuild",
     "collection remove",
     "collection set",
+    "collection tag",
     "ingest",
     "key create",
     "key revoke",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -34,13 +35,14 @@ from rag.ingest.analysis import change_language
 from rag.ingest.declare import check_fields, declare
 from rag.models.embed import open_embedder
 from rag.report.tables import counted
-from rag.store.catalog import check_embedder, check_writable
+from rag.store.catalog import check_embedder, check_ingestible, check_writable
 from rag.store.collections import (
     change_collection,
     drop_collection,
     ensure_collection,
     finish_drop,
     open_writer,
+    tag_collection,
 )
 from rag.store.folder import prepare, spending_reserve
 
@@ -71,7 +73,7 @@ OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 
 @click.group("collection")
 def collection_command() -> None:
-    """Create, attach, describe, list, show and remove collections."""
+    """Create, attach, tag, describe, show and remove collections."""
 
 
 @command("create")
@@ -243,8 +245,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     if policies:
         after["personal_data"] = with_policies(table.collection.personal_data, policies)
     check_fields(table.collection, fields, no_field)
-    if after.keys() & OF_INGESTION or language:
-        check_writable(table.collection)  # nothing is ingested into an attached table
+    _check_open(table.collection, after, language)
     identity = None if embedder_name is None else await _identity_of(settings, embedder_name)
 
     def changed(collection: Collection) -> Collection:
@@ -266,6 +267,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         ),
     ):
         made = await change_collection(settings.data, tenant, name, changed)
+        await _also_in_tags(settings, made)
         if fields or no_field:
             declared = await declare(settings.data, made, fields, no_field)
             made = declared.collection
@@ -277,6 +279,34 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         _print_declared(declared, no_field)
     for key, value in (after | ({"language": language_in_words(made)} if language else {})).items():
         echo(_set_line(name, key, value))
+
+
+@command("tag")
+@click.argument("name")
+@click.argument("tag")
+@description_option()
+async def tag_command(
+    settings: Settings, *, name: str, tag: str, description: str | None, as_json: bool
+) -> None:
+    """Keep a collection as it is now, under another name.
+
+    TAG is a copy of NAME with its passages and vectors. Nothing is ingested into it, and it is searched only
+    where a request, a key or the settings name it. A document in it is shown to those who could see it when
+    the tag was made and can see the document of NAME now, also after that was removed. purge takes out what
+    was removed from NAME; collection remove TAG --yes removes the tag.
+    """
+    (table,) = await open_collections(settings, name)
+    if description is None:
+        described = f" {table.collection.description}" if table.collection.description else ""
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+        description = f"{name} as it was on {today}, searched only if it is named.{described}"
+    tenant, state = tenant_of(settings), {"tag_of": name, "sources": await table.source_count()}
+    with recorded(settings.data, Act("collection tag", tenant, {valid_name(tag): (None, state)}, tag)):
+        made = await tag_collection(settings.data, table.collection, tag, description)
+    if as_json:
+        print_json(_json(made))
+    else:
+        echo(f"Kept the collection {name} as {tag}. Searches find it where they name it.")
 
 
 async def _identity_of(settings: Settings, embedder_name: str) -> EmbedderIdentity:
@@ -314,6 +344,27 @@ def _logged_changes(
     if language:
         before["language"], after["language"] = collection.language, language
     return before, after
+
+
+def _check_open(collection: Collection, keys: Iterable[str], language: LanguageChoice | None) -> None:
+    """Check that these properties of the collection mean anything."""
+    if OF_INGESTION.intersection(keys) or language:
+        check_writable(collection)
+    if {"chunking", "personal_data"}.intersection(keys):
+        check_ingestible(collection)
+
+
+async def _tags(settings: Settings, name: str) -> list[Collection]:
+    """The tags of a collection, also of one that was removed."""
+    return [one for one in await open_reader(settings).collections(tenant_of(settings)) if one.tag_of == name]
+
+
+async def _also_in_tags(settings: Settings, collection: Collection) -> None:
+    """Let the documents of a collection's tags expire as early as those of the collection."""
+    tenant, most = collection.tenant, collection.keep_days
+    for one in await _tags(settings, collection.name):
+        if most and not 0 < one.keep_days <= most:
+            await change_collection(settings.data, tenant, one.name, lambda tag: replace(tag, keep_days=most))
 
 
 async def _analysed(
@@ -402,12 +453,18 @@ async def remove_command(settings: Settings, *, name: str, yes: bool, as_json: b
     else:
         await removed(settings.data, table, "collection remove")
         attached = table.collection.attached
+    tags = [one.name for one in await _tags(settings, name)]
     if as_json:
-        print_json({"removed": name})
+        print_json({"removed": name} | ({"tags": tags} if tags else {}))
     elif attached:
         echo(f"Removed the collection {name}. The table {attached.table} is as it was.")
     else:
         echo(f"Removed the collection {name}.")
+    if tags and not as_json:
+        echo(
+            f"What it held is still in {', '.join(tags)}. Remove these, too, or run refdesk-admin purge, "
+            "which empties them."
+        )
 
 
 async def removed(data: Path, table: CollectionReader, act: ActName, *, forget: Iterable[str] = ()) -> None:
@@ -442,7 +499,7 @@ def _json(collection: Collection) -> dict[str, Any]:
         if not one:
             del details[name]
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
-    for name in ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages"):
+    for name in ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages", "tag_of"):
         if not details[name]:
             del details[name]
     return details
@@ -453,6 +510,7 @@ for one in (
     create_command,
     set_command,
     rebuild_command,
+    tag_command,
     list_command,
     show_command,
     remove_command,

@@ -15,11 +15,13 @@ from rag.admin.acts import Act, access_state, recorded
 from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import open_collections, open_reader
 from rag.admin.status import folder_bytes
+from rag.ingest.retention import has_expired
 from rag.models.embed import cache
 from rag.report.tables import counted
 from rag.run_history import forget_names
 from rag.store.collections import forget_builds, open_writer
 from rag.store.folder import cannot, read_key
+from rag.uris import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from rag.admin.acts import State
     from rag.config.settings import Settings
     from rag.store.reader import CollectionReader
+    from rag.store.writer import CollectionWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +54,14 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
     until you purge, which rewrites all of them, and deletes their embeddings from the cache. Servers can keep
     running; disk space that they hold open is freed when they exit. Access records are
     kept in case the documents come back, unless you add --forget.
+
+    Tags of a collection lose the documents that it doesn't have any more. Earlier texts of those that it has
+    stay in them: remove the tag to delete these, too.
     """
-    tables = await open_collections(settings, collection)
+    tables = await _purgeable(settings, collection)
     if collection is None:
         await _forget_dropped(settings)
-    purged = [
-        await _purged(settings, table, forget=forget)
-        for table in tables
-        if collection or not table.collection.attached  # these are named only by mistake
-    ]
+    purged = [await _purged(settings, table, forget=forget) for table in tables]
     if as_json:
         print_json({"collections": [asdict(one) for one in purged]})
         return
@@ -73,9 +75,21 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
         echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
 
 
+async def _purgeable(settings: Settings, name: str | None) -> list[CollectionReader]:
+    """The tables to rewrite: those of a collection and of its tags, or of all collections."""
+    if name is None:
+        tables = await open_collections(settings, None)
+        return [table for table in tables if not table.collection.attached]  # named only by mistake
+    chosen = await open_collections(settings, name)
+    others = await open_collections(settings, None)
+    return [*chosen, *(table for table in others if table.collection.tag_of == name)]
+
+
 async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) -> Purged:
     before, made = folder_bytes(settings.data), table.collection
     async with open_writer(settings.data, made) as writer:
+        if made.tag_of:
+            await _without_removed(writer)
         records = (await writer.records()).values()
         gone = [one for one in records if forget and one.collection == made.name and not one.present]
         state = {"visibility": made.visibility}
@@ -90,6 +104,19 @@ async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) 
     kept = await table.statistics()
     freed = before - folder_bytes(settings.data)
     return Purged(made.name, kept.sources, kept.chunks, freed, undone)
+
+
+async def _without_removed(tag: CollectionWriter) -> None:
+    """Remove from a tag what its collection doesn't have any more, and what has expired."""
+    records = await tag.records()
+    there = {id_ for id_, one in records.items() if one.present and one.collection == tag.collection.tag_of}
+    gone = [
+        one.id
+        for one in (await tag.known(records)).values()
+        if original_id(one.id) not in there or has_expired(one)
+    ]
+    if gone:
+        await tag.remove(gone)
 
 
 async def _forget_embeddings(data: Path, table: CollectionReader) -> None:

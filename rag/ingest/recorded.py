@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rag.access.rule import is_narrowed
 from rag.ingest.paths import folder_of, name_of, path_of
 from rag.store.source_ids import PURGED
+from rag.uris import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,6 +54,8 @@ class Recorded:
         self._new: set[str] = set()
         self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
         for one in records.values():
+            if original_id(one.id):
+                continue  # a tag's: it says how things were
             if one.is_folder:
                 self.folders |= {one.uri: one.access} if one.access else {}
                 continue

@@ -23,7 +23,7 @@ from rag.search.tree import (
     several,
     shown_parts,
 )
-from rag.uris import NOT_FOUND, split_id
+from rag.uris import ID_CHARS, NOT_FOUND, split_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rag.search.overview import Holding
     from rag.search.tree import Document
     from rag.search.view import View
-
-ID_CHARS = 16  # of the ids that ingestion makes
 
 
 def collections_page(overview: Sequence[Holding], after: str | None, limit: int) -> Folder:
@@ -54,7 +52,8 @@ async def at(
     first = first.lower()  # as all names of collections are
     found = [one for view in views if _name(view) == first for one in await _found(view, rest, after, limit)]
     if not found and shown_parts(path) and not _is_id(path):  # as results show it, without its collection
-        groups = await concurrently([partial(_found, view, path, after, limit) for view in views])
+        present = [view for view in views if not view.table.collection.tag_of]
+        groups = await concurrently([partial(_found, view, path, after, limit) for view in present])
         found = [one for group in groups for one in group]
     if len(found) > 1:
         raise InvalidRequestError(

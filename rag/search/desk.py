@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from anyio import to_thread
 
+from rag.access.bindings import bounds
 from rag.access.tenants import check_tenant
 from rag.answers import WHOLE, Answer, Part, SearchRequest
 from rag.concurrency import concurrently
@@ -474,6 +475,8 @@ class Desk:
     async def _chosen(self, principal: Principal, plan: Plan, broken: list[Collection]) -> list[View]:
         """The collections that the plan names, or all readable ones if it names none, without the excluded.
 
+        Tags are searched only if the plan or the principal's bindings name them.
+
         An excluded name that the principal can't read is the same error as a wanted one: it says nothing of
         whether there is such a collection, and a misspelt one would exclude nothing. For `broken` see
         `_views`.
@@ -487,7 +490,9 @@ class Desk:
                 "The request names a collection that you can't read. "
                 f"Readable collections: {', '.join(sorted(readable)) or 'none'}."
             )
-        wanted = dict.fromkeys(plan.collections or sorted(readable))
+        named = bounds(principal.bindings).collections or ()
+        usual = (name for name, view in readable.items() if not view.table.collection.tag_of or name in named)
+        wanted = dict.fromkeys(plan.collections or sorted(usual))
         left = [readable[name] for name in wanted if name not in plan.exclude_collections]
         if wanted and not left:
             raise InvalidRequestError("exclude_collections leaves no collection to search.")

@@ -121,8 +121,10 @@ class View:
         """Whether the principal may read anything of the collection, whatever the request."""
         if self.table.retrieves:
             return self.walls is not None  # what a retriever has is not known before it is asked
-        if not self.walls and not self.expired:
-            return self.walls is not None and await self.table.has_any(self.by_labels)
+        if self.walls is None:
+            return False
+        if not self.walls and not self.expired and not self.table.collection.tag_of:
+            return await self.table.has_any(self.by_labels)
         readable = self._unnarrowed
         some = await self.table.holding(readable.where, rows=FIRST_ROWS)
         if any(readable.admits(listed.stored) for listed in some):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio import to_thread
 
+from rag.access.rule import narrower, same
 from rag.filters.predicate import literal
 from rag.store import schema
 from rag.store.connection import engine_errors
+from rag.uris import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,13 +48,20 @@ class AccessReader:
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
         """Who may see these sources, by id. None, meaning nobody, for a source without a record.
 
+        A tag's source is seen by whom its own record lets in, which is as old as the tag, and so does that of
+        the source that it is a copy of.
+
         Call `refresh` first: this answers from the cache.
         """
         wanted, known = set(ids), self._records
         if missing := wanted - known.keys():
+            originals = {id_: one for id_ in missing if (one := original_id(id_))}
             columns = ["id", "revision", *schema.ACCESS_COLUMNS]
-            rows = await self._rows(schema.one_of("id", missing), columns)
-            known |= dict.fromkeys(missing) | {row["id"]: schema.access_record(row) for row in rows}
+            rows = await self._rows(schema.one_of("id", missing | {*originals.values()}), columns)
+            found = {row["id"]: schema.access_record(row) for row in rows}
+            for id_ in missing:
+                own = found.get(id_)
+                known[id_] = _then_and_now(own, found.get(originals[id_])) if id_ in originals else own
         return {id_: known[id_] for id_ in wanted}
 
     async def has_any(self, collection: str, where: str) -> bool:
@@ -69,7 +79,8 @@ class AccessReader:
         """The records of a collection's sources that satisfy the predicate on labels, by id."""
         condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
         rows = await self._table_of(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
-        return await to_thread.run_sync(_records, rows)
+        found = await to_thread.run_sync(_records, rows)
+        return await self.records(found) if any(map(original_id, found)) else found
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.
@@ -119,6 +130,12 @@ class AccessReader:
                 raise
             await self._table.checkout_latest()  # type: ignore[no-untyped-call]
             return await query.to_arrow(timeout=self._timeout)
+
+
+def _then_and_now(then: Access | None, now: Access | None) -> Access | None:
+    """The access of a tag's source. Unless both are the same, it has a revision that no row has."""
+    both = narrower(then, now)
+    return then if same(both, then) else both and replace(both, revision=-both.revision)
 
 
 def _records(rows: pa.Table) -> dict[str, Access | None]:

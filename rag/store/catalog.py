@@ -40,6 +40,7 @@ USUAL: dict[str, object] = {
     "expiring": False,
     "calibration": None,
     "languages": (),
+    "tag_of": "",
 }
 
 
@@ -126,6 +127,21 @@ def check_embedder(collection: Collection, embedder: EmbedderIdentity | None) ->
         for_caller=f"The collection {collection.name!r} can't be searched in mode dense, because another "
         "embedding model made its vectors. Use mode sparse or hybrid, or leave the collection out.",
     )
+
+
+def check_ingestible(collection: Collection) -> None:
+    """Check that documents can be ingested into the collection.
+
+    Raises:
+        ConfigurationError: it is a tag or an attached table.
+    """
+    check_writable(collection)
+    if collection.tag_of:
+        raise ConfigurationError(
+            f"The collection {collection.name!r} is a tag: {collection.tag_of} as it was on "
+            f"{collection.created_at:%Y-%m-%d}. It stays so. Change {collection.tag_of}, and tag it again "
+            f"under another name if need be: refdesk-admin collection tag {collection.tag_of} NAME."
+        )
 
 
 def check_writable(collection: Collection) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import DEFAULT_EMBEDDER, Collection
 from rag.errors import BusyError, ConfigurationError, NotFoundError, RefdeskError
 from rag.filters.predicate import literal
-from rag.store import builds, catalog, maintenance, schema
+from rag.store import builds, catalog, maintenance, schema, tags
 from rag.store.access_writer import access_table, create_access_table, nothing_around
 from rag.store.connection import connect, engine_errors, table_folder
 from rag.store.folder import (
@@ -31,8 +31,10 @@ from rag.store.folder import (
 )
 from rag.store.locks import locked
 from rag.store.runs import drop_runs
+from rag.store.source_ids import tag_letters
 from rag.store.swept import forget_swept, is_swept
 from rag.store.writer import CollectionWriter, table_folders
+from rag.uris import original_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -106,7 +108,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             collection = catalog.collection_record(rows[0])
             if attached:
                 raise ConfigurationError(f"The collection {name!r} already exists.")
-            catalog.check_writable(collection)
+            catalog.check_ingestible(collection)
             catalog.check_embedder(collection, embedder)
             catalog.check_language(collection, language or collection.language)
             return collection
@@ -130,16 +132,74 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
         await create_access_table(database, tenant)
         if not attached:
             await _create_tables(data, database, collection)
-        maintenance.sync_to_disk(data / "tenants", started)
-        maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
-        for folder in table_folders(data, collection):  # before the row that says that they exist
-            if not attached:
-                maintenance.sync_to_disk(folder, started)
-        await collections.add(catalog.collection_row(collection))
-        if await collections.version() % CATALOG_COMPACTED == 0:
-            await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
-        maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
+        await _enter(data, collections, collection, started)
         return collection
+
+
+async def tag_collection(data: Path, collection: Collection, name: str, description: str) -> Collection:
+    """A tag of a collection as it is now; see `rag.store.tags`. Nothing can be ingested into it meanwhile.
+
+    Raises:
+        BusyError: another process is writing to the collection.
+        ConfigurationError: there is a collection of that name, or the collection is a tag or attached.
+        StoreError: the disk is full, or the storage failed. No part of the tag remains.
+    """
+    tenant, started = collection.tenant, time.time()
+    catalog.check_ingestible(collection)
+    async with open_writer(data, collection) as writer:
+        collection = writer.collection
+        builds.check_space(data, collection, builds.current(collection))
+        tag = replace(tags.tag_of(collection, name, description), created_at=datetime.now(UTC))
+        letters = tag_letters(tag, read_key(data))
+        try:
+            with locked(data, f"{tenant}.{name}", seconds=0), engine_errors("making the tag"):
+                database = await connect(data)
+                collections = await database.open_table(schema.COLLECTIONS)
+                await _check_free(collections, tag)
+                before = await writer.records()
+                await _create_tables(data, database, tag)
+                await tags.copy_rows(database, collection, tag, letters)
+                await _indexed(data, database, tag, started)
+                async with access_table(data, tenant) as table:
+                    copied = tags.copied_records(tag, before, await table.records(), letters)
+                    await table.put([*copied])
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+                    await _check_free(collections, tag)
+                    await _enter(data, collections, tag, started)
+        except Exception:
+            with suppress(RefdeskError):
+                await finish_drop(data, tenant, name)
+            raise
+    return tag
+
+
+async def _check_free(collections: lancedb.AsyncTable, collection: Collection) -> None:
+    if await collections.count_rows(_is(collection.tenant, collection.name)):
+        raise ConfigurationError(f"The collection {collection.name!r} already exists.")
+
+
+async def _indexed(
+    data: Path, database: lancedb.AsyncConnection, collection: Collection, started: float
+) -> None:
+    """Complete the indexes of new tables, and flush these to the disk."""
+    chunks, sources = [await database.open_table(name) for name in builds.table_names(collection)]
+    await maintenance.compact(chunks, sources, collection)
+    for folder in table_folders(data, collection):
+        maintenance.sync_to_disk(folder, started)
+
+
+async def _enter(data: Path, collections: lancedb.AsyncTable, collection: Collection, started: float) -> None:
+    """Add the row of a collection to the catalog, after everything that it promises is on the disk."""
+    tenant = collection.tenant
+    maintenance.sync_to_disk(data / "tenants", started)
+    maintenance.sync_to_disk(table_folder(data, schema.access_table(tenant)), started)
+    for folder in table_folders(data, collection):
+        if not collection.attached:
+            maintenance.sync_to_disk(folder, started)
+    await collections.add(catalog.collection_row(collection))
+    if await collections.version() % CATALOG_COMPACTED == 0:
+        await collections.optimize(cleanup_older_than=maintenance.KEPT_VERSIONS)
+    maintenance.sync_to_disk(table_folder(data, schema.COLLECTIONS), started)
 
 
 async def change_collection(
@@ -308,15 +368,18 @@ async def finish_drop(data: Path, tenant: str, name: str) -> bool:
 
 
 async def _drop_without_row(data: Path, tenant: str, name: str, forget: Iterable[str]) -> bool:
-    """Drop the tables of a collection, and mark its sources as removed. Whether there was anything."""
+    """Drop the tables of a collection, and mark its sources as removed. Whether there was anything.
+
+    The access records of a tag go with it: another tag of that name has other ids.
+    """
     there = bool(builds.numbers(data, tenant, name))
     forget_swept(data, tenant, name)
     await builds.drop_tables(data, await connect(data), tenant, name)
     async with access_table(data, tenant) as table:
-        records = (await table.records(f"(collection = {literal(name)})")).values()
+        records = [*(await table.records(f"(collection = {literal(name)})")).values()]
         present = [one for one in records if one.present or not one.copied]
         await table.put([replace(one, present=False, copied=True) for one in present])
-        await table.forget(forget)
+        await table.forget([*forget, *filter(original_id, (one.id for one in records))])
     return there or bool(present)
 
 

@@ -11,6 +11,8 @@ import json
 from itertools import count
 from typing import TYPE_CHECKING
 
+from rag.uris import TAG_CHARS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -66,6 +68,13 @@ class SourceIds:
         parts = [self._collection.tenant, self._collection.name, uri, *([number] if number else [])]
         digest = hashlib.blake2b(json.dumps(parts).encode(), key=self._key, digest_size=10).digest()
         return base64.b32encode(digest).decode().lower()
+
+
+def tag_letters(tag: Collection, key: bytes) -> str:
+    """What a tag adds to ids: another tag of this name, made later, has other ids, as its texts differ."""
+    parts = [tag.tenant, tag.name, tag.created_at.isoformat()]
+    digest = hashlib.blake2b(json.dumps(parts).encode(), key=key, digest_size=TAG_CHARS * 5 // 8).digest()
+    return base64.b32encode(digest).decode().lower()
 
 
 def is_uri(former: str) -> bool:

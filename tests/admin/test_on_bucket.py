@@ -28,6 +28,7 @@ REFUSED = {
     "collection rebuild": ("notes",),
     "collection remove": ("notes", "--yes"),
     "collection set": ("notes", "--language", "English"),
+    "collection tag": ("notes", "then"),
     "console": (),
     "demo": (),
     "eval compare": ("1", "2"),

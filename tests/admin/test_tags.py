@@ -1,0 +1,237 @@
+"""refdesk-admin collection tag: what a collection held once, for those who could see it then and can now."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+import rag
+from rag.corpus import Binding, Principal
+from rag.errors import StoreError
+from rag.store import tags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.admin.conftest import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Handbook:
+    """A collection, and the folder that it is ingested from."""
+
+    desk: Desk
+    folder: Path
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.folder / f"{name}.md"
+        file.write_text(f"# {name}\n\nThe pendulum {text}.\n")
+        return file
+
+    def ingest(self) -> None:
+        self.desk.run("ingest", self.folder, "--collection", "handbook")
+
+    def tag(self, name: str = "then") -> None:
+        self.desk.run("collection", "tag", "handbook", name)
+
+    def found(self, *options: str) -> dict[str, dict[str, Any]]:
+        hits: list[dict[str, Any]] = self.desk.json("search", "pendulum", *options)["results"]
+        return {hit["title"]: hit for hit in hits}
+
+    def id_of(self, title: str, collection: str) -> str:
+        listed = self.desk.json("sources", "--collection", collection)["sources"]
+        return next(str(one["id"]) for one in listed if one["title"] == title)
+
+
+@pytest.fixture
+def handbook(inside: Desk, tmp_path: Path) -> Handbook:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    made = Handbook(inside, folder)
+    made.write("leave", "is twenty days")
+    made.write("canteen", "opens at noon")
+    made.ingest()
+    return made
+
+
+@pytest.mark.slow
+def test_a_tag_holds_what_there_was_under_ids_of_its_own(handbook: Handbook) -> None:
+    handbook.tag()
+    present = handbook.found()
+    handbook.write("leave", "is thirty days")
+    (handbook.folder / "canteen.md").unlink()
+    handbook.ingest()
+    now, then = handbook.found(), handbook.found("--collection", "then")
+    assert now.keys() == {"leave"}
+    assert "thirty days" in now["leave"]["text"]
+    assert then.keys() == {"leave", "canteen"}
+    assert "twenty days" in then["leave"]["text"]
+    assert then["leave"]["id"] != now["leave"]["id"] == present["leave"]["id"]
+    shown = handbook.desk.run("source", then["leave"]["id"], "--text").stdout
+    assert "twenty" in shown
+    assert "thirty" not in shown
+    handbook.desk.run("doctor")
+
+
+def test_a_tag_is_searched_only_where_it_is_named(handbook: Handbook) -> None:
+    handbook.tag()
+    original, tagged = handbook.id_of("leave", "handbook"), handbook.id_of("leave", "then")
+    assert handbook.found()["leave"]["id"] == f"{original}/0"
+    assert handbook.found("--collection", "then")["leave"]["id"] == f"{tagged}/0"
+    bound = Principal("default", "ann", bindings=(Binding(("then",)),))  # its key names the tag
+    assert anyio.run(_first, handbook.desk.data, bound) == f"{tagged}/0"
+    assert anyio.run(_first, handbook.desk.data, Principal("default", "ann")) == f"{original}/0"
+    shown = handbook.desk.json("collection", "show", "then")
+    assert shown["tag_of"] == "handbook"
+    assert shown["description"].startswith("handbook as it was on 20")
+    assert "tag_of" not in handbook.desk.json("collection", "show", "handbook")
+
+
+async def _first(data: Path, principal: Principal) -> str:
+    async with rag.Desk.open(rag.Settings(data=data)) as desk:
+        answer = await desk.search(principal, "leave days", mode="sparse")
+    return answer.hits[0].chunk.id
+
+
+RIGHTS = [
+    # then, now, who sees the tag's document: only those whom both let in
+    (("--visibility", "tenant"), ("--visibility", "tenant"), {"ann", "bob"}),
+    (("--visibility", "tenant"), ("--allow", "user:ann"), {"ann"}),
+    (("--allow", "user:ann"), ("--visibility", "tenant"), {"ann"}),
+    (("--allow", "user:ann"), ("--allow", "user:bob"), set()),
+    (("--visibility", "tenant"), ("--visibility", "tenant", "--deny", "user:bob"), {"ann"}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("then", "now", "seeing"), RIGHTS)
+def test_a_tag_is_shown_to_those_who_could_see_it_then_and_can_see_it_now(
+    handbook: Handbook, then: tuple[str, ...], now: tuple[str, ...], seeing: set[str]
+) -> None:
+    file = str(handbook.folder / "leave.md")
+    handbook.desk.run("access", "set", file, *_restricted(then))
+    handbook.tag()
+    handbook.desk.run("access", "set", file, *_restricted(now))
+    for mode in ("hybrid", "dense", "sparse", "exact"):
+        options = ("--collection", "then", "--mode", mode)
+        saw = {user for user in ("ann", "bob") if "leave" in handbook.found(*options, "--user", user)}
+        assert saw == seeing, mode
+        assert "canteen" in handbook.found(*options, "--user", "bob")  # a positive control
+
+
+def _restricted(options: tuple[str, ...]) -> tuple[str, ...]:
+    return options if "--visibility" in options else ("--visibility", "restricted", *options)
+
+
+@pytest.mark.slow
+def test_whoever_sees_nothing_of_a_tag_is_not_told_of_it(handbook: Handbook) -> None:
+    handbook.tag()
+    for name in ("leave", "canteen"):
+        file = handbook.folder / f"{name}.md"
+        handbook.desk.run("access", "set", file, "--visibility", "restricted", "--allow", "user:ann")
+    assert handbook.found("--collection", "then", "--user", "ann").keys() == {"leave", "canteen"}
+    refused = handbook.desk.run("search", "pendulum", "--collection", "then", "--user", "bob", code=1)
+    assert "a collection that you can't read" in refused.stderr
+
+
+def test_nothing_changes_a_tag_by_mistake(handbook: Handbook) -> None:
+    handbook.tag()
+    run = handbook.desk.run
+    for refused in (
+        ("ingest", handbook.folder, "--collection", "then"),
+        ("collection", "tag", "then", "again"),
+        ("collection", "set", "then", "--chunking", "page"),
+    ):
+        assert "'then' is a tag: handbook as it was on " in run(*refused, code=2).stderr
+    assert "already exists" in run("collection", "tag", "handbook", "then", code=2).stderr
+    assert "not a valid name" in run("collection", "tag", "handbook", "Then!", code=2).stderr
+    original, tagged = handbook.id_of("leave", "handbook"), handbook.id_of("leave", "then")
+    said = run("access", "grant", tagged, "--to", "user:ann", code=2).stderr
+    assert f"Change who may see {original}." in said
+    granted = run("access", "revoke", handbook.folder / "leave.md", "--from", "user:bob").stdout
+    assert granted.startswith(f"{original}  ")
+    assert tagged not in granted
+
+
+@pytest.mark.slow
+def test_a_purge_takes_what_was_removed_out_of_tags(handbook: Handbook) -> None:
+    handbook.write("kept", "stays")
+    handbook.write("gone", "is zanzibarite")
+    handbook.ingest()
+    handbook.tag()
+    (handbook.folder / "gone.md").unlink()
+    handbook.ingest()
+    assert "gone" in handbook.found("--collection", "then")
+    handbook.desk.run("purge", "--collection", "handbook")
+    assert handbook.found("--collection", "then").keys() == {"leave", "canteen", "kept"}
+    files = [one for one in handbook.desk.data.rglob("*") if one.is_file()]
+    assert not [one for one in files if b"zanzibarite" in one.read_bytes()]
+    assert [one for one in files if b"twenty days" in one.read_bytes()]
+    said = handbook.desk.run("collection", "remove", "handbook", "--yes").stdout
+    assert "What it held is still in then." in said
+    assert handbook.found("--collection", "then").keys() == {"leave", "canteen", "kept"}
+    handbook.desk.run("purge")
+    assert handbook.desk.json("sources")["sources"] == []
+
+
+def test_documents_of_a_tag_expire_with_those_of_the_collection(handbook: Handbook) -> None:
+    (handbook.folder / "leave.md").write_text("---\ndate: 2020-01-01\n---\n# leave\n\nThe pendulum.\n")
+    handbook.ingest()
+    handbook.tag()
+    assert "leave" in handbook.found("--collection", "then")
+    handbook.desk.run("collection", "set", "handbook", "--keep-days", "365")
+    assert handbook.found("--collection", "then").keys() == {"canteen"}
+    handbook.desk.run("collection", "set", "handbook", "--keep-days", "0")
+    assert handbook.found("--collection", "then").keys() == {"canteen"}  # what is shorter stays
+    handbook.desk.run("collection", "set", "then", "--keep-days", "0")
+    assert handbook.found("--collection", "then").keys() == {"canteen", "leave"}
+
+
+def test_a_tag_goes_as_a_whole_and_another_of_its_name_has_other_ids(handbook: Handbook) -> None:
+    handbook.tag()
+    first = handbook.id_of("leave", "then")
+    handbook.desk.run("collection", "remove", "then", "--yes")
+    handbook.tag()
+    assert handbook.id_of("leave", "then") != first
+    handbook.desk.run("source", first, code=1)
+    handbook.desk.run("doctor")
+
+
+@pytest.mark.slow
+def test_of_a_tag_that_failed_nothing_remains(handbook: Handbook, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(one.name for one in (handbook.desk.data / "tables").iterdir())
+
+    @contextmanager
+    def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        async def copied(*_rows: object) -> None:
+            raise StoreError("The disk is full.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(tags, "copy_rows", copied)
+            yield
+
+    with full(monkeypatch):
+        assert "The disk is full" in handbook.desk.run("collection", "tag", "handbook", "then", code=1).stderr
+    assert sorted(one.name for one in (handbook.desk.data / "tables").iterdir()) == before
+    handbook.tag()
+    assert handbook.found("--collection", "then").keys() == {"leave", "canteen"}
+
+
+@pytest.mark.slow
+def test_a_tag_is_backed_up_and_restored_with_its_rights(handbook: Handbook, tmp_path: Path) -> None:
+    file = handbook.folder / "leave.md"
+    handbook.tag()
+    handbook.desk.run("access", "set", file, "--visibility", "restricted", "--allow", "user:ann")
+    backup = tmp_path / "backup.tar"
+    handbook.desk.run("backup", backup)
+    for name in ("handbook", "then"):
+        handbook.desk.run("collection", "remove", name, "--yes")
+    handbook.desk.run("restore", backup)
+    assert "leave" in handbook.found("--collection", "then", "--user", "ann")
+    assert handbook.found("--collection", "then", "--user", "bob").keys() == {"canteen"}
+    assert handbook.desk.json("collection", "show", "then")["tag_of"] == "handbook"
