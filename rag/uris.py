@@ -30,11 +30,6 @@ def range_id(source_id: str, first: int, last: int) -> str:
     return f"{source_id}/{first}" if first == last else f"{source_id}/{first}-{last}"
 
 
-def original_id(source_id: str) -> str | None:
-    """The id of the source that a tag's source is a copy of, None if it is no tag's (`rag.store.tags`)."""
-    return source_id[:ID_CHARS] if len(source_id) == ID_CHARS + TAG_CHARS else None
-
-
 def parse_id(name: str) -> str:
     """The id of a source, chunk or range of chunks in `name`, which is such an id or a URI.
 

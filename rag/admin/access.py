@@ -21,7 +21,7 @@ from rag.ingest.recorded import document_name
 from rag.ingest.rights import RequestedAccess
 from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
-from rag.uris import original_id
+from rag.store.schema import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

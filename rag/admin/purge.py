@@ -21,7 +21,7 @@ from rag.report.tables import counted
 from rag.run_history import forget_names
 from rag.store.collections import forget_builds, open_writer
 from rag.store.folder import cannot, read_key
-from rag.uris import original_id
+from rag.store.schema import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

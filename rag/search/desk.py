@@ -490,7 +490,7 @@ class Desk:
                 "The request names a collection that you can't read. "
                 f"Readable collections: {', '.join(sorted(readable)) or 'none'}."
             )
-        named = bounds(principal.bindings).collections or ()
+        named = (principal.bindings and bounds(principal.bindings).collections) or ()
         usual = (name for name, view in readable.items() if not view.table.collection.tag_of or name in named)
         wanted = dict.fromkeys(plan.collections or sorted(usual))
         left = [readable[name] for name in wanted if name not in plan.exclude_collections]

@@ -11,7 +11,6 @@ from rag.access.rule import narrower, same
 from rag.filters.predicate import literal
 from rag.store import schema
 from rag.store.connection import engine_errors
-from rag.uris import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +54,7 @@ class AccessReader:
         """
         wanted, known = set(ids), self._records
         if missing := wanted - known.keys():
-            originals = {id_: one for id_ in missing if (one := original_id(id_))}
+            originals = {id_: one for id_ in missing if (one := schema.original_id(id_))}
             columns = ["id", "revision", *schema.ACCESS_COLUMNS]
             rows = await self._rows(schema.one_of("id", missing | {*originals.values()}), columns)
             found = {row["id"]: schema.access_record(row) for row in rows}
@@ -80,7 +79,7 @@ class AccessReader:
         condition = f"{schema.PRESENT} AND (collection = {literal(collection)}) AND {where}"
         rows = await self._table_of(condition, ["id", "revision", *schema.ACCESS_COLUMNS])
         found = await to_thread.run_sync(_records, rows)
-        return await self.records(found) if any(map(original_id, found)) else found
+        return await self.records(found) if any(map(schema.original_id, found)) else found
 
     async def page(self, collection: str, after: str, limit: int, where: str) -> dict[str, int]:
         """Up to `limit` ids of a collection's sources that follow `after` and satisfy the predicate.

@@ -31,10 +31,10 @@ from rag.store.folder import (
 )
 from rag.store.locks import locked
 from rag.store.runs import drop_runs
+from rag.store.schema import original_id
 from rag.store.source_ids import tag_letters
 from rag.store.swept import forget_swept, is_swept
 from rag.store.writer import CollectionWriter, table_folders
-from rag.uris import original_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping

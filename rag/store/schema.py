@@ -18,6 +18,7 @@ from rag.file_state import FileState
 from rag.filters.predicate import EPOCH, literal, microseconds
 from rag.languages import analysed_in
 from rag.store.terms import terms_of
+from rag.uris import ID_CHARS, TAG_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -378,6 +379,11 @@ def begin_with(rows: pa.Table, beginning: str) -> pa.Array[Any]:
 def outline_record(value: str) -> tuple[Heading, ...]:
     """The outline of a row."""
     return tuple(Heading(title, level, start) for title, level, start in json.loads(value))
+
+
+def original_id(source_id: str) -> str | None:
+    """The id of the source that a tag's source is a copy of, None if it is no tag's (`rag.store.tags`)."""
+    return source_id[:ID_CHARS] if len(source_id) == ID_CHARS + TAG_CHARS else None
 
 
 def chunk_id(source_id: str, seq: int) -> str:

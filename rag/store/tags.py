@@ -4,7 +4,7 @@ A tag is a collection whose tables are copies, so everything that works on a col
 version of a table is kept for it. What differs:
 
 - The id of each source is that of the original and `tag_letters`. So a citation of a tag never shows a later
-  text, and the original of a source is known from its id alone (`rag.uris.original_id`).
+  text, and the original of a source is known from its id alone (`rag.store.schema.original_id`).
 - Each source has an access record as old as the tag. Readers let in whom both that and the present record of
   the original let in (`rag.store.access_reader`): the text may be one that was never meant for those who may
   see the present one.
