@@ -57,10 +57,10 @@ async def doctor_command(
 ) -> int:
     """Say what is wrong anywhere, and repair it.
 
-    Checks the installation, file permissions, the clock and the API keys. Then the data folder: its files,
-    the catalog, access records, tables, indexes, leftovers of killed commands, old versions and the embedder
-    of each collection. If nothing of that is wrong, it tries what the settings name. If that is right, too,
-    it starts the server as the hosts of this machine do, and searches.
+    Checks the installation, file permissions, the clock, the temporary folder and the API keys. Then the
+    data folder: its files, the catalog, access records, tables, indexes, leftovers of killed commands, old
+    versions and the embedder of each collection. If nothing of that is wrong, it tries what the settings
+    name. If that is right, too, it starts the server as the hosts of this machine do, and searches.
 
     With storage, it tries what servers and writers need of the bucket that storage.uri names, and nothing
     else. If these credentials can write, it writes a few small objects, and deletes them again.

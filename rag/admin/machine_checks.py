@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import tempfile
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
@@ -41,6 +42,7 @@ async def check_machine(settings: Settings, config: Path) -> AsyncIterator[Findi
     for finding in _check_permissions(settings, config):
         yield finding
     yield _check_clock(settings.data)
+    yield check_temporary_folder()
     yield _check_keys(settings.data)
 
 
@@ -134,6 +136,18 @@ def _check_clock(data: Path) -> Finding:
         "Until then, API keys and documents expire too late."
     )
     return Finding("clock", f"{now:%Y-%m-%d %H:%M} UTC", problem, "Set the clock of this machine.")
+
+
+def check_temporary_folder() -> Finding:
+    """Whether the storage engine can write temporary files. Unlike Python, it tries one folder only."""
+    folder = os.environ.get("TMPDIR", tempfile.gettempdir())
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"refdesk")
+    except OSError as error:
+        problem = f"The storage engine can't write there, so changes fail: {error.strerror}."
+        return Finding("temporary files", folder, problem, "Set TMPDIR to a folder that you can write.")
+    return Finding("temporary files", folder)
 
 
 def _check_keys(data: Path) -> Finding:

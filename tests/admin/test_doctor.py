@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 import time
 from functools import partial
 from importlib import metadata
@@ -15,6 +16,7 @@ import pytest
 from anyio import to_thread
 
 from rag.access.keys import keys_file
+from rag.admin.machine_checks import check_temporary_folder
 from rag.store import schema
 from rag.store.connection import table_folder
 from rag.store.reader import Reader
@@ -237,6 +239,20 @@ def test_settings_that_do_not_work_and_loose_permissions_are_named(filled: Desk,
     assert wrong(filled, "--config", str(config)) == ["settings"]
     said = filled.run("doctor", "--config", config, code=1).stdout
     assert "203.0.113.7:8300 can't be bound" in said
+
+
+def test_a_temporary_folder_that_the_engine_cannot_write_is_named(
+    filled: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine takes TMPDIR as it is. Changes of rights failed, and doctor found nothing wrong."""
+    assert wrong(filled, code=0) == []
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "removed"))
+    found = check_temporary_folder()
+    assert found.part == str(tmp_path / "removed")
+    assert "Set TMPDIR to a folder that you can write." in found.remedy
+    (tmp_path / "removed").mkdir()
+    assert not check_temporary_folder().problem
 
 
 def test_a_clock_that_is_behind_the_documents_is_named(filled: Desk) -> None:
