@@ -236,10 +236,11 @@ def held_among(
     held = {one.id: Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
     for table, sources in stored:
         held |= {one.id: Held(one.id, one.source.uri, one.source.title, one.access, table) for one in sources}
-    uris = {id_: one.uri for id_, one in held.items() if not original_id(id_)}  # a tag's only by their ids
+    uris = {id_: one.uri for id_, one in held.items() if not original_id(id_)}
     found: dict[str, Held] = {}
     for name in names:
-        if not (ids := [name] if name in held else meant(name, uris)):
+        is_of_tag = name in held and name not in uris  # these are meant by their ids only
+        if not (ids := [name] if is_of_tag else meant(name, uris)):
             raise NotFoundError(
                 f"No source has the id or path {name!r}. List them with refdesk-admin sources."
             )

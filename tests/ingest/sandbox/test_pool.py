@@ -96,7 +96,7 @@ def _with_outline() -> bytes:
     return out.getvalue()
 
 
-SLOW = _pdf([HELLO * 1_000_000])
+SLOW = _pdf([HELLO * 1_000_000] * 3)  # over the two CPU seconds that the shortest limit may come to
 GREEDY = _pdf([HELLO + b" " * 250_000_000])
 
 
