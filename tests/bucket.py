@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SKEW_SECONDS = 15 * 60  # as S3's
 READING = frozenset({"GET", "HEAD"})
+SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=AKIATESTER/20260101/us-east-1/s3/aws4_request"}
 
 
 class _Silent(WSGIRequestHandler):
@@ -44,11 +45,12 @@ class _Silent(WSGIRequestHandler):
 @dataclass(slots=True)
 class ObjectStore:
     """What a test may break: `read_only` refuses to write, `down` answers with an error,
-    `forgets_conditions` overwrites what exists, `damages` writes something else of the same length,
-    `expired` knows the credentials no more, `cuts` breaks off in the middle of what is read, and `gone`
-    closes each connection at once. `slow` is how many seconds each answer waits, `bytes_per_second` what a
-    connection carries, `ahead` how many seconds the store's clock is, and `left` how many requests are served
-    before it is down. `requests` counts them by method, and `paths` says for what.
+    `forgets_conditions` overwrites what exists, `expired` knows the credentials no more, `cuts` breaks off in
+    the middle of what is read, and `gone` closes each connection at once. `damages` is a part of paths to
+    which something else of the same length is written. `slow` is how many seconds each answer waits,
+    `bytes_per_second` what a connection carries, `ahead` how many seconds the clock of the store is, and
+    `left` how many requests are served before it is down. `requests` counts them by method, and `paths` says
+    for what.
     """
 
     bucket: str
@@ -56,7 +58,7 @@ class ObjectStore:
     read_only: bool = False
     down: bool = False
     forgets_conditions: bool = False
-    damages: bool = False
+    damages: str = ""
     expired: bool = False
     cuts: bool = False
     gone: bool = False
@@ -83,6 +85,17 @@ class ObjectStore:
         """The names of all objects."""
         listed = httpx2.get(f"{self.endpoint}/{self.bucket}")
         return re.findall(r"<Key>(.+?)</Key>", listed.raise_for_status().text)
+
+    def open_to_all(self) -> None:
+        """Let everybody list and read it, without credentials."""
+        policy = {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": ["s3:GetObject", "s3:ListBucket"],
+            "Resource": "*",
+        }
+        address = f"{self.endpoint}/{self.bucket}?policy"
+        httpx2.put(address, json={"Statement": [policy]}, headers=SIGNED).raise_for_status()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -131,7 +144,7 @@ class ObjectStore:
                 return answer(environ, start)
             if self.forgets_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
-            if self.damages and request.method == "PUT":
+            if self.damages and self.damages in request.path and request.method == "PUT":
                 environ["wsgi.input"] = BytesIO(bytes(request.content_length or 0))
             if "HTTP_IF_NONE_MATCH" not in environ:
                 return store(environ, start)

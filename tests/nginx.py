@@ -8,14 +8,21 @@ import socket
 import subprocess
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.server.conftest import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
+    from tests.bucket import ObjectStore
+
+PAGE = Path(__file__).parents[1] / "server/running.md"
+
+PROGRAM = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 START_SECONDS = 20
 AROUND = """
 daemon off;
@@ -51,14 +58,29 @@ def replaced(configuration: str, changes: Mapping[str, str]) -> str:
 
 
 @contextmanager
+def in_front_of(store: ObjectStore, folder: Path) -> Iterator[str]:
+    """The cache in front of a bucket, from now on one that everybody may read: its address."""
+    store.open_to_all()
+    port, bucket = free_port(), store.endpoint.removeprefix("http://")
+    changes = {
+        "/var/cache/nginx/desk": str(folder / "kept"),
+        "127.0.0.1:9100": f"127.0.0.1:{port}",
+        "https://s3.eu-central-1.amazonaws.com": f"http://{bucket}",
+        "s3.eu-central-1.amazonaws.com": bucket,
+        "max_size=200g": "max_size=1g",
+    }
+    with running(replaced(shown(PAGE, word="proxy_cache_path"), changes), folder, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
 def running(configuration: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """An nginx that listens on the port, until the context ends."""
-    nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if not nginx:
+    if not PROGRAM:
         pytest.skip("nginx is not installed: apt-get install nginx-light")
     file = folder / "nginx.conf"
     file.write_text(AROUND.format(folder=folder, shown=configuration))
-    with subprocess.Popen([nginx, "-p", folder, "-c", file], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([PROGRAM, "-p", folder, "-c", file], stderr=subprocess.DEVNULL) as process:
         try:
             ends = time.monotonic() + START_SECONDS
             while not _listens(port):

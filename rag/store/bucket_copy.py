@@ -6,10 +6,10 @@ never changes a file with rows, so each version that is there is whole. Each obj
 and compared. `copied.json` notes what was sent, with digests: a repeated copy sends only what differs, and
 nothing goes into a bucket that holds something else.
 
-Two machines can have the same desk, after a restore. Each copy takes the next number in `copying`, by
-creating that object, and goes on only while it has the highest one. So the copy that began last ends. An
-earlier one looks before it sends what isn't rows, and the store writes that only over what the earlier one
-knew: it can't replace what the later one has sent. A killed copy leaves nothing to wait for.
+Two machines can have the same desk, after a restore. Each copy takes a turn (`bucket_turns`), which a folder
+gets that has what the bucket holds, and goes on only while it has the last one. It looks before it sends what
+isn't rows, and the store writes that only over what the copy knew: an earlier one can't replace what a later
+one has sent.
 
 Nor does anybody wait to take a right or a key away. `copy_rights` copies nothing else, and a copy that runs
 sends rights and keys again between its files, if they have changed.
@@ -31,10 +31,11 @@ from rag.access.tenants import tenants
 from rag.errors import BusyError, ConfigurationError, StoreError
 from rag.store import schema
 from rag.store.bucket_checks import creates_once
+from rag.store.bucket_turns import TURNS, check_turn, take_turn, unfit
 from rag.store.connection import connect, database_folder, engine_errors, table_folder
 from rag.store.folder import read_key
 from rag.store.locks import locked
-from rag.store.objects import delete, digest_of, listed, put, put_new, put_over
+from rag.store.objects import delete, digest_of, listed, put, put_over
 from rag.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from rag.home import Bucket, Home
 
-LEDGER, TURNS = "copied.json", "copying"
+LEDGER = "copied.json"
 SENDERS = 8  # at once
 WAIT_SECONDS = 15
 ACCESS_TABLES = schema.access_table("")  # what their names begin with
@@ -69,22 +70,22 @@ class Copied:
     rows: Mapping[str, int]
 
 
-async def copy_to_bucket(data: Path, bucket: Bucket) -> Copied:
+async def copy_to_bucket(data: Path, bucket: Bucket, *, replace: bool = False) -> Copied:
     """Copy a desk. Nobody can write to its collections meanwhile; rights and keys can be changed.
 
     Keys and rights don't wait for whoever writes to a collection: they are copied before all else, and
-    whenever they change meanwhile.
+    whenever they change meanwhile. With `replace`, also over what was copied from another folder since.
 
     Raises:
-        ConfigurationError: there is no desk in the folder, or the bucket holds something else or can't keep
-            concurrent writers apart.
+        ConfigurationError: there is no desk in the folder, or the bucket holds something else, or can't keep
+            concurrent writers apart, or another folder was copied there since.
         BusyError: somebody writes to a collection; keys and rights were copied. Or another copy has begun.
         StoreError: the bucket can't be read or written, or what it holds isn't what was sent.
     """
     known = _tenants(data)
     reader = Reader(data, timeout_seconds=WAIT_SECONDS)
     with ExitStack() as locks:
-        target = locks.enter_context(_copying(data, bucket))
+        target = locks.enter_context(_copying(data, bucket, replace=replace))
         await to_thread.run_sync(target.send_rights)
         try:
             for tenant in known:
@@ -101,7 +102,7 @@ async def copy_to_bucket(data: Path, bucket: Bucket) -> Copied:
     return Copied(**copied, rows=rows)
 
 
-async def copy_rights(data: Path, bucket: Bucket) -> int:
+async def copy_rights(data: Path, bucket: Bucket, *, replace: bool = False) -> int:
     """Copy keys, tenants and access records, and wait for nobody. Returns how many objects were sent.
 
     Raises:
@@ -109,7 +110,7 @@ async def copy_rights(data: Path, bucket: Bucket) -> int:
         BusyError: a copy of everything is running, which sends them itself.
     """
     _tenants(data)
-    with _copying(data, bucket) as target:
+    with _copying(data, bucket, replace=replace) as target:
         await to_thread.run_sync(target.send_rights)
         return target.sent
 
@@ -121,7 +122,7 @@ def _tenants(data: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def _copying(data: Path, bucket: Bucket) -> Iterator[_Target]:
+def _copying(data: Path, bucket: Bucket, *, replace: bool) -> Iterator[_Target]:
     """The bucket, claimed for one copy from this folder at a time."""
     with ExitStack() as lock:
         try:
@@ -129,7 +130,7 @@ def _copying(data: Path, bucket: Bucket) -> Iterator[_Target]:
         except BusyError as error:
             raise BusyError(f"{error} It also brings the keys and rights that change meanwhile.") from error
         target = _Target(data, bucket)
-        target.claim()
+        target.claim(replace=replace)
         yield target
 
 
@@ -210,13 +211,14 @@ def _below(folder: Path) -> list[Path]:
     return sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.startswith("."))
 
 
+def held_of_desk(bucket: Bucket) -> dict[str, tuple[int, str | None]]:
+    """What a bucket holds beside turns: sizes and tags by name."""
+    return {name: one for name, one in listed(bucket).items() if not name.startswith(f"{TURNS}/")}
+
+
 def _holds_rows(name: str) -> bool:
     """Whether it is a part of a table that has a name of its own: whoever sends it sends the same."""
     return name.startswith("tables/") and "/_versions/" not in name
-
-
-def _turn(number: int) -> str:
-    return f"{TURNS}/{number:08d}"
 
 
 @dataclass(slots=True)
@@ -233,14 +235,16 @@ class _Target:
     sent: int = 0
     turn: int = 0
 
-    def claim(self) -> None:
+    def claim(self, *, replace: bool) -> None:
         """Make sure that the bucket is empty, or holds an earlier copy of this desk.
 
         Raises:
-            ConfigurationError: it holds something else, or isn't safe to write to.
+            ConfigurationError: it holds something else, or what another folder has copied there since, which
+                it isn't to replace. Or it isn't safe to write to.
+            BusyError: another copy began in the same moment.
         """
         self.desk = hashlib.sha256(b"refdesk copy\0" + read_key(self.data)).hexdigest()
-        self.present = self._listed()
+        self.present = held_of_desk(self.bucket)
         content = self.noted = self.bucket.read(LEDGER)
         elsewhere = "Name an empty bucket or prefix: --to s3://bucket/prefix."
         if content is None:
@@ -250,8 +254,8 @@ class _Target:
                     f"{elsewhere}"
                 )
             if not creates_once(self.bucket):
-                raise self._unfit()
-            self._take_turn()
+                raise unfit(self.bucket)
+            self._take_turn(replace=replace)
             self.note()
             return
         try:
@@ -264,40 +268,11 @@ class _Target:
             raise ConfigurationError(
                 f"{self.bucket} holds a copy of another desk. Nothing was copied. {elsewhere}"
             )
-        self._take_turn()
+        self._take_turn(replace=replace)
 
-    def _take_turn(self) -> None:
-        """Make every earlier copy to this bucket stop.
-
-        Raises:
-            BusyError: another one began in the same moment.
-            ConfigurationError: the store lets several writers have the same turn.
-        """
-        turns = self._turns()
-        self.turn = max(turns, default=0) + 1
-        if not put_new(self.bucket, _turn(self.turn), b""):
-            raise BusyError(f"Another copy to {self.bucket} has just begun. Try again later.")
-        if put_new(self.bucket, _turn(self.turn), b""):  # the copy came here from another store
-            raise self._unfit()
-        delete(self.bucket, map(_turn, turns))
-        self.present = self._listed()
-
-    def _unfit(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"The object store of {self.bucket} ignores If-None-Match: what one writer has committed, "
-            "another could replace. Nothing was copied. Use one with conditional writes."
-        )
-
-    def _turns(self) -> list[int]:
-        return [int(name.rpartition("/")[2]) for name in listed(self.bucket, TURNS)]
-
-    def _check_turn(self) -> None:
-        if max(self._turns(), default=0) != self.turn:
-            raise BusyError(f"Another copy to {self.bucket} has begun since, so this one stopped.")
-
-    def _listed(self) -> dict[str, tuple[int, str | None]]:
-        """What the bucket holds beside turns."""
-        return {name: one for name, one in listed(self.bucket).items() if not name.startswith(f"{TURNS}/")}
+    def _take_turn(self, *, replace: bool) -> None:
+        self.turn = take_turn(self.bucket, self.data, replace=replace)
+        self.present = held_of_desk(self.bucket)
 
     def send_rights(self) -> set[str]:
         """Send keys, tenants and access records, unless they are as they were sent. Returns their names."""
@@ -321,7 +296,7 @@ class _Target:
 
     def send(self, names: Sequence[str]) -> None:
         """Send those of these files that the bucket doesn't hold as they are."""
-        self._check_turn()
+        check_turn(self.bucket, self.turn)
         with ThreadPoolExecutor(SENDERS) as threads:
             notes = dict(zip(names, threads.map(self._sent, names), strict=True))
         self.sent += sum(self.notes.get(name) is not note for name, note in notes.items())
@@ -345,16 +320,16 @@ class _Target:
 
     def _put(self, name: str, content: bytes) -> str | None:
         """Write what others could write, too, but not over what they have written."""
-        self._check_turn()
+        check_turn(self.bucket, self.turn)
         tag = put_over(self.bucket, name, content, self.present.get(name, (0, None))[1])
         if tag is None:
-            self._check_turn()
+            check_turn(self.bucket, self.turn)
             tag = put(self.bucket, name, content)  # the store can't compare tags, as Ceph 16 can't
         return tag
 
     def delete(self, names: Collection[str]) -> None:
         """Delete what the folder doesn't have."""
-        self._check_turn()
+        check_turn(self.bucket, self.turn)
         delete(self.bucket, [name for name in names if name in self.present])
         for name in list(names):
             self.notes.pop(name, None)
@@ -368,7 +343,7 @@ class _Target:
         Raises:
             StoreError: they differ.
         """
-        there = self._listed()
+        there = held_of_desk(self.bucket)
         wrong = [name for name in wanted if there.get(name) != (self.notes[name].size, self.notes[name].tag)]
         if wrong or there.keys() - wanted - {LEDGER}:
             raise StoreError(
@@ -380,6 +355,6 @@ class _Target:
         """Write down what was sent, if it isn't written there."""
         content = json.dumps({"desk": self.desk, "objects": self.notes}).encode()
         if content != self.noted:
-            self._check_turn()
+            check_turn(self.bucket, self.turn)
             put(self.bucket, LEDGER, content)
             self.noted = content

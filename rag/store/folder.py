@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 RESERVE_BYTES = 4 << 20  # keys and access records need some KiB, a rewritten source more
 RESERVE_STEP = 64 << 10  # bytes, so that the reserve uses the last room of a disk
+FETCHING = "fetching"
+"""What is fetched from a bucket and has not taken its place (`rag.store.bucket_fetch`)."""
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -191,9 +194,19 @@ def forget_tenant(data: Path, tenant: str) -> None:
 
 
 def make_key(data: Path) -> None:
-    """Create the key of the data folder, 32 random bytes, if it has none. Source ids are derived from it."""
-    if not (data / "key").exists():
-        write_whole(data / "key", secrets.token_bytes(32))
+    """Create the key of the data folder, 32 random bytes, if it has none. Source ids are derived from it.
+
+    Raises:
+        ConfigurationError: a desk that has one was not fetched completely, or it can't be written.
+    """
+    if (data / "key").exists():
+        return
+    if (data / FETCHING).exists():
+        raise ConfigurationError(
+            f"The desk in {data} is not complete: fetching it was interrupted. Run refdesk-admin storage "
+            "fetch again."
+        )
+    write_whole(data / "key", secrets.token_bytes(32))
 
 
 def write_whole(file: Path, content: bytes) -> None:

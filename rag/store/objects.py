@@ -6,7 +6,7 @@ import hashlib
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rag.home import Bucket
 
@@ -99,21 +99,32 @@ def _bare(tag: str | None) -> str | None:
     return tag and tag.strip('"')
 
 
-def digest_of(bucket: Bucket, name: str) -> str:
-    """The SHA-256 of an object's content, which is read in parts.
+def fetch(bucket: Bucket, name: str) -> Iterator[bytes]:
+    """The content of an object, in parts.
 
     Raises:
         StoreError: as `put`; also if there is none.
     """
-    store, digest = bucket.carrier, hashlib.sha256()
+    store = bucket.carrier
     try:
         whole = store.get(name)
         size = whole.meta["size"]
         if size <= PART_BYTES:
-            digest.update(whole.bytes())
-        else:
-            for start in range(0, size, PART_BYTES):
-                digest.update(store.get_range(name, start=start, end=min(start + PART_BYTES, size)))
+            yield bytes(whole.bytes())
+            return
+        for start in range(0, size, PART_BYTES):
+            yield bytes(store.get_range(name, start=start, end=min(start + PART_BYTES, size)))
     except Exception as error:
         raise bucket.failure("read", error) from error
+
+
+def digest_of(bucket: Bucket, name: str) -> str:
+    """The SHA-256 of an object's content.
+
+    Raises:
+        StoreError: as `fetch`.
+    """
+    digest = hashlib.sha256()
+    for part in fetch(bucket, name):
+        digest.update(part)
     return digest.hexdigest()

@@ -25,7 +25,7 @@ from rag.expiry import Clock
 from rag.filters.predicate import literal
 from rag.home import Bucket
 from rag.store import schema
-from rag.store.access_reader import AccessReader
+from rag.store.access_reader import NAMES_GROUP, AccessReader
 from rag.store.catalog import collection_record
 from rag.store.connection import (
     INDEX_CACHE_BYTES,
@@ -250,8 +250,11 @@ class CollectionReader:
         """Read what searches of tables in a bucket would wait for: rows, indexes and access records."""
         await self.pending()
         await self.expiries()
+        await self.has_any(NAMES_GROUP)  # any predicate on labels
         with engine_errors("reading indexes"):
             await read_indexes(self._sources)
+            one = await self._rows(self._sources.query().select(["id"]).limit(1))
+            await self.sources(row["id"] for row in one)  # where a file has what, for the sources to come
             if self.memory:
                 await self.memory.filled()
             else:

@@ -90,7 +90,7 @@ def leaves(command: click.Command, above: tuple[str, ...] = ()) -> Iterator[str]
 
 
 def test_each_command_is_known_to_read_only_or_is_refused() -> None:
-    assert {*leaves(commands)} == REFUSED.keys() | READING.keys() | OTHERS | {"storage copy"}
+    assert {*leaves(commands)} == REFUSED.keys() | READING.keys() | OTHERS | {"storage copy", "storage fetch"}
 
 
 def test_what_writes_is_refused_before_anything_is_asked_or_made(
@@ -119,6 +119,33 @@ def test_the_advice_to_leave_out_the_address_works(
     assert ingested.returncode == 0, ingested.stderr
     assert scripts.admin("storage", "copy", "--to", object_store.uri, env=env).returncode == 0
     assert "Note" in scripts.admin("search", "pendulum", env=env).stdout
+
+
+def test_another_machine_goes_on_from_the_bucket_and_the_former_one_is_told(
+    scripts: Scripts, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    def run(*arguments: str | Path, code: int = 0) -> str:
+        done = scripts.admin(*arguments, env=object_store.environment)
+        assert done.returncode == code, done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    (tmp_path / "n.md").write_text("# Note\n\nThe pendulum swings.\n")
+    (former, new), at = ((tmp_path / name for name in ("former", "new")), ("--to", object_store.uri))
+    run("ingest", tmp_path / "n.md", "--data", former)
+    run("storage", "copy", *at, "--data", former)
+    fetched = run("storage", "fetch", "--from", object_store.uri, "--data", new)
+    assert f"Fetched {object_store.uri} into {new}: 1 documents in 1 collections, " in fetched
+    assert "Note" in run("search", "pendulum", "--data", new)
+    assert "There is a desk in" in run("storage", "fetch", "--from", object_store.uri, "--data", new, code=2)
+    run("access", "set", tmp_path / "n.md", "--allow", "user:ann", "--data", new)
+    run("storage", "copy", *at, "--data", new)
+    for more in ((), ("--access-only",)):
+        refused = run("storage", "copy", *at, *more, "--data", former, code=2)
+        assert "Another data folder was copied" in refused
+    both = run("storage", "copy", *at, "--replace", "--access-only", "--data", former, code=2)
+    assert "leave out --access-only" in both
+    assert "restricted" in run("access", "show", tmp_path / "n.md", "--data", new)
+    run("storage", "copy", *at, "--replace", "--data", former)
 
 
 def test_what_only_reads_says_the_same_of_the_bucket_as_of_the_folder(

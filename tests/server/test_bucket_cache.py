@@ -10,7 +10,6 @@ import httpx2
 import pytest
 
 from tests import nginx
-from tests.server.conftest import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,25 +20,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nightly
 
-PAGE = Path(__file__).parents[2] / "server/running.md"
 NOWHERE = Path("no-such-folder")
-SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=AKIATESTER/20260101/us-east-1/s3/aws4_request"}
 
 
 @pytest.fixture
 def cache(object_store: ObjectStore, tmp_path: Path) -> Iterator[str]:
     """The address of nginx."""
-    port, bucket = free_port(), object_store.endpoint.removeprefix("http://")
-    changes = {
-        "/var/cache/nginx/desk": str(tmp_path / "kept"),
-        "127.0.0.1:9100": f"127.0.0.1:{port}",
-        "https://s3.eu-central-1.amazonaws.com": f"http://{bucket}",
-        "s3.eu-central-1.amazonaws.com": bucket,
-        "max_size=200g": "max_size=1g",
-    }
-    shown = nginx.replaced(nginx.shown(PAGE, word="proxy_cache_path"), changes)
-    with nginx.running(shown, tmp_path, port):
-        yield f"http://127.0.0.1:{port}"
+    with nginx.in_front_of(object_store, tmp_path) as address:
+        yield address
 
 
 def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from_the_bucket(
@@ -55,14 +43,6 @@ def test_a_second_replica_reads_rows_and_indexes_from_the_cache_and_changes_from
         done = scripts.admin(*to, env=object_store.environment)
         assert done.returncode == 0, done.stderr
 
-    policy = {
-        "Effect": "Allow",
-        "Principal": "*",
-        "Action": ["s3:GetObject", "s3:ListBucket"],
-        "Resource": "*",
-    }
-    bucket = f"{object_store.endpoint}/{object_store.bucket}"
-    httpx2.put(f"{bucket}?policy", json={"Statement": [policy]}, headers=SIGNED).raise_for_status()
     made = admin("key", "create", "--tenant", "acorn", "--user", "cat", "--group", "hr", "--data", world.data)
     copied()
     through = {

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import statistics
+import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
@@ -19,6 +22,7 @@ from rag.home import Bucket
 from rag.search.desk import Desk
 from rag.store.bucket_copy import copy_to_bucket
 from rag.store.reader import Reader
+from tests import nginx
 from tests.bucket import object_store
 
 if TYPE_CHECKING:
@@ -40,35 +44,55 @@ HEADING = """| searches | first: requests | ms | warm: requests | ms, median | m
 |---|---|---|---|---|---|"""
 
 
+class _Way(NamedTuple):
+    """How a bucket is read."""
+
+    name: str
+    options: Mapping[str, str]
+    memory_bytes: int
+    is_warmed: bool = True
+
+
 async def measure_bucket(bench: Bench, chunks: int) -> AsyncIterator[str]:
-    """Lines of a table: first and warm searches, warmed before or not, with rows in memory or without."""
+    """Lines of a table: first and warm searches, warmed before or not, with rows in memory or without.
+
+    At the end the same through a cache on this machine, if nginx is installed.
+    """
     data = await stocked(bench, chunks)
     settings = SearchSettings()
     yield HEADING
-    with object_store() as store:
+    with ExitStack() as around:
+        store = around.enter_context(object_store())
         os.environ.update(store.environment)
         options = {"endpoint": store.endpoint, "region": "us-east-1", "allow_http": "true"}
         await copy_to_bucket(data, Bucket(store.uri, options))
         store.slow = DELAY_SECONDS
-        for is_warmed, memory in [
-            (True, settings.bytes_in_memory),
-            (False, settings.bytes_in_memory),
-            (True, 0),
-        ]:
+        ways = [
+            _Way("rows in memory", options, settings.bytes_in_memory),
+            _Way("rows in memory, not warmed", options, settings.bytes_in_memory, is_warmed=False),
+            _Way("engine", options, 0),
+        ]
+        if nginx.PROGRAM:
+            folder = Path(around.enter_context(tempfile.TemporaryDirectory()))
+            cache = around.enter_context(nginx.in_front_of(store, folder))
+            through = options | {"endpoint": cache, "skip_signature": "true"}
+            ways += [
+                _Way("cache, rows in memory", through, settings.bytes_in_memory),
+                _Way("cache, engine", through, 0),
+            ]
+        for way in ways:
             for kind in KINDS:
+                bucket = Bucket(store.uri, way.options, consistency_seconds=BOUND_SECONDS)
                 reader = Reader(
-                    Bucket(store.uri, options, consistency_seconds=BOUND_SECONDS),
+                    bucket,
                     timeout_seconds=60,
                     index_cache_bytes=settings.most_cached,
-                    memory_bytes=memory,
+                    memory_bytes=way.memory_bytes,
                 )
-                if is_warmed:
+                if way.is_warmed:
                     await reader.warm()
-                named = (
-                    f"{'rows in memory' if memory else 'engine'}{'' if is_warmed else ', not warmed'}: {kind}"
-                )
                 costs = await _costs(Desk(reader, bench.embedder, settings), store, _asked(kind, chunks))
-                yield f"| {named} | {costs} |"
+                yield f"| {way.name}: {kind} | {costs} |"
                 await reader.close()
 
 

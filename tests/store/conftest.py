@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.home import Bucket
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from tests.bucket import ObjectStore
 
 SMALL_DESK = Path(__file__).parents[1] / "small_desk.py"
 
@@ -20,6 +25,24 @@ SMALL_DESK = Path(__file__).parents[1] / "small_desk.py"
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flushing to disk is most of the time of small runs, and no test lasts longer than the power."""
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+@pytest.fixture
+def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A part of an empty bucket."""
+    for name, value in object_store.environment.items():
+        monkeypatch.setenv(name, value)
+    options = {"endpoint": object_store.endpoint, "region": "us-east-1", "allow_http": "true"}
+    return Bucket(object_store.uri, options)
+
+
+@pytest.fixture
+async def data(small_desk: ModuleType, tmp_path: Path) -> Path:
+    """A data folder with one document, which everybody may see."""
+    file = tmp_path / "note.md"
+    file.write_text("# Note\n\nThe pendulum swings.\n")
+    await small_desk.ingested(tmp_path / "data", file)
+    return tmp_path / "data"
 
 
 @pytest.fixture

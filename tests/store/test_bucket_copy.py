@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,7 +17,8 @@ from rag.home import Bucket
 from rag.store import bucket_copy
 from rag.store.access_writer import access_table, change_access
 from rag.store.bucket_checks import PROBES, creates_once
-from rag.store.bucket_copy import LEDGER, TURNS, copy_rights, copy_to_bucket
+from rag.store.bucket_copy import LEDGER, copy_rights, copy_to_bucket
+from rag.store.bucket_turns import TURNS
 from rag.store.collections import drop_collection
 from rag.store.locks import locked
 from rag.store.objects import PART_BYTES, delete, digest_of, listed, put, put_new, put_over
@@ -33,22 +35,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
 PARTS = ("tables", "tenants", "key")
-
-
-@pytest.fixture
-def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
-    options = {"endpoint": object_store.endpoint, "region": "us-east-1", "allow_http": "true"}
-    return Bucket(object_store.uri, options)
-
-
-@pytest.fixture
-async def data(small_desk: ModuleType, tmp_path: Path) -> Path:
-    file = tmp_path / "note.md"
-    file.write_text("# Note\n\nThe pendulum swings.\n")
-    await small_desk.ingested(tmp_path / "data", file)
-    return tmp_path / "data"
 
 
 def held(bucket: Bucket) -> set[str]:
@@ -120,10 +106,10 @@ async def test_what_the_store_holds_is_compared_with_what_was_sent(
 ) -> None:
     await copy_to_bucket(data, bucket)
     (data / "keys.json").write_text('{"keys": []}')
-    object_store.damages = True
+    object_store.damages = "keys.json"
     with pytest.raises(StoreError, match=r"keys\.json isn't what was sent"):
         await copy_to_bucket(data, bucket)
-    object_store.damages = False
+    object_store.damages = ""
     assert (await copy_to_bucket(data, bucket)).sent == 1
     assert bucket.read("keys.json") == b'{"keys": []}'
 
@@ -164,7 +150,7 @@ async def test_of_two_copies_at_once_the_one_that_began_last_goes_on(
 
     def interrupted(*arguments: object) -> object:
         if next(first, False):
-            anyio.run(copy_to_bucket, other, bucket)
+            anyio.run(partial(copy_to_bucket, other, bucket, replace=True))
         return real(*arguments)
 
     monkeypatch.setattr(bucket_copy._Target, step, interrupted)  # noqa: SLF001 the same
@@ -189,7 +175,7 @@ async def test_a_copy_that_stalls_cannot_replace_what_a_later_one_has_sent(
 
     def stalling(*arguments: object) -> object:
         if next(stalled, False):
-            anyio.run(copy_to_bucket, other, bucket)
+            anyio.run(partial(copy_to_bucket, other, bucket, replace=True))
         return put_over(*arguments)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(bucket_copy, "put_over", stalling)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.errors import StoreError
-from rag.home import Bucket
 from rag.store.bucket_copy import copy_to_bucket
 from rag.store.reader import Reader
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from rag.home import Bucket
     from tests.bucket import ObjectStore
     from tests.conftest import Scripts
 
@@ -31,22 +31,6 @@ FAULTS: dict[str, tuple[object, str]] = {
 }
 NOT_SAID = ("very-secret-words", "AKIATESTER", "Generic S3", "SlowDown", "ExpiredToken", "127.0.0.1", "error")
 USUAL_REQUESTS = 100  # of a copy, roughly
-
-
-@pytest.fixture
-async def data(small_desk: ModuleType, tmp_path: Path) -> Path:
-    file = tmp_path / "note.md"
-    file.write_text("# Note\n\nThe pendulum swings.\n")
-    await small_desk.ingested(tmp_path / "data", file)
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
-    options = {"endpoint": object_store.endpoint, "region": "us-east-1", "allow_http": "true"}
-    return Bucket(object_store.uri, options)
 
 
 async def told(bucket: Bucket) -> str:
