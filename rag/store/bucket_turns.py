@@ -46,8 +46,8 @@ def take_turn(bucket: Bucket, data: Path, *, replace: bool) -> int:
         raise ConfigurationError(
             f"Another data folder was copied to {bucket} since {data} was. Documents, access rights and "
             "keys that were changed in that one aren't here. Nothing was copied. To go on from what the "
-            f"bucket holds, run refdesk-admin storage fetch --from {bucket} --data NEW_FOLDER. To replace it with "
-            f"what {data} has, repeat the copy with --replace."
+            f"bucket holds, run refdesk-admin storage fetch --from {bucket} --data NEW_FOLDER. To replace it "
+            f"with what {data} has, repeat the copy with --replace."
         )
     token = secrets.token_hex(16)
     _note(data, bucket, [token, *([current] if current in known else [])])
