@@ -23,8 +23,11 @@ CHUNK_CHARACTERS, CHUNK_TOKENS = 894, 210
 INDEX_BYTES, CACHE_ROOM = 607, 1.5
 """Of the indexes of a chunk, and how much cache they need: rag/store/README.md, "A million chunks"."""
 
-REQUESTS_PER_SEARCH = 8
-"""Of a warm hybrid search in a bucket through the engine, at 5 s: rag/store/README.md, "In a bucket"."""
+REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 4, 134
+"""Of a warm hybrid search of 10,000 chunks in a bucket: rag/store/README.md, "What a search costs in a bucket"."""
+
+IN_MEMORY_CHUNKS = 120_000
+"""What the default of search.memory_bytes holds, 200 MB: 60,000 chunks take 100 (the same page)."""
 
 MEASURED_CHUNKS, GROWTH = 1_000_000, 10.4
 """A hybrid search among a million took 114 ms of CPU (rag/store/README.md), one among 4,000 took 11."""
@@ -113,17 +116,28 @@ def plan(load: Load, rows: Rows, prices: Mapping[str, float], accelerator: str =
         _memory(chunks, rows),
         cpu := _search_cpu(chunks / load.collections, rows),
         _replicas(load, cpu, rows),
-        Figure(
-            "requests to a bucket",
-            load.searches_per_second * MONTH_HOURS * 3600 * REQUESTS_PER_SEARCH,
-            "a month",
-            f"at least: {REQUESTS_PER_SEARCH} a warm search, counted in a small collection; none without one",
-        ),
+        _requests(load),
         _hours("embedding on this machine", chunks, rows, ("ingest/embed",)),
         *([_accelerated(chunks, accelerator)] if accelerator else []),
         _hours("writing and indexing", chunks, rows, ("ingest/write", "ingest/index")),
     ]
     return [*figures, *_money({one.name: one.value for one in figures}, prices)]
+
+
+def _requests(load: Load) -> Figure:
+    fits = load.chunks / load.collections <= IN_MEMORY_CHUNKS
+    each = REQUESTS_IN_MEMORY if fits else REQUESTS_OF_ENGINE
+    how = (
+        f"{each} a warm search in a bucket, counted in 10,000 chunks, "
+        + (
+            "with rows in memory"
+            if fits
+            else "through the engine; 0 behind an nginx that holds the collection"
+        )
+        + "; none in a folder"
+    )
+    month = load.searches_per_second * MONTH_HOURS * 3600
+    return Figure("requests to a bucket", month * each, "a month", how)
 
 
 def _storage(chunks: float, rows: Rows) -> Figure:

@@ -59,20 +59,27 @@ def figures(
         ("memory of a replica", 2_758_350_000),  # 300 MB + 2,700,000 × 1.5 × 607
         ("CPU of a search", 213.55341),  # 8 × (1 + 9.4 × 2,696,000 / 996,000) + 2
         ("replicas", 4),  # 80 × 10.453 / 213.55 = 3.92 a second each; 10 / 3.92 = 2.6, so 3, and one more
-        ("requests to a bucket", 210_240_000),  # 10 × 2,628,000 s × 8
+        ("requests to a bucket", 3_521_520_000),  # 10 × 2,628,000 s × 134
         ("embedding on this machine", 7.5),  # 27,000 s
         ("embedding on the accelerator", 2.53623188),  # 2,700,000 × 210 / 62,100 s
         ("writing and indexing", 3000 / 3600),  # 2,700 s + 300 s
         ("cost of storage", 0.108),
-        ("cost of requests to a bucket", 84.096),
+        ("cost of requests to a bucket", 1408.608),
         ("cost of replicas", 200),
-        ("cost a month", 284.204),
+        ("cost a month", 1608.716),
         ("cost of embedding on this machine", 15),
         ("cost of embedding on the accelerator", 2.53623188),
     ],
 )
 def test_a_plan_is_what_one_computes_by_hand(name: str, value: float) -> None:
     assert figures()[name].value == pytest.approx(value)
+
+
+def test_a_collection_whose_rows_fit_into_memory_asks_the_bucket_less() -> None:
+    found = figures(Load(894_000, 1, 10, collections=23))["requests to a bucket"]  # 117,391 chunks each
+    assert found.value == pytest.approx(105_120_000)  # 10 × 2,628,000 s × 4
+    assert "with rows in memory" in found.how
+    assert "through the engine" in figures()["requests to a bucket"].how
 
 
 def test_a_search_asks_one_of_the_collections_and_a_replica_holds_all() -> None:
