@@ -24,7 +24,7 @@ INDEX_BYTES, CACHE_ROOM = 607, 1.5
 """Of the indexes of a chunk, and how much cache they need: rag/store/README.md, "A million chunks"."""
 
 REQUESTS_IN_MEMORY, REQUESTS_OF_ENGINE = 4, 134
-"""Of a warm hybrid search of 10,000 chunks in a bucket: rag/store/README.md, "What a search costs in a bucket"."""
+"""Of a warm hybrid search of 10,000 chunks: rag/store/README.md, "What a search costs in a bucket"."""
 
 IN_MEMORY_CHUNKS = 120_000
 """What the default of search.memory_bytes holds, 200 MB: 60,000 chunks take 100 (the same page)."""
