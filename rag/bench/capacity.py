@@ -127,15 +127,8 @@ def plan(load: Load, rows: Rows, prices: Mapping[str, float], accelerator: str =
 def _requests(load: Load) -> Figure:
     fits = load.chunks / load.collections <= IN_MEMORY_CHUNKS
     each = REQUESTS_IN_MEMORY if fits else REQUESTS_OF_ENGINE
-    how = (
-        f"{each} a warm search in a bucket, counted in 10,000 chunks, "
-        + (
-            "with rows in memory"
-            if fits
-            else "through the engine; 0 behind an nginx that holds the collection"
-        )
-        + "; none in a folder"
-    )
+    way = "with rows in memory" if fits else "through the engine; 0 behind an nginx that holds the collection"
+    how = f"{each} a warm search in a bucket, counted in 10,000 chunks, {way}; none in a folder"
     month = load.searches_per_second * MONTH_HOURS * 3600
     return Figure("requests to a bucket", month * each, "a month", how)
 
