@@ -35,6 +35,7 @@ FIRST_PAUSE_SECONDS = 30.0  # before another attempt: a drive gets mounted, anot
 LONGEST_PAUSE_SECONDS = 3_600.0
 SUCCEEDED = {0, 3}  # exit codes of the command; with 3 some files failed, or many are missing and were kept
 WRONG_SETTINGS = 2  # the same: another attempt would say the same
+BUSY, BUSY_PAUSE_SECONDS = 4, 5.0  # the same: another process, such as another host's server, is at it
 STORED = ("added", "replaced", "moved", "unchanged")
 NOT_COUNTED = {"removed", "missing"}  # outcomes of files that are not there
 NAME_CHARS = 40
@@ -83,6 +84,11 @@ class Intake:
             return (
                 f"{self._progress()} What isn't read yet isn't found. Tell the user, and search again later."
             )
+        if run.exit_code == BUSY:
+            return (
+                f"Another program is reading the documents in {self._shown} just now. What isn't read yet "
+                "isn't found. Tell the user, and search again later."
+            )
         if run.exit_code not in SUCCEEDED:
             return (
                 f"The documents in {self._shown} can't be read: {self._failure()} Only what was read earlier "
@@ -102,6 +108,9 @@ class Intake:
             await self._once()
             if self._run.exit_code in SUCCEEDED | {WRONG_SETTINGS}:
                 return
+            if self._run.exit_code == BUSY:
+                await anyio.sleep(BUSY_PAUSE_SECONDS)
+                continue
             await anyio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
@@ -156,6 +157,9 @@ async def explain_command(
         raise InvalidRequestError(f"{name!r} matches {len(found)} sources. Name one.")
     case = settings.access.letter_case
     seen, reason = visible(asker, found[0].access, case), why(asker, found[0].access, case)
+    if at := await _expired(found[0]):
+        reason = f"it expired on {at:%Y-%m-%d}, and the next ingestion removes it. Apart from that: {reason}"
+        seen = False
     if found[0].table is None:
         reason = f"it was removed. If it came back, it would {'' if seen else 'not '}be visible: {reason}"
         seen = False
@@ -163,6 +167,14 @@ async def explain_command(
         print_json({"visible": seen, "why": reason})
     else:
         echo(f"{'Visible' if seen else 'Not visible'}: {reason}")
+
+
+async def _expired(held: Held) -> datetime | None:
+    """When a source expired, None if it hasn't."""
+    if held.table is None or held.table.collection.attached:
+        return None
+    at = (await held.table.expiries()).get(held.id)
+    return at if at and at <= datetime.now(UTC) else None
 
 
 def granting(settings: Settings, entries: tuple[str, ...]) -> Changed:

@@ -37,8 +37,15 @@ if TYPE_CHECKING:
     from rag.corpus import Collection
 
 LAST_RUNS = 20
-PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\][^\s:,;)\"'<>]+")
-"""A path that has a folder above it, in a sentence."""
+PATH = re.compile(
+    r"(?<![\w.])(?:[A-Za-z]:|HOME|DATA|CONFIG)?[/\\](?! )(?:[^:,;)\"'<>\n]*[/\\])?[^\s:,;)\"'<>]+"
+)
+"""A path in a sentence, from its beginning or a folder named above on. Its folders may have spaces."""
+TABLE = re.compile(
+    r"\b(?:chunks|sources|access)__tenant_(?!(?:TENANT-\d+|default)"
+    r"(?:__src_(?:COLLECTION-\d+|documents))?(?:__build_\d+)?(?![\w-]))[\w-]+"
+)
+"""The name of a table with that of a tenant or a collection which is gone, so that nothing replaced it."""
 
 
 def check_free(file: Path) -> None:
@@ -70,7 +77,7 @@ async def write_report(
         with os.fdopen(
             os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
         ) as out:
-            out.write("\n".join(_without_names(line, names) for line in lines))
+            out.write("\n".join(without_names(line, names) for line in lines))
     except OSError as error:
         raise ConfigurationError(f"{file} can't be written: {error.strerror}.") from error
 
@@ -154,8 +161,8 @@ async def _names(settings: Settings, config: Path) -> dict[str, str]:
     return names
 
 
-def _without_names(line: str, names: Mapping[str, str]) -> str:
+def without_names(line: str, names: Mapping[str, str]) -> str:
     """A line in which each name is replaced, the longest first, and each other path is cut out."""
     for name in sorted(names, key=len, reverse=True):
         line = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", names[name], line)
-    return PATH.sub("PATH", line)
+    return PATH.sub("PATH", TABLE.sub("TABLE", line))

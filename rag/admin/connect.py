@@ -190,7 +190,10 @@ def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> N
     text = file.edited(edits)
     show_change(file, text)
     if _agreed("Write this?", yes=yes):
-        tell_change(wish, path, "removed", file.replace(text), as_json=as_json)
+        backup = file.replace(text)
+        tell_change(wish, path, "removed", backup, as_json=as_json)
+        if backup and "headers" in str(file.at(wish.keys)):
+            echo(f"{backup} still has the key. Remove that file when you don't need it any more.", err=True)
 
 
 def _agreed(question: str, *, yes: bool) -> bool:

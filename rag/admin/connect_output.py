@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,15 +27,24 @@ if TYPE_CHECKING:
 
 CONNECTED, NOT_CONNECTED = "connected", "not connected"
 OTHERS_MAY_READ = 0o044
+UNQUOTED_CHARS = 4  # of a value that is hidden wherever it stands; "1" stands in other words, too
 TEMPORARY = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")  # where uv keeps what uvx runs
 
 
 def show_change(file: HostFile, text: str, key: str = "") -> None:
-    """Print what changes in a file, without the key."""
+    """Print what changes in a file, without the key, and without what its headers and environments hold."""
     echo(file.path, err=True, bold=True)
+    hidden = sorted(file.secrets | ({key} if key else set()), key=len, reverse=True)
     for line in file.diff(text):
         colour = {"+": "green", "-": "red"}.get(line[0])
-        echo(line.replace(key, "…") if key else line, err=True, fg=colour)
+        echo(reduce(_without, hidden, line), err=True, fg=colour)
+
+
+def _without(line: str, secret: str) -> str:
+    """A line in which a secret is hidden, however it is quoted; a short one only where it is."""
+    for quoted in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), f"'{secret}'"):
+        line = line.replace(quoted, '"…"')
+    return line.replace(secret, "…") if len(secret) >= UNQUOTED_CHARS else line
 
 
 def tell_change(wish: Wish, path: Path, change: str, backup: Path | None, *, as_json: bool) -> None:

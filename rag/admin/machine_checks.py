@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -29,10 +30,12 @@ from rag.store.connection import database_folder
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from rag.admin.hosts.table import Host
     from rag.config.settings import Settings
 
 CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
 EXPIRING = timedelta(days=14)
+ADDRESSES = ("url", "serverUrl", "httpUrl", "uri")  # in the entries of hosts
 PACKAGE = "refdesk"
 
 
@@ -73,8 +76,17 @@ async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Findi
             yield Finding("hosts", host.name, str(error))
             continue
         for name, entry in entries.items():
-            remedy = f"Run refdesk-admin connect {host.name} --name {name}, which writes the entry anew."
-            yield await _tried("hosts", f"{host.name}: {name}", entry, remedy)
+            yield await _tried("hosts", f"{host.name}: {name}", entry, _remedy(host, name, entry))
+
+
+def _remedy(host: Host, name: str, entry: dict[str, Any]) -> str:
+    """What mends an entry: of an address the server there, else the entry anew with all that it asks for."""
+    if any(one in entry for one in ADDRESSES) or entry.get("command") == "npx":
+        return "Start the server at its address, and check the network and the key."
+    anew = shlex.join(
+        ["refdesk-admin", "connect", host.name, "--name", name, *map(str, entry.get("args", []))]
+    )
+    return f"Run {anew}, which writes the entry anew."
 
 
 async def _tried(check: str, part: str, entry: dict[str, Any], remedy: str) -> Finding:
@@ -140,8 +152,9 @@ def _check_clock(data: Path) -> Finding:
 
 def check_temporary_folder() -> Finding:
     """Whether the storage engine can write temporary files. Unlike Python, it tries one folder only."""
-    folder = os.environ.get("TMPDIR", tempfile.gettempdir())
+    folder = os.environ.get("TMPDIR") or "TMPDIR is not set"
     try:
+        folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"refdesk")
     except OSError as error:

@@ -11,10 +11,11 @@ from typing import cast
 import click
 
 from rag.admin.console import echo
-from rag.errors import ConfigurationError, InvalidRequestError, RefdeskError
+from rag.errors import BusyError, ConfigurationError, InvalidRequestError, RefdeskError
 
 FAILED = 1
 MISUSE = 2
+BUSY = 4  # another process is at work on what the command needs; 3 is that of an ingestion with failed files
 INTERRUPTED = 130
 
 COMMANDS = {
@@ -101,7 +102,7 @@ def main() -> None:
         sys.exit(MISUSE)
     except RefdeskError as error:
         echo(f"refdesk-admin: {error}", err=True)
-        sys.exit(FAILED)
+        sys.exit(BUSY if isinstance(error, BusyError) else FAILED)
     except OSError as error:
         echo(f"refdesk-admin: {_what_failed(error)}", err=True)
         sys.exit(FAILED)

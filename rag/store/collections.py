@@ -155,17 +155,21 @@ async def tag_collection(data: Path, collection: Collection, name: str, descript
             with locked(data, f"{tenant}.{name}", seconds=0), engine_errors("making the tag"):
                 database = await connect(data)
                 collections = await database.open_table(schema.COLLECTIONS)
-                await _check_free(collections, tag)
+                with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
+                    await _check_free(collections, tag)
+                    await _create_tables(data, database, tag)
                 before = await writer.records()
-                await _create_tables(data, database, tag)
                 await tags.copy_rows(database, collection, tag, letters)
                 await _indexed(data, database, tag, started)
                 async with access_table(data, tenant) as table:
-                    copied = tags.copied_records(tag, before, await table.records(), letters)
-                    await table.put([*copied])
+                    now = await table.records()
+                    await table.forget(tags.left_behind(tag, now))
+                    await table.put([*tags.copied_records(tag, before, now, letters)])
                 with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
                     await _check_free(collections, tag)
                     await _enter(data, collections, tag, started)
+            await writer.copy_labels()
+            await writer.finish()  # whoever changed rights meanwhile left their labels to this writer
         except Exception:
             with suppress(RefdeskError):
                 await finish_drop(data, tenant, name)

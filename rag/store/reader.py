@@ -509,15 +509,24 @@ class CollectionReader:
         return sorted(stored, key=lambda one: one.source.id)
 
     async def page(self, after: str, limit: int, where: str) -> list[Listed]:
-        """Up to `limit` sources whose ids follow `after` and whose labels satisfy the predicate, in order."""
+        """Up to `limit` sources whose ids follow `after` and whose labels satisfy the predicate, in order.
+
+        Fewer only if there are no more: a record whose source has just been removed doesn't count.
+        """
         await self._access.refresh()
-        chosen = await self._access.page(self.collection.name, after, limit, where)
-        found = await self.sources(chosen)
-        return [
-            Listed(source, source.generation, revision)
-            for id_, revision in chosen.items()
-            if (source := found.get(id_))
-        ]
+        page: list[Listed] = []
+        while wanted := limit - len(page):
+            chosen = await self._access.page(self.collection.name, after, wanted, where)
+            found = await self.sources(chosen)
+            page += [
+                Listed(source, source.generation, revision)
+                for id_, revision in chosen.items()
+                if (source := found.get(id_))
+            ]
+            if len(chosen) < wanted:
+                break
+            *_, after = chosen
+        return page
 
     async def holding(
         self, where: str, *, after: str = "", first: int | None = None, rows: int | None = None

@@ -43,6 +43,7 @@ from rag.store.folder import flush_folder, note_tenant, prepare, read_key, write
 from rag.store.locks import locked
 from rag.store.restored_access import merged, with_ids_of
 from rag.store.source_ids import PURGED
+from rag.uris import ID_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,14 +93,15 @@ class _Loaded:
     purged: dict[str, str] = field(default_factory=dict)
 
     def kept(self, collection: str, kind: str, rows: pa.Table, away: frozenset[str]) -> pa.Table:
-        """The rows of sources that don't stay away; sources are noted."""
+        """The rows of sources that don't stay away, nor do their copies in tags; sources are noted."""
         column = "id" if kind == "sources" else "source_id"
         for row in rows.select(["id", "uri"]).to_pylist() if kind == "sources" else ():
-            if row["id"] in away:
+            if (schema.original_id(row["id"]) or row["id"]) in away:
                 self.purged[row["id"]] = row["uri"]
             else:
                 self.sources[row["id"]] = collection
-        return rows.filter(pc.invert(pc.is_in(rows[column], value_set=pa.array(sorted(away), pa.string()))))
+        originals = pc.utf8_slice_codeunits(rows[column], 0, ID_CHARS)
+        return rows.filter(pc.invert(pc.is_in(originals, value_set=pa.array(sorted(away), pa.string()))))
 
 
 async def restore(
@@ -148,7 +150,7 @@ async def restore(
         if not one.attached:
             async with open_writer(data, one) as writer:  # updates labels, and drops what no source names
                 await writer.finish()
-    purged = tuple(sorted(local_path(uri) or uri for uri in loaded.purged.values()))
+    purged = tuple(sorted({local_path(uri) or uri for uri in loaded.purged.values()}))
     return replace(result, at=backup.about.at, purged=purged, others=others, keys=loaded.keys)
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from rag.corpus import AccessRecord
 from rag.store import builds
+from rag.store.schema import original_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,6 +68,11 @@ def _renamed(rows: pa.Table, letters: str) -> pa.Table:
             ids = pc.replace_substring_regex(rows[name], r"^[a-z2-7]+", rf"\0{letters}")
             rows = rows.set_column(at, rows.schema.field(name), ids)
     return rows
+
+
+def left_behind(tag: Collection, now: Mapping[str, AccessRecord]) -> list[str]:
+    """The ids of records that a tag of this name has left whose making was killed."""
+    return [id_ for id_, one in now.items() if one.collection == tag.name and original_id(id_)]
 
 
 def copied_records(

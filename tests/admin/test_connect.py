@@ -310,6 +310,27 @@ def test_vs_code_asks_for_the_key_itself(inside: Desk, home: Path) -> None:
     assert '{"id": "other"} // mine\n  ]' in path.read_text()
 
 
+def test_no_key_and_no_secret_of_another_server_is_shown_however_an_entry_changes(
+    inside: Desk, home: Path
+) -> None:
+    path = file_of("cursor", home)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    other = {"command": "other", "env": {"TOKEN": "of-the-other"}}
+    ours = {"url": URL, "headers": {"Authorization": "Bearer the-former-key"}}
+    path.write_text(json.dumps({"mcpServers": {"other": other, "refdesk": ours}}, indent=2))
+    replaced = inside.run("connect", "cursor", "--yes")
+    assert "replaced" in replaced.stdout.lower()
+    path.write_text(json.dumps({"mcpServers": {"other": other, "refdesk": ours}}, indent=2))
+    removed = inside.run("connect", "cursor", "--remove", "--yes")
+    assert "refdesk" not in json.loads(path.read_text())["mcpServers"]
+    for run in (replaced, removed):
+        assert '"Authorization": "…"' in run.stderr
+        assert "the-former-key" not in run.stdout + run.stderr
+        assert "of-the-other" not in run.stdout + run.stderr
+    assert "still has the key. Remove that file" in removed.stderr
+    assert "of-the-other" in path.read_text()  # the control
+
+
 @pytest.mark.parametrize("host", ["claude-desktop", "zed", "lm-studio"])
 def test_a_key_that_must_stand_in_the_file_is_read_and_not_shown(
     inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch, host: str

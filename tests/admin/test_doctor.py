@@ -16,6 +16,7 @@ import pytest
 from anyio import to_thread
 
 from rag.access.keys import keys_file
+from rag.admin.bug_report import without_names
 from rag.admin.machine_checks import check_temporary_folder
 from rag.store import schema
 from rag.store.connection import table_folder
@@ -302,7 +303,13 @@ def test_hosts_whose_entries_do_not_work_any_more_are_named_with_the_command_tha
     entries.write_text(entries.read_text().replace(str(filled.data), str(tmp_path / "gone")))
     assert wrong(filled) == ["hosts"]
     said = filled.run("doctor", code=1).stdout
-    assert "Run refdesk-admin connect windsurf --name old, which writes the entry anew." in said
+    anew = f"Run refdesk-admin connect windsurf --name old --data {tmp_path / 'gone'}"
+    assert anew in said  # with all that the entry asks for
+    address = {"mcpServers": {"refdesk": {"serverUrl": "http://127.0.0.1:9/mcp"}}}
+    entries.write_text(json.dumps(address))
+    said = filled.run("doctor", code=1).stdout
+    assert "Start the server at its address, and check the network and the key." in said
+    assert "writes the entry anew" not in said
 
 
 def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: Path) -> None:
@@ -312,6 +319,8 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
     config, report = tmp_path / "config.toml", tmp_path / "report.md"
     config.write_text(f'data = "{filled.data}"\n[server]\ntitle = "Zebra desk"\n[search]\nlimit = 7\n')
     shutil.rmtree(table_folder(filled.data, schema.chunks_table("acme", "savanna")))
+    gone = table_folder(filled.data, schema.chunks_table("acme", "giraffe-merger"))
+    shutil.copytree(table_folder(filled.data, schema.chunks_table("default", "documents")), gone)
     run = filled.run("doctor", "--config", config, "--bundle", report, code=1)
     assert f"Wrote {report}." in run.stderr
     assert "savanna" in run.stdout
@@ -325,7 +334,26 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
         "- lancedb 0.40",
     ):
         assert line in text
-    for name in ("ebra", "savanna", "acme", str(tmp_path), str(filled.data), "pendulum", "wages"):
+    for name in ("ebra", "giraffe", "savanna", "acme", str(tmp_path), str(filled.data), "pendulum", "wages"):
         assert name not in text, name
     assert report.stat().st_mode & 0o077 == 0
     assert "exists already" in filled.run("doctor", "--bundle", report, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("- wrong, /home/ann/clients/Smith-merger: gone", "- wrong, PATH: gone"),
+        ("/mnt/My Clients/Smith merger/x.toml can't be read", "PATH can't be read"),
+        ("C:\\Users\\Ann\\My docs\\a.md: bad", "PATH: bad"),
+        ("/srv/desk is fine, /srv/desk/tables/x isn't", "DATA is fine, PATH isn't"),
+        ("read 3/4 of it, and/or more", "read 3/4 of it, and/or more"),
+        ("chunks__tenant_acme__src_smith", "TABLE"),
+        (
+            "chunks__tenant_default__src_documents__build_2 is",
+            "chunks__tenant_default__src_documents__build_2 is",
+        ),
+    ],
+)
+def test_a_line_of_the_report_keeps_no_name_of_a_folder(line: str, said: str) -> None:
+    assert without_names(line, {"/home/ann": "HOME", "/srv/desk": "DATA"}) == said

@@ -132,7 +132,7 @@ def test_a_run_in_which_nothing_worked_exits_with_1(desk: Desk, notes: Path) -> 
 def test_two_runs_don_t_write_to_one_collection_at_a_time(desk: Desk, notes: Path) -> None:
     (desk.data / "locks").mkdir(parents=True)
     with FileLock(desk.data / "locks" / "default.documents.lock"):
-        run = desk.run("ingest", notes, "--json", code=1)
+        run = desk.run("ingest", notes, "--json", code=4)
     assert run.stdout == ""
     assert run.stderr == (
         f"refdesk-admin: Another process is writing to 'default.documents' in {desk.data}. "

@@ -12,7 +12,9 @@ import pytest
 import rag
 from rag.corpus import Binding, Principal
 from rag.errors import StoreError
-from rag.store import tags
+from rag.store import collections, tags
+from rag.store.collections import ensure_collection
+from rag.store.writer import CollectionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,3 +237,63 @@ def test_a_tag_is_backed_up_and_restored_with_its_rights(handbook: Handbook, tmp
     assert "leave" in handbook.found("--collection", "then", "--user", "ann")
     assert handbook.found("--collection", "then", "--user", "bob").keys() == {"canteen"}
     assert handbook.desk.json("collection", "show", "then")["tag_of"] == "handbook"
+
+
+@pytest.mark.parametrize("forget", [[], ["--forget"]])
+def test_a_restore_brings_no_purged_document_back_in_a_tag(
+    handbook: Handbook, tmp_path: Path, forget: list[str]
+) -> None:
+    handbook.tag()
+    desk, backup = handbook.desk, tmp_path / "desk.backup"
+    desk.run("backup", backup)
+    (handbook.folder / "leave.md").unlink()
+    handbook.ingest()
+    desk.run("collection", "remove", "then", "--yes")
+    desk.run("purge", *forget)
+    made = desk.json("restore", backup, "--yes")
+    assert made["purged"] == [str(handbook.folder / "leave.md")]
+    assert handbook.found().keys() == handbook.found("--collection", "then").keys() == {"canteen"}
+    stored = b"".join(file.read_bytes() for file in desk.data.rglob("*") if file.is_file())
+    assert b"is twenty days" not in stored
+    assert b"opens at noon" in stored
+
+
+def test_a_collection_that_is_made_while_a_tag_takes_its_name_is_whole(
+    handbook: Handbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = CollectionWriter.records
+
+    async def records(writer: CollectionWriter) -> Any:  # noqa: ANN401 as it comes
+        embedder = writer.collection.embedder
+        await ensure_collection(handbook.desk.data, "default", "then", embedder, language=None)
+        return await real(writer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CollectionWriter, "records", records)
+        handbook.desk.run("collection", "tag", "handbook", "then", code=1)
+    assert handbook.found().keys() == {"leave", "canteen"}
+    handbook.desk.run("ingest", handbook.folder, "--collection", "then")
+    assert handbook.found("--collection", "then").keys() == {"leave", "canteen"}
+    assert "fine" in handbook.desk.run("doctor").stdout
+
+
+def test_all_documents_are_listed_though_the_making_of_a_tag_was_killed(
+    handbook: Handbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(collections, "_enter", interrupted)
+        patch.setattr(collections, "finish_drop", interrupted)
+        handbook.desk.run("collection", "tag", "handbook", "then", code=130)
+    handbook.tag()
+    data = handbook.desk.data
+
+    async def listed() -> list[str]:
+        async with rag.Desk.open(rag.Settings(data=data)) as desk:
+            page = await desk.sources(Principal("default"), after=("then", ""), limit=2)
+            return [one.title for one in page]
+
+    assert sorted(anyio.run(listed)) == ["canteen", "leave"]
+
+
+async def interrupted(*_arguments: object) -> None:
+    raise KeyboardInterrupt

@@ -252,6 +252,25 @@ async def test_it_is_tried_again_until_it_succeeds(stand_in: Callable[[str], Int
 
 
 @pytest.mark.anyio
+async def test_a_folder_that_another_host_reads_is_not_called_unreadable(
+    stand_in: Callable[[str], Intake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stand_in("print('refdesk-admin: somebody is writing.', file=sys.stderr); sys.exit(4)")
+    pauses: list[float] = []
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+        assert str(made.note).startswith("Another program is reading the documents in ")
+        assert "search again later" in str(made.note)
+        raise TimeoutError
+
+    monkeypatch.setattr("server.intake.anyio.sleep", paused)
+    with pytest.raises(TimeoutError):
+        await made.run()
+    assert pauses == [intake.BUSY_PAUSE_SECONDS]
+
+
+@pytest.mark.anyio
 async def test_what_other_attempts_can_t_change_is_tried_once(stand_in: Callable[[str], Intake]) -> None:
     made = stand_in("print('refdesk-admin: config.toml: no such setting.', file=sys.stderr); sys.exit(2)")
     with anyio.fail_after(PATIENCE_SECONDS):

@@ -22,6 +22,7 @@ Keys: TypeAlias = "tuple[str, ...]"
 BYTE_ORDER_MARK = "\ufeff"
 BACKUP = ".before-refdesk"  # behind the file's name
 FORMATS = {".json": jsonc, ".toml": toml_text, ".yaml": yaml_text}
+SECRET_SECTIONS = frozenset({"headers", "http_headers", "env", "envs", "environment"})  # of entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,11 @@ class HostFile:
         lines = unified_diff(before, after, lineterm="", n=1)
         return (line for line in lines if not line.startswith(("---", "+++", "@@")))
 
+    @property
+    def secrets(self) -> set[str]:
+        """The texts that may be secrets: of headers and environment variables, whoever's they are."""
+        return {*_secrets(self.values)}
+
     def replace(self, text: str) -> Path | None:
         """Put this text into the file, in one step. Returns where the old one is kept.
 
@@ -138,6 +144,17 @@ class HostFile:
             new.replace(real)
         finally:
             new.unlink(missing_ok=True)
+
+
+def _secrets(value: Any, *, inside: bool = False) -> Iterator[str]:  # noqa: ANN401 whatever stands there
+    if isinstance(value, str) and inside and value:
+        yield value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _secrets(one, inside=inside or str(key).lower() in SECRET_SECTIONS)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _secrets(one, inside=inside)
 
 
 def _format(path: Path) -> Any:  # noqa: ANN401 one of three modules with the same functions

@@ -139,7 +139,7 @@ def _sign_in(door: Door) -> Endpoint:
 
 def _page(console: Console, page: Page) -> Endpoint:
     async def show(request: Request) -> Response:
-        return await _answered(console, page(console, request))
+        return await _answered(console, page(console.for_one_request(), request))
 
     return show
 
@@ -152,9 +152,11 @@ def _change(console: Console, change: Change) -> Endpoint:
             return await _answered(console, checked(request, form))
 
     async def checked(request: Request, form: FormData) -> Response:
-        if change is not overview.choose_tenant:
-            console.check_shown(form.get(TENANT_FIELD))
-        return await change(console, request, form)
+        if change is overview.choose_tenant:
+            return await change(console, request, form)
+        looking = console.for_one_request()
+        looking.check_shown(form.get(TENANT_FIELD))
+        return await change(looking, request, form)
 
     return apply
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import RedirectResponse
@@ -46,6 +46,8 @@ PLACES = (
 class Console:
     """The console of one desk. `chosen` is the tenant that its administrator looks at, if there are several.
 
+    For one request it is `held`, whatever another tab chooses meanwhile.
+
     `given` are the settings as the command line has them, `config` their file, whether it exists or not.
     Files that a browser sends go to folders in `uploads`.
     """
@@ -60,6 +62,7 @@ class Console:
     shelves: Shelves = field(default_factory=Shelves)
     jobs: Jobs = field(default_factory=Jobs)
     chosen: str = ""
+    held: str = ""
     said: list[str] = field(default_factory=list)
 
     @property
@@ -71,6 +74,8 @@ class Console:
     @property
     def tenant(self) -> str:
         """The tenant that is looked at."""
+        if self.held:
+            return self.held
         known = self.tenants
         return self.chosen if self.chosen in known else known[0] if known else DEFAULT_TENANT
 
@@ -85,6 +90,10 @@ class Console:
         """The options of a command on this desk."""
         named = [f"--config={self.config}"] if self.config.exists() else []
         return [*named, f"--data={self.given.data}", f"--tenant={self.tenant}"]
+
+    def for_one_request(self) -> Console:
+        """The same console, which looks at the present tenant from beginning to end."""
+        return replace(self, held=self.tenant)
 
     def choose(self, tenant: str) -> None:
         """Look at another tenant.
@@ -135,8 +144,16 @@ class Console:
 
     def page(self, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401 what a template shows
         """A page with the menu, and with what is to be said."""
-        said, self.said = self.said, []
+        said = [*self.said]
+        self.said.clear()  # shared with what was made `for_one_request`
         return page_of(template, status=status, console=self, places=PLACES, said=said, **values)
+
+
+def number_in(text: str, least: int, most: int) -> int | None:
+    """The number that somebody has typed, None unless it is one of these."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
+        return None
+    return int(text) if least <= int(text) <= most else None
 
 
 def seen_other(address: str) -> Response:

@@ -50,7 +50,7 @@ class Health:
             machine, data = check_machine(self._settings, self._config), findings(self._settings)
             try:
                 found = [one for checks in (machine, data) async for one in checks]
-            except RefdeskError as error:
+            except (RefdeskError, OSError) as error:  # nothing may end the console
                 found = [Finding("data folder", str(self._settings.data), str(error))]
             self.lines = tuple(Line(one.check, one.part, *stated(one)) for one in found)
             self.at = datetime.now(UTC)

@@ -11,7 +11,7 @@ from rag.admin.collection_options import MAX_DESCRIPTION
 from rag.admin.key_binding import in_words
 from rag.admin.status import size_of
 from rag.admin.web.asker import Asker
-from rag.admin.web.console import seen_other
+from rag.admin.web.console import number_in, seen_other
 from rag.config.addresses import resource_url
 from rag.corpus import LanguageChoice, Visibility
 from rag.errors import InvalidRequestError, NotFoundError
@@ -66,13 +66,13 @@ async def keys(console: Console, _request: Request) -> Response:
 
 async def create_key(console: Console, _request: Request, form: FormData) -> Response:
     """Make a key, and show it on this page, once."""
-    days = str(form.get("days", USUAL_DAYS))
-    if not (days.isascii() and days.isdigit() and 1 <= int(days) <= MAX_DAYS):
+    days = number_in(str(form.get("days", USUAL_DAYS)), 1, MAX_DAYS)
+    if days is None:
         raise InvalidRequestError(f"A key lasts from 1 to {MAX_DAYS} days.")
     asked = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
     holder = asked.principal(console.tenant)
     made, secret = key.created(
-        console.settings, user=holder.user or "", groups=sorted(holder.groups), days=int(days)
+        console.settings, user=holder.user or "", groups=sorted(holder.groups), days=days
     )
     return console.page("keys.html", **_keys(console), made=made, token=token_of(made, secret))
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from rag.admin.search_report import hit_articles, took, trace_sections
 from rag.admin.web.asker import Asker
+from rag.admin.web.console import number_in
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.errors import InvalidRequestError, RefdeskError
 from rag.uris import parse_id, split_id
@@ -57,13 +58,14 @@ def requested(given: Mapping[str, str]) -> SearchRequest:
         InvalidRequestError: the limit is no number that is allowed.
     """
     limit, collection = given.get("limit", "").strip(), given.get("collection", "")
-    if limit and not (limit.isascii() and limit.isdigit() and int(limit) <= MAX_LIMIT):
+    number = number_in(limit, 0, MAX_LIMIT)
+    if limit and number is None:
         raise InvalidRequestError(f"The number of hits is from 0 to {MAX_LIMIT}.")
     mode = given.get("mode", "")
     return SearchRequest(
         given.get("q", "").strip(),
         profile=given.get("profile") or None,
-        limit=int(limit) if limit else None,
+        limit=number,
         mode=cast("Mode", mode) if mode else None,
         collections=(collection,) if collection else None,
         joined=True,

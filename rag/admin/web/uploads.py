@@ -63,22 +63,23 @@ def save(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes: int) -
         ConfigurationError, StoreError: the folder can't be written.
     """
     names = [file_name(given) for given, _ in files]
-    if len(set(names)) < len(names):
+    if len({name.casefold() for name in names}) < len(names):  # one file where the case of names is lost
         raise InvalidRequestError("Two of these files have the same name. Send them one after the other.")
+    for name, (_, file) in zip(names, files, strict=True):
+        if file.seek(0, os.SEEK_END) > most_bytes:
+            raise InvalidRequestError(
+                f"{name} has more than {most_bytes:,} bytes, which is the limit of ingest.max_file_bytes. "
+                "Nothing was ingested."
+            )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return [_saved(folder, name, file, most_bytes) for name, (_, file) in zip(names, files, strict=True)]
+        return [_saved(folder, name, file) for name, (_, file) in zip(names, files, strict=True)]
     except OSError as error:
         raise cannot(f"The folder {folder} can't be written", error) from error
 
 
-def _saved(folder: Path, name: str, file: BinaryIO, most_bytes: int) -> Path:
+def _saved(folder: Path, name: str, file: BinaryIO) -> Path:
     """The path of a file that is there as a whole, or not at all."""
-    if file.seek(0, os.SEEK_END) > most_bytes:
-        raise InvalidRequestError(
-            f"{name} has more than {most_bytes:,} bytes, which is the limit of ingest.max_file_bytes. "
-            "Nothing was ingested."
-        )
     file.seek(0)
     descriptor, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")
     try:

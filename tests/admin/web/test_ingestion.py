@@ -235,6 +235,19 @@ def test_a_long_name_keeps_its_suffix() -> None:
         assert len(file_name(name).encode()) <= NAME_BYTES
 
 
+def test_of_several_files_none_is_kept_if_one_is_too_large_or_two_are_one_where_case_is_lost(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.md").write_bytes(b"former")
+    with pytest.raises(InvalidRequestError, match=r"b\.md has more than 5 bytes"):
+        save(tmp_path, [("a.md", io.BytesIO(b"new")), ("b.md", io.BytesIO(b"longer"))], 5)
+    with pytest.raises(InvalidRequestError, match="the same name"):
+        save(tmp_path, [("a.md", io.BytesIO(b"new")), ("A.md", io.BytesIO(b"other"))], 5)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"a.md": b"former"}
+    save(tmp_path, [("a.md", io.BytesIO(b"new"))], 5)
+    assert (tmp_path / "a.md").read_bytes() == b"new"
+
+
 def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="more than 3 bytes"):
         save(tmp_path, [("a.md", io.BytesIO(b"four"))], 3)
