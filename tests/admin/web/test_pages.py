@@ -15,6 +15,8 @@ import pytest
 
 from rag.admin.web import console
 from rag.admin.web.activity import server_at
+from rag.config.settings import Settings
+from rag.store.collections import create_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -346,3 +348,21 @@ def test_links_of_the_list_lead_to_pages(browser: Browser, running: Running) -> 
         parts = urlsplit(link)
         assert browser.get(parts.path, **dict(parse_qsl(parts.query))).status == 200, link
     assert running.process.poll() is None
+
+
+def test_a_request_looks_at_one_tenant_whatever_another_tab_chooses_meanwhile(tmp_path: Path) -> None:
+    for tenant in ("acorn", "birch"):
+        create_tenant(tmp_path, tenant)
+    nothing: Any = None
+    shown = console.Console(
+        Settings(data=tmp_path), tmp_path / "none.toml", nothing, nothing, nothing, nothing, tmp_path
+    )
+    request = shown.for_one_request()
+    shown.choose("birch")
+    assert (request.tenant, shown.tenant) == ("acorn", "birch")
+    assert request.settings.principal.tenant == "acorn"
+    assert "--tenant=acorn" in request.same_desk
+    (tmp_path / "tenants" / "acorn").unlink()
+    assert request.tenant == "acorn"  # and not the next one, which nobody meant
+    request.say("Done.")
+    assert shown.said == ["Done."]  # it is said on the next page, whichever request that is
