@@ -14,7 +14,7 @@ from rag.admin.runs import took
 from rag.admin.web.console import seen_other
 from rag.admin.web.uploads import folder_of, save
 from rag.config.settings import DEFAULT_COLLECTION
-from rag.errors import InvalidRequestError, NotFoundError
+from rag.errors import BusyError, InvalidRequestError, NotFoundError
 from rag.run_history import runs_of
 
 if TYPE_CHECKING:
@@ -35,13 +35,16 @@ PLACE = "/ingestion"
 async def ingestion(console: Console, _request: Request) -> Response:
     """The page: the form, the run that goes on, and the runs before."""
     runs = sorted(runs_of(console.settings.home, console.tenant).items(), reverse=True)
+    last = console.jobs.last
+    job = last if last and last.tenant == console.tenant else None
     return console.page(
         "ingestion.html",
         collections=[one.name for one in await console.collections() if not one.attached],
         usual=DEFAULT_COLLECTION,
         folder=console.uploads,
         most=console.settings.ingest.max_file_bytes,
-        job=console.jobs.last,
+        job=job,
+        other=bool(last and last.runs and not job),
         runs=runs[:SHOWN],
         took=took,
     )
@@ -85,6 +88,9 @@ async def upload(console: Console, _request: Request, form: FormData) -> Respons
 
 async def stop(console: Console, _request: Request, _form: FormData) -> Response:
     """Interrupt the run that goes on."""
+    job = console.jobs.last
+    if job and job.tenant != console.tenant:
+        raise BusyError(f"That ingestion is one of {job.tenant}. Choose that tenant at the top to stop it.")
     console.jobs.stop()
     console.say("Interrupting the ingestion. What is complete is kept.")
     return seen_other(PLACE)

@@ -62,6 +62,11 @@ class Job:
     ended: anyio.Event = field(default_factory=anyio.Event)
 
     @property
+    def tenant(self) -> str:
+        """Whose documents these are: `uploads.folder_of` has it."""
+        return self.folder.parent.name
+
+    @property
     def runs(self) -> bool:
         """Whether it has not ended."""
         return self.code is None

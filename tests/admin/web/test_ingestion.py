@@ -191,6 +191,28 @@ def test_events_end_when_nothing_runs(browser: Browser) -> None:
     assert "Interrupting" in browser.post("/ingestion/stop").text  # harmless
 
 
+def test_another_tenant_s_run_is_neither_shown_nor_stopped(
+    scripts: Scripts,
+    tmp_path: Path,
+    start_console: Any,  # noqa: ANN401 a function
+) -> None:
+    for tenant in ("acorn", "birch"):
+        assert scripts.admin("tenant", "create", tenant, "--data", tmp_path / "desk").returncode == 0
+    with start_console(scripts, tmp_path / "desk") as running:
+        browser = running.signed_in()
+        parts = [("files", (f"plan-{number}.md", b"# Plan\n\nText.\n", "")) for number in range(300)]
+        assert browser.post("/ingestion", files=parts, collection="documents").status == 200
+        browser.post("/tenant", tenant="birch")
+        page = browser.get("/ingestion")
+        assert "An ingestion of another tenant is running." in page.text
+        assert "plan-" not in page.text
+        assert browser.post("/ingestion/stop").status == 409
+        browser.post("/tenant", tenant="acorn")
+        assert "plan-" in ended(browser).text  # the control
+        browser.post("/tenant", tenant="birch")
+        assert "plan-" not in browser.get("/ingestion").text
+
+
 def test_an_ingestion_ends_with_the_console(scripts: Scripts, tmp_path: Path, start_console: Any) -> None:  # noqa: ANN401 a function
     with start_console(scripts, tmp_path / "desk") as running:
         browser = running.signed_in()
