@@ -97,7 +97,7 @@ def _configured(flags: argparse.Namespace) -> Callable[[], Awaitable[None]]:
     asker = {"principal.tenant": flags.tenant, **asker_flags(flags.user, flags.group)}
     settings = load_settings(flags.config, os.environ, given | asker)
     intake = None
-    if flags.documents:
+    if flags.documents is not None:
         settings, intake = _with_documents(settings, flags)
     if flags.http and settings.http.authentication:
         _check_no_asker(asker)
@@ -126,6 +126,8 @@ def _with_documents(settings: Settings, flags: argparse.Namespace) -> tuple[Sett
         )
     if settings.storage.uri:
         raise ConfigurationError("--documents needs a data folder, and storage.uri names a bucket.")
+    if not flags.documents.strip():
+        raise ConfigurationError("--documents is empty. Name the folder of documents.")
     folder = Path(os.path.abspath(flags.documents))  # noqa: PTH100 it needn't exist now
     data = flags.data or intake.data_of(folder, settings)
     given = {"--data": data, "--config": flags.config, "--tenant": flags.tenant}

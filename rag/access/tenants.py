@@ -81,7 +81,7 @@ def tenant_of(settings: Settings) -> str:
     if named is None and len(known) > 1:
         raise ConfigurationError(
             f"{settings.home} holds the documents of {len(known)} tenants ({', '.join(known)}). Name one: "
-            "set principal.tenant, or REFDESK_PRINCIPAL_TENANT, or give refdesk-admin --tenant."
+            "set principal.tenant or REFDESK_PRINCIPAL_TENANT, or add --tenant NAME to a command."
         )
     if named is not None:
         check_tenant(settings.home, named)

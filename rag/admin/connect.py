@@ -97,7 +97,8 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
         show_hosts(as_json=as_json)
         return
     chosen = HOSTS[host]
-    _check_options(chosen, name, key_in=bool(key_in) and not remote, only=(prints, links, removes, checks))
+    key_alone = bool(key_in) and remote is None
+    _check_options(chosen, name, key_in=key_alone, only=(prints, links, removes, checks))
     path = chosen.file(Folders.of_this_machine(os.environ))
     if removes:
         _remove(chosen, name, path, yes=yes, as_json=as_json)
@@ -107,7 +108,7 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
 
         await check_entry(HostFile.read(path), chosen, name, _key, as_json=as_json)
         return
-    if remote:
+    if remote is not None:
         wish = remote_wish(chosen, name, remote, key_in, _placeholder if prints or links else _key)
     else:
         started = launch(settings, settings_file(), asker_arguments())

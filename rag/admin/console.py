@@ -6,8 +6,11 @@ import functools
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,7 +25,7 @@ from rag.hidden import escape_hidden, for_people
 from rag.report.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 
 _TENANT = click.option(
@@ -187,20 +190,40 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
 
 def confirmed(question: str) -> bool:
     """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
-    return click.confirm(for_people(question), default=True, err=True)
+    with _interruptible():
+        return click.confirm(for_people(question), default=True, err=True)
 
 
 def asked(question: str, usual: str) -> str:
     """What a person answers, asked on standard error, or the next line of a pipe. Nothing means the usual."""
     if sys.stdin.isatty():
         shown = for_people(question)
-        return str(click.prompt(shown, default=usual, show_default=bool(usual), err=True)).strip()
+        with _interruptible():
+            return str(click.prompt(shown, default=usual, show_default=bool(usual), err=True)).strip()
     return sys.stdin.readline().strip() or usual
 
 
 def asked_secretly(question: str) -> str:
     """What a person types on standard error without seeing it."""
-    return str(click.prompt(for_people(question), hide_input=True, err=True))
+    with _interruptible():
+        return str(click.prompt(for_people(question), hide_input=True, err=True))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a question at once.
+
+    Commands run in an event loop, which only notes the interruption and acts on it when it gets its turn: the
+    question would stay, and Enter would answer it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def print_json(value: object) -> None:

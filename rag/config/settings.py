@@ -386,6 +386,12 @@ class HttpSettings(Section):
     authentication: tuple[Literal["keys", "oauth"], ...] = ("keys",)
     sse: bool = False
 
+    @model_validator(mode="after")
+    def _two_ports(self) -> HttpSettings:
+        if self.port == self.metrics_port:
+            raise ValueError(f"port and metrics_port are both {self.port}; give them two ports")
+        return self
+
 
 class ClientSettings(Section):
     """Who an OAuth client is that signs in by itself, without a user."""

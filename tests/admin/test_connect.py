@@ -331,6 +331,35 @@ def test_no_key_and_no_secret_of_another_server_is_shown_however_an_entry_change
     assert "of-the-other" in path.read_text()  # the control
 
 
+def test_the_inputs_of_vs_code_are_a_list_also_where_there_were_none(inside: Desk, home: Path) -> None:
+    path = file_of("vscode", home)
+    for before in (None, "{}", '{"inputs": {"0": {"id": "MCP_REFDESK_KEY"}}}'):
+        path.unlink(missing_ok=True)
+        if before is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(before)
+        inside.run("connect", "vscode", "--remote", URL)
+        (asked,) = json.loads(path.read_text())["inputs"]
+        assert (asked["id"], asked["type"]) == ("MCP_REFDESK_KEY", "promptString")
+        inside.run("connect", "vscode", "--remove")
+        assert not json.loads(path.read_text()).get("inputs")
+
+
+def test_an_address_that_is_empty_is_no_local_server(inside: Desk, home: Path) -> None:
+    assert "'' is not an address" in inside.run("connect", "cursor", "--remote", "", code=2).stderr
+    assert not file_of("cursor", home).exists()
+
+
+def test_ctrl_c_at_the_question_writes_nothing(screen: Screen, tmp_path: Path) -> None:
+    env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    code, shown = screen(
+        "connect", "cursor", "--data", tmp_path / "data", interrupt_at=b"Write this?", env=env
+    )
+    assert code == 130
+    assert "Added" not in shown
+    assert not (tmp_path / ".cursor" / "mcp.json").exists()
+
+
 @pytest.mark.parametrize("host", ["claude-desktop", "zed", "lm-studio"])
 def test_a_key_that_must_stand_in_the_file_is_read_and_not_shown(
     inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch, host: str

@@ -43,7 +43,10 @@ class Wish:
         """The values to put into a file. VS Code's inputs are a list of their own, beside the servers."""
         edits: dict[Keys, Any] = {self.keys: self._beside(file.at(self.keys))}
         if self.inputs:
-            edits["inputs", str(place_of_input(file, self.inputs["id"]))] = self.inputs
+            if isinstance(file.at(("inputs",)), list):
+                edits["inputs", str(place_of_input(file, self.inputs["id"]))] = self.inputs
+            else:
+                edits["inputs",] = [self.inputs]
         return edits
 
     def _beside(self, there: object) -> dict[str, Any]:
@@ -99,7 +102,9 @@ def key_variable(name: str) -> str:
 
 def place_of_input(file: HostFile, id_: str) -> int:
     """The position of an input of VS Code in their list, or the one behind the last."""
-    inputs = file.at(("inputs",)) or []
+    inputs = file.at(("inputs",))
+    if not isinstance(inputs, list):
+        return 0
     ids = [one.get("id") if isinstance(one, dict) else None for one in inputs]
     return ids.index(id_) if id_ in ids else len(ids)
 

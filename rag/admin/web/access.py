@@ -120,6 +120,8 @@ def changed_by(settings: Settings, given: Mapping[str, str]) -> Callable[[Access
     """
     entries, denied = _entries(given.get("entries", "")), _entries(given.get("deny", ""))
     act = given.get("act")
+    if denied and act != "set":
+        raise InvalidRequestError("“But never” is for replacing the record. Choose that, or leave it out.")
     if act in {"grant", "revoke"} and not entries:
         raise InvalidRequestError("Name whom: user:NAME or group:NAME, with commas between.")
     if act == "grant":

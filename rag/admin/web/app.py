@@ -50,7 +50,7 @@ PAGES: dict[str, Page] = {
     "/access": access.access,
     "/ingestion": ingestion.ingestion,
     "/ingestion/events": ingestion.events,
-    "/ingestion/runs/{id:int}": ingestion.run,
+    "/ingestion/runs/{id}": ingestion.run,
     "/collections": holdings.collections,
     "/keys": holdings.keys,
     "/judged": judged.sets,

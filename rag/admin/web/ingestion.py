@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from rag.access.names import valid_entries, valid_name
 from rag.admin.runs import took
-from rag.admin.web.console import seen_other
+from rag.admin.web.console import number_in, seen_other
 from rag.admin.web.uploads import folder_of, save
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SHOWN = 30  # runs
 TELL_SECONDS, QUIET_SECONDS = 0.4, 15.0
 """Between two events at least; and at most, so that a connection that is gone is noticed."""
+MOST_RUNS = 10**9
 PLACE = "/ingestion"
 
 
@@ -52,10 +53,10 @@ async def ingestion(console: Console, _request: Request) -> Response:
 
 async def run(console: Console, request: Request) -> Response:
     """A run with its failures."""
-    id_ = request.path_params["id"]
+    id_ = number_in(request.path_params["id"], 0, MOST_RUNS)
     kept = runs_of(console.settings.home, console.tenant)
-    if id_ not in kept:
-        raise NotFoundError(f"There is no run {id_}.")
+    if id_ is None or id_ not in kept:
+        raise NotFoundError("There is no such run.")
     return console.page("run.html", id=id_, run=kept[id_], took=took)
 
 
@@ -113,13 +114,21 @@ async def _events(console: Console) -> AsyncIterator[str]:
 
 
 def _rights(form: FormData) -> list[str]:
-    """The options of `ingest` that say who may see new documents."""
+    """The options of `ingest` that say who may see the documents: with “only” also those that replace others.
+
+    Raises:
+        InvalidRequestError: somebody is named, and not everybody else left out.
+    """
     allow = [one.strip() for one in str(form.get("allow", "")).split(",") if one.strip()]
+    if allow and form.get("who") != "restricted":
+        raise InvalidRequestError(
+            f"Choose “only” for {', '.join(allow)}, or leave that out. Nothing was ingested."
+        )
     match form.get("who"):
         case "tenant":
             return ["--visibility=tenant"]
         case "restricted":
             valid_entries(allow)
-            return ["--visibility=restricted", *(f"--allow={one}" for one in allow)]
+            return ["--visibility=restricted", *(f"--allow={one}" for one in allow), "--set-access"]
         case _:
             return []
