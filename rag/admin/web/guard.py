@@ -8,9 +8,9 @@ The console can do what its administrator can, so it must be sure of three thing
   say that, and each form has a secret of its own.
 - Its sender has the cookie, which one browser got for the token in the printed address. The token works once.
 
-Cookies know no ports: a browser brings this one to each server on 127.0.0.1 that it opens, and whoever runs one
-can use it. Only a host of its own would keep them apart, and not every system resolves one to this machine.
-server/running.md says so.
+Cookies know no ports: a browser brings this one to each server on 127.0.0.1 that it opens, and whoever runs
+one can use it. Only a host of its own would keep them apart, and not every system resolves one to this
+machine. server/running.md says so.
 """
 
 from __future__ import annotations
