@@ -218,7 +218,6 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, metavar="DIR", help="data folder; or set REFDESK_DATA")
     parser.add_argument(
         "--documents",
-        type=Path,
         metavar="DIR",
         help="read the documents of this folder at the start, into a data folder of its own unless --data "
         "names one",

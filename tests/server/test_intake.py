@@ -171,6 +171,24 @@ def test_a_tied_command_ends_with_its_standard_input(
         process.wait()
 
 
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_an_empty_folder_s_name_is_refused_and_not_the_working_folder_read(
+    scripts: Scripts, tmp_path: Path, nothing: str
+) -> None:
+    done = subprocess.run(
+        [scripts.server, "--documents", nothing, "--data", str(tmp_path / "data")],
+        env=scripts.environment,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--documents is empty. Name the folder of documents." in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_another_folder_has_a_data_folder_of_its_own_so_nothing_of_the_former_is_found(
     tmp_path: Path, documents: Path
 ) -> None:
