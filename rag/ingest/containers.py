@@ -214,11 +214,18 @@ class _Parts:
         return printable(f"{self.container.path}/{name}")
 
 
+MAX_NAME_CHARS = (
+    1_024  # of a member's path: the folders above it are looked at in time that grows as their square
+)
+
+
 def inner_path(name: str) -> str | None:
-    """A member's path as a relative path without odd parts; None if it leads out of its container.
+    """A member's path as a relative path without odd parts; None if it leads out, or is too long.
 
     Backslashes count as slashes. Example: "./x//y.md" -> "x/y.md"; "/etc/passwd" and "a/../../b.md" -> None.
     """
+    if len(name) > MAX_NAME_CHARS:
+        return None
     path = PurePosixPath(name.replace("\\", "/"))
     if not path.name or path.is_absolute() or "\0" in name:
         return None

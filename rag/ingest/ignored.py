@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 IGNORE_FILES = (".gitignore", ".refdeskignore")
 MAX_BYTES = 1_000_000
 MAX_PATTERN = 1000  # characters
-MAX_STARS = 6  # in a pattern: with more, a hostile one takes minutes to match a name
+MAX_STARS = 3  # in a pattern: with more, a hostile one takes minutes to match a name
 _STARS = re.compile(r"\*+")
 
 

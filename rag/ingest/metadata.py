@@ -106,6 +106,7 @@ _CONVERSIONS: dict[FieldType, Callable[[str], Value | None]] = {
 
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+MAX_DOTS = 1_000  # in a line of a sidecar: a key with 31,000 parts took 4 GB
 NO_ADDRESS = "its url is not an http or https address"
 
 
@@ -180,11 +181,13 @@ def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
 
 
 def _entries(sidecar: bytes) -> Mapping[str, str]:
+    if any(line.count(b".") > MAX_DOTS for line in sidecar.splitlines()):
+        raise ParseError(f"its {SIDECAR_SUFFIX} file has over {MAX_DOTS} dots in a line")
     try:
         parsed = tomllib.loads(sidecar.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in parsed.items()}
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         raise ParseError(f"its {SIDECAR_SUFFIX} file is not valid TOML: {error}") from error
-    entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in parsed.items()}
     if len(entries) < len(parsed):
         raise ParseError(f"its {SIDECAR_SUFFIX} file: two of its keys look the same")
     return entries
