@@ -21,7 +21,7 @@ from rag.admin.console import echo, print_json
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from mcp.types import CallToolResult, Tool
 
@@ -70,6 +70,11 @@ async def check_entry(
     echo(seen.holds or "The server doesn't say what it holds.")
     first = f", the first from {seen.first}" if seen.first else ""
     echo(f"A first search took {seen.search_seconds:.1f} s and found {seen.passages} passages{first}.")
+
+
+def address_in(entry: Mapping[str, Any]) -> str:
+    """The address that an entry leads to; empty if it starts a program."""
+    return str(entry.get("url") or entry.get("serverUrl") or entry.get("uri") or "")
 
 
 async def seen_by(entry: dict[str, Any], key: Callable[[], str], log: TextIO) -> Seen:
@@ -137,7 +142,7 @@ async def _client(entry: dict[str, Any], key: Callable[[], str], log: TextIO) ->
         async with Client(stdio_client(server, errlog=log)) as client:
             yield client
         return
-    url = entry.get("url") or entry.get("serverUrl") or entry.get("uri")
+    url = address_in(entry)
     if not url:
         raise ConfigurationError("The entry has neither a command nor an address.")
     async with (

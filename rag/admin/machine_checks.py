@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from rag.access.keys import keys_file, read_keys
 from rag.access.tenants import tenant_of
 from rag.admin import config_checks
-from rag.admin.connect_check import seen_by
+from rag.admin.connect_check import address_in, seen_by
 from rag.admin.connect_output import connected
 from rag.admin.hosts.file import HostFile
 from rag.admin.hosts.launch import launch
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 CLOCK_BEHIND = timedelta(minutes=5)  # file systems of other machines may differ by some seconds
 EXPIRING = timedelta(days=14)
-ADDRESSES = ("url", "serverUrl", "httpUrl", "uri")  # in the entries of hosts
 PACKAGE = "refdesk"
 
 
@@ -81,7 +80,7 @@ async def check_clients(settings: Settings, config: Path) -> AsyncIterator[Findi
 
 def _remedy(host: Host, name: str, entry: dict[str, Any]) -> str:
     """What mends an entry: of an address the server there, else the entry anew with all that it asks for."""
-    if any(one in entry for one in ADDRESSES) or entry.get("command") == "npx":
+    if address_in(entry) or entry.get("command") == "npx":
         return "Start the server at its address, and check the network and the key."
     anew = shlex.join(
         ["refdesk-admin", "connect", host.name, "--name", name, *map(str, entry.get("args", []))]

@@ -17,7 +17,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from rag.errors import BusyError, ConfigurationError
-from rag.store.folder import write_whole
+from rag.store.folder import spending_reserve, write_whole
 from rag.store.objects import delete, listed, put_new
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rag.home import Bucket
 
 TURNS = "copying"
-NOTES = "copied.json"
+NOTES = "copies.json"
 """In a data folder: the tokens of its last copy to each bucket, two if it may not know whether one began."""
 
 
@@ -111,4 +111,7 @@ def _noted(data: Path) -> dict[str, list[str]]:
 
 
 def _note(data: Path, bucket: Bucket, tokens: Sequence[str]) -> None:
-    write_whole(data / NOTES, json.dumps(_noted(data) | {str(bucket): list(tokens)}).encode())
+    content = json.dumps(_noted(data) | {str(bucket): list(tokens)}).encode()
+    for attempt in spending_reserve(data):  # a full disk must not keep a revocation from the bucket
+        with attempt:
+            write_whole(data / NOTES, content)

@@ -168,12 +168,13 @@ async def tag_collection(data: Path, collection: Collection, name: str, descript
                 with locked(data, "catalog", seconds=CATALOG_WAIT_SECONDS):
                     await _check_free(collections, tag)
                     await _enter(data, collections, tag, started)
-            await writer.copy_labels()
-            await writer.finish()  # whoever changed rights meanwhile left their labels to this writer
         except Exception:
             with suppress(RefdeskError):
                 await finish_drop(data, tenant, name)
             raise
+        with suppress(RefdeskError):  # the tag is made; rights changed meanwhile may have left labels behind
+            await writer.copy_labels()
+            await writer.finish()
     return tag
 
 

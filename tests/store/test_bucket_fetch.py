@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rag.home import Bucket
     from tests.bucket import ObjectStore
+    from tests.conftest import SmallDisk
 
 pytestmark = pytest.mark.anyio
 ONLY_ANN = Access("restricted", frozenset({"user:ann"}))
@@ -242,3 +243,39 @@ async def test_nobody_ingests_into_a_folder_that_is_being_filled(
     monkeypatch.setattr(bucket_fetch, "_fetch", fetch)
     await fetch_from_bucket(bucket, tmp_path / "new")
     assert held
+
+
+async def test_a_full_disk_keeps_no_revocation_from_the_bucket(
+    small_desk: ModuleType, bucket: Bucket, small_disk: SmallDisk, tmp_path: Path
+) -> None:
+    data, file = small_disk.folder / "data", tmp_path / "note.md"
+    file.write_text("# Note\n\nThe pendulum swings.\n")
+    await small_desk.ingested(data, file)
+    await copy_to_bucket(data, bucket)
+    small_disk.fill()
+    (one,) = await stored_in(data)
+    await change_access(data, "default", [one.id], lambda _before: ONLY_ANN)
+    assert await copy_rights(data, bucket)
+    (there,) = await stored_in(bucket)
+    assert there.access
+    assert there.access.visibility == "restricted"
+
+
+async def test_a_disk_that_is_full_meanwhile_is_said_and_the_fetch_goes_on_later(
+    data: Path, bucket: Bucket, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await copy_to_bucket(data, bucket)
+    real, new = bucket_fetch._fetched, small_disk.folder / "new"  # noqa: SLF001 when the folder is prepared
+
+    def fetched(source: Bucket, folder: Path) -> dict[str, int]:
+        small_disk.fill()
+        return real(source, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket_fetch, "_fetched", fetched)
+        with pytest.raises(StoreError, match=r"No space left on device\. Free some disk space"):
+            await fetch_from_bucket(bucket, new)
+    assert not (new / "key").exists()
+    small_disk.empty()
+    await fetch_from_bucket(bucket, new)
+    assert files_of(new) == files_of(data)
