@@ -287,7 +287,7 @@ def test_a_killed_pull_goes_on_where_it_was_and_nothing_uses_its_half(
         staged = admin.data / "models" / ".partial" / f"small@{hubs.COMMIT[:12]}" / f"{GRAPH}.part"
         while not staged.exists() or staged.stat().st_size < 1_000_000:
             time.sleep(0.05)
-        busy = admin.run(*pulling, code=1).stderr
+        busy = admin.run(*pulling, code=4).stderr
         assert f"refdesk-admin model (process {pull.pid}, since " in busy
         pull.send_signal(signal.SIGKILL)
     came = staged.stat().st_size

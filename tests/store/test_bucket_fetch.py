@@ -255,6 +255,7 @@ async def test_a_full_disk_keeps_no_revocation_from_the_bucket(
     small_disk.fill()
     (one,) = await stored_in(data)
     await change_access(data, "default", [one.id], lambda _before: ONLY_ANN)
+    small_disk.fill()  # the change has freed the reserve
     assert await copy_rights(data, bucket)
     (there,) = await stored_in(bucket)
     assert there.access

@@ -110,13 +110,13 @@ def test_new_documents_are_for_those_who_are_named(browser: Browser) -> None:
 
 def test_names_without_only_are_refused_and_only_holds_for_what_is_replaced(browser: Browser) -> None:
     for who in ("", "tenant"):
-        page = sent(browser, ("pay.md", b"# Pay\n\nOpen.\n"), who=who, allow="group:board")
-        assert page.status == 422
+        page = sent(browser, ("bonus.md", b"# Pay\n\nOpen.\n"), who=who, allow="group:board")
+        assert page.status == 400
         assert "Choose “only” for group:board, or leave that out. Nothing was ingested." in page.text
-    sent(browser, ("pay.md", b"# Pay\n\nOpen yardstick.\n"), who="tenant")
-    assert "open to the tenant" in browser.get("/documents", text="pay.md").text
-    sent(browser, ("pay.md", b"# Pay\n\nSecret yardstick.\n"), who="restricted", allow="group:board")
-    assert "open to the tenant" not in browser.get("/documents", text="pay.md").text
+    sent(browser, ("bonus.md", b"# Pay\n\nOpen yardstick.\n"), who="tenant")
+    assert "open to the tenant" in browser.get("/documents", text="bonus.md").text
+    sent(browser, ("bonus.md", b"# Pay\n\nSecret yardstick.\n"), who="restricted", allow="group:board")
+    assert "open to the tenant" not in browser.get("/documents", text="bonus.md").text
 
 
 def test_hostile_names_titles_and_texts_are_text_on_every_page(browser: Browser, web_data: Path) -> None:
