@@ -113,9 +113,15 @@ def test_names_without_only_are_refused_and_only_holds_for_what_is_replaced(brow
         page = sent(browser, ("bonus.md", b"# Pay\n\nOpen.\n"), who=who, allow="group:board")
         assert page.status == 400
         assert "Choose “only” for group:board, or leave that out. Nothing was ingested." in page.text
-    sent(browser, ("bonus.md", b"# Pay\n\nOpen yardstick.\n"), who="tenant")
+    sent(browser, ("bonus.md", b"# Pay\n\nOpen yardstick.\n"), who="tenant", new="wages")
     assert "open to the tenant" in browser.get("/documents", text="bonus.md").text
-    sent(browser, ("bonus.md", b"# Pay\n\nSecret yardstick.\n"), who="restricted", allow="group:board")
+    sent(
+        browser,
+        ("bonus.md", b"# Pay\n\nSecret yardstick.\n"),
+        who="restricted",
+        allow="group:board",
+        new="wages",
+    )
     assert "open to the tenant" not in browser.get("/documents", text="bonus.md").text
 
 
