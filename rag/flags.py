@@ -203,10 +203,11 @@ _LABEL = re.compile(
 )
 _VALUE = re.compile(r"[+(]*\d[\d ./()-]*\Z|[A-Z]{6}\d\S+\Z|\d{17}X\Z")
 """A number, or the code of an Italian or Chinese citizen, at the end of what a pattern matches."""
-_KEY_END = re.compile(r"-----END [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_EDGE = re.compile(r"-----(?:BEGIN|(?P<end>END)) [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINES = re.compile(r"(?:\s{0,4}[A-Za-z0-9+/=:, -]{20,80}(?=\n|\Z)){0,200}")  # of a key that is cut off
 _LOCAL_PART = re.compile(r"(?<![\w.+-])[a-z0-9][\w.+-]{0,63}\Z", re.IGNORECASE | re.ASCII)
-_EXAMPLES = re.compile(r"(?:^|\.)(?:example|test|invalid|localhost|local|domain|company|email)(?:\.|$)")
+_EXAMPLES = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)\Z")
+"""Domains that are nobody's, by RFC 2606."""
 _LISTS: Mapping[str, str] = {
     "roles": """
     abuse admin contact datenschutz feedback git hello help hostmaster info kontakt legal mail news
@@ -301,8 +302,12 @@ def _span(flag: Flag, match: re.Match[str]) -> Span:
     elif flag in {"phone", "national_id"} and (value := _VALUE.search(match[0])):
         start += value.start()
     elif match[0].startswith("-----BEGIN"):
-        closing = _KEY_END.search(text, end)
-        end = closing.end() if closing else end + len(_KEY_LINES.match(text, end)[0])  # type: ignore[index]  # it matches anything
+        # Not beyond where the next key begins: a text of nothing but beginnings would be read again for each.
+        edge = _KEY_EDGE.search(text, end)
+        if edge and edge["end"]:
+            return Span(start, edge.end(), flag)
+        lines = _KEY_LINES.match(text, end, edge.start() if edge else len(text))
+        end = lines.end() if lines else end
     return Span(start, end, flag)
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rag.flags import APART, FLAGS, Flag, flags_in
+from rag.flags import APART, FLAGS, Flag, flags_in, spans_in
 
 FOUND: dict[Flag, tuple[str, ...]] = {
     "instructions": (
@@ -47,7 +47,18 @@ FOUND: dict[Flag, tuple[str, ...]] = {
         "tél. : 01 23 45 67 89",
         "电话：010 6552 9988",
     ),
-    "email": ("ann.lee@acorn.org", "<mailto:j.doe+x@sub.uni.ac.uk>", "jo@bücher.de and Jo@Acorn.ORG"),
+    "email": (
+        "ann.lee@acorn.org",
+        "<mailto:j.doe+x@sub.uni.ac.uk>",
+        "jo@bücher.de and Jo@Acorn.ORG",
+        "petr.novak@email.cz",
+        "x@acme.company",
+        "x@host.local",
+        "x@my.domain",
+        "x@example.de",
+        "x@test.org",
+        "x@contest.com",
+    ),
 }
 NOTHING = (
     "",
@@ -78,6 +89,8 @@ NOTHING = (
     "git@github.com:x/y.git",
     "info@acorn.org",
     "ann@example.com",
+    "ann@mail.example.org",
+    "ann@host.test",
     "user@host and @property",
     "sk-" + "x" * 40,
     "AKIAIOSFODNN7EXAMPLE",
@@ -121,6 +134,8 @@ HOSTILE = (
     "never tell the user ",
     "reveal me the ",
     "-----BEGIN RSA ",
+    "-----BEGIN PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY\n",
     "AKIA",
     "ghp_a",
     "sk-a",
@@ -162,7 +177,9 @@ def test_no_text_takes_more_than_linear_time(piece: str) -> None:
     short, long = piece * (20_000 // len(piece)), piece * (200_000 // len(piece))
     began = time.process_time()
     flags_in(short)
+    spans_in(short, FLAGS)
     middle = time.process_time()
     flags_in(long + "!")
+    spans_in(long + "!", FLAGS)
     taken = time.process_time() - middle
     assert taken < min(2.0, max(0.1, 40 * (middle - began)))
