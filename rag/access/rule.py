@@ -94,7 +94,7 @@ def same(first: Access | None, second: Access | None) -> bool:
 
 def is_narrowed(access: Access | None, other: Access | None) -> bool:
     """Whether a record keeps out somebody whom `other` lets in."""
-    return not same(other, narrower(other, access))
+    return not visible_to_nobody(other) and not same(other, narrower(other, access))
 
 
 def visible_to_nobody(access: Access | None) -> bool:

@@ -11,10 +11,10 @@ from rag.admin.collection import removed
 from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import meant, open_collections
 from rag.config.settings import DEFAULT_COLLECTION
-from rag.errors import InvalidRequestError, NotFoundError
+from rag.errors import InvalidRequestError, NotFoundError, StoreError
 from rag.report.tables import counted
 from rag.store.collections import open_writer
-from rag.store.folder import spending_reserve
+from rag.store.folder import is_full, spending_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rag.admin.acts import State
     from rag.config.settings import Settings
     from rag.corpus import AccessRecord, Collection
+    from rag.store.writer import CollectionWriter
 
 
 @command("remove")
@@ -62,7 +63,7 @@ async def remove_command(
                     with attempt:
                         await writer.remove(gone)
                 await writer.forget(named if forget else ())
-            await writer.finish()
+            await _finish(writer)
     if everything:
         await removed(settings.data, table, "remove", forget=named if forget else ())
     if as_json:
@@ -71,6 +72,16 @@ async def remove_command(
     echo(f"Removed {counted(len(gone), 'source')} from {collection}.")
     if forget:
         echo(f"Deleted {counted(len(named), 'access record')}.")
+
+
+async def _finish(writer: CollectionWriter) -> None:
+    """Compact what is left. On a full disk it waits: what was removed is gone all the same."""
+    try:
+        await writer.finish()
+    except StoreError as error:
+        if not is_full(error):
+            raise
+        echo(f"The next ingestion will compact {writer.collection.name}: the disk is full.", err=True)
 
 
 def _act(

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from rag.access.rule import is_narrowed
 from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import connect, engine_errors, open_if_there, table_folder
-from rag.store.folder import spending_reserve
+from rag.store.folder import prepare, spending_reserve
 from rag.store.locks import locked
 from rag.store.settle import revised
 
@@ -141,13 +142,21 @@ async def change_access(
 
     It is in force with the one commit. A record that stays equal gets a new revision, too, so that a running
     ingestion notices it and doesn't widen it. `rag.store.collections.copy_labels` updates the copies in the
-    chunks. On a full disk the data folder's reserve is used.
+    chunks. On a full disk the data folder's reserve is used, unless the change lets anybody in.
+
+    Raises:
+        StoreError: the change lets somebody in, and the reserve, by which that could be taken back on a full
+            disk, can't be made whole.
     """
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
         pairs: Pairs = {id_: (one, revised(one, changed(one.access))) for id_, one in there.items()}
+        after = [record for _, record in pairs.values()]
+        gives = any(is_narrowed(one.access, pairs[id_][1].access) for id_, one in there.items())
+        if gives:
+            prepare(data)
         with around(pairs):
-            for attempt in spending_reserve(data):
+            for attempt in [nullcontext()] if gives else spending_reserve(data):
                 with attempt:
-                    await table.put([after for _, after in pairs.values()])
+                    await table.put(after)
     return pairs

@@ -28,6 +28,7 @@ from rag.store.folder import (
     note_tenant,
     prepare,
     read_key,
+    spending_reserve,
 )
 from rag.store.locks import locked
 from rag.store.runs import drop_runs
@@ -265,7 +266,9 @@ async def open_writer(
         empty_spool(data, collection.tenant, collection.name)
         if mends_indexes:
             await writer.rebuild_indexes()
-        await writer.sweep()
+        for attempt in spending_reserve(data):  # what it removes is nobody's, or nobody's any more
+            with attempt:
+                await writer.sweep()
         yield writer
 
 

@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from anyio import to_thread
 
+from rag.errors import StoreError
 from rag.filters.predicate import literal
 from rag.store import declare, maintenance, schema, words
 from rag.store.access_writer import nothing_around
 from rag.store.collection_access import CollectionAccess
 from rag.store.connection import engine_errors, table_folder
-from rag.store.folder import forget_origins
+from rag.store.folder import forget_origins, is_full
 from rag.store.sample import sampled
 from rag.store.settle import until_stored
 from rag.store.source_ids import SourceIds
@@ -333,7 +334,11 @@ class CollectionWriter:
                 await self._remove_leftovers()
             sources = await self._sources.query().select(["id", "uri"]).to_arrow()
         await self._access.repair(sources)
-        await self.copy_labels()
+        try:
+            await self.copy_labels()
+        except StoreError as error:
+            if not is_full(error):  # the copies only make searches faster
+                raise
 
     async def _remove_leftovers(self) -> None:
         leftovers: dict[str, list[str]] = defaultdict(list)
@@ -379,7 +384,11 @@ class CollectionWriter:
             )
             if works:
                 both = self._chunks, self._sources
-                await maintenance.compact(*both, self.collection, swept=self._swept, keep=keep)
+                try:
+                    await maintenance.compact(*both, self.collection, swept=self._swept, keep=keep)
+                except Exception:
+                    self._flush()  # what is committed stands, compacted or not
+                    raise
         if works or self._swept > self._noted:
             self._flush()
             if self._swept:

@@ -88,6 +88,47 @@ def test_rights_can_be_taken_away_on_a_full_disk_again_and_again(full: Desk, sma
     assert sorted(acts) == ["access revoke"] * 2 + ["access set"]
 
 
+@pytest.mark.parametrize(
+    ("act", "wider"),
+    [
+        (["grant"], ["--to", "user:eve"]),
+        (["set"], ["--visibility", "tenant"]),
+        (["revoke"], ["--from", "user:mia"]),
+    ],
+    ids=lambda one: one[0],
+)
+def test_only_a_change_that_lets_somebody_in_waits_for_room(
+    full: Desk, small_disk: SmallDisk, act: list[str], wider: list[str]
+) -> None:
+    full.run("access", "set", "*/leave.md", "--visibility", "restricted", "--allow", "user:mia")
+    small_disk.fill()
+    refused = act != ["revoke"]
+    run = full.run("access", *act, "*/leave.md", *wider, code=int(refused))
+    assert ("Free some disk space and try again." in run.stderr) == refused
+    assert len(full.json("search", "all about leave", "--user", "eve")["results"]) == 1
+    if refused:
+        small_disk.empty()
+        full.run("access", *act, "*/leave.md", *wider)
+        assert len(full.json("search", "all about leave", "--user", "eve")["results"]) == 2
+
+
+def test_single_documents_can_be_removed_on_a_full_disk_also_after_a_change_of_rights(
+    full: Desk, small_disk: SmallDisk
+) -> None:
+    full.run("access", "revoke", "*.md", "--from", "user:ann")
+    small_disk.fill()
+    for name in ("leave", "travel"):
+        run = full.run("remove", f"*/{name}.md")
+        assert run.stdout == "Removed 1 source from documents.\n"
+        assert run.stderr in {"", "The next ingestion will compact documents: the disk is full.\n"}
+        small_disk.fill()
+        assert name not in {one["title"] for one in full.json("search", "all about leave")["results"]}
+    small_disk.empty()
+    full.run("ingest", small_disk.folder / "docs")
+    assert full.json("search", "all about leave", "--user", "ann")["results"] == []
+    assert len(full.json("search", "all about leave", "--user", "mia")["results"]) == 2
+
+
 def test_without_its_reserve_nothing_would_be_revoked(full: Desk, small_disk: SmallDisk) -> None:
     reserve_file(full.data).unlink()
     small_disk.fill()
