@@ -2,7 +2,7 @@
 
 An unmounted share looks like a folder from which somebody deleted everything. If too much of a folder is gone
 at once, nothing of it is removed until an operator confirms that with --yes. The same holds for a container
-and for an origin.
+and for an origin; an origin must not lose its last document without that either.
 """
 
 from __future__ import annotations
@@ -99,8 +99,17 @@ def perhaps_unmounted(
     return {
         prefix: gone
         for prefix, gone in ids.items()
-        if len(gone) > settings.max_removed and len(gone) > settings.max_removed_share * stored[prefix]
+        if (len(gone) > settings.max_removed and len(gone) > settings.max_removed_share * stored[prefix])
+        or (_is_origin(prefix) and len(gone) == stored[prefix])
     }
+
+
+def _is_origin(prefix: str) -> bool:
+    """Whether it is an origin or a part of one, and no folder or container.
+
+    A connector that was signed out often answers with an empty list, and nobody empties a wiki by the way.
+    """
+    return not is_local(prefix) and "#" not in prefix
 
 
 def _around(uri: str, whole: Collection[str]) -> list[str]:

@@ -162,6 +162,24 @@ def test_a_stream_that_is_cut_off_takes_rights_away_but_removes_nothing(origins:
     assert origins.seen("pendulum", "hr") == ["b"]
 
 
+def test_an_empty_stream_removes_nothing_without_yes(origins: Origins) -> None:
+    origins.records(*(record(name, f"the pendulum {name}") for name in "abc"))
+    origins.sync()
+    for stream in ((), (record("z", "another pendulum"),)):
+        origins.records(*stream)
+        report = origins.sync(code=3)["tickets"]
+        assert (report["counts"]["removed"], report["counts"]["missing"]) == (0, 3)
+        assert "the origin may be incomplete" in report["notes"][0]
+        assert origins.seen("pendulum") == [*"abc", *(["z"] if stream else [])]
+    origins.records(*({"id": name, "deleted": True} for name in "abcz"), sync="changes")
+    assert origins.sync()["tickets"]["counts"]["removed"] == 4  # what is named is deleted
+    origins.records(record("a", "the pendulum a"))
+    origins.sync()
+    origins.records()
+    assert origins.sync("--yes")["tickets"]["counts"]["removed"] == 1
+    assert origins.seen("pendulum") == []
+
+
 def test_changes_leave_the_rest_alone_and_deletions_count(origins: Origins) -> None:
     origins.records(*(record(name, f"the pendulum {name}") for name in "abc"))
     origins.sync()
