@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rag.access.rule import in_words, is_narrowed, narrower, same
 from rag.ingest.moves import renamed_folders
 from rag.ingest.paths import around, path_of, place_of
+from rag.ingest.recorded import document_name
 from rag.store.settle import Claim, until_stored
 from rag.store.source_ids import PURGED
 
@@ -21,12 +24,16 @@ if TYPE_CHECKING:
     from rag.ingest.rights import Rights
     from rag.store.writer import KnownSource
 
+MOST_NAMED = 3  # documents that are gone, in the notes of a run
+
 
 class Claims:
     """The claims of a run's documents: by the rights of the run and by the tenant's records.
 
     `id_of` is the id of the source at a URI.
-    `_reasons` tells, by URI, why a document may get a narrower access than it would have as a new one.
+    `_reasons` tells, by URI, why a document may get a narrower access than it would have as a new one, and
+    `_gone` which document it may be a new version of. `_successors` counts, by the id of such a
+    document, those that got one for that.
     """
 
     def __init__(self, rights: Rights, recorded: Recorded, id_of: Callable[[str], str]) -> None:
@@ -34,6 +41,8 @@ class Claims:
         self._recorded = recorded
         self._id_of = id_of
         self._reasons: dict[str, str] = {}
+        self._gone: dict[str, AccessRecord] = {}
+        self._successors: Counter[str] = Counter()
         self._kept: list[tuple[Access | None, Access]] = []
         self._narrowed_folders: dict[str, Access] = {}
         self._by_origin: Mapping[str, Access] = {}
@@ -120,6 +129,8 @@ class Claims:
         if not is_known and (source is None or replaced):
             narrowing |= self._recorded.could_be(uri, claim.access)
         self._reasons[uri] = narrowing.reason
+        if narrowing.gone:
+            self._gone[uri] = narrowing.gone
         if replaced:  # another document may stand here now: the rights of new documents count as well
             changed = self._given(found) is not None
         else:
@@ -214,6 +225,8 @@ class Claims:
             return
         elif (before is None and not same(claim.access, access)) or self._narrows(claim, access):
             yield f"{in_words(access)}: {self._reasons.get(uri) or 'others have narrower rights'}"
+            if gone := self._gone.get(uri):
+                self._successors[gone.id] += 1
         requested = claim.requested_access
         new_request = before is None or before.requested != claim.requested
         if requested and not same(requested, access) and new_request:
@@ -231,6 +244,14 @@ class Claims:
                 f"New files in {path_of(uri)} are {in_words(access)}, because it or a folder above it was "
                 "ingested that way before. Add --set-access to change that."
             )
+        for id_, number in self._successors.most_common(MOST_NAMED):
+            gone = self._recorded.by_id[id_]
+            new = "1 new document is" if number == 1 else f"{number} new documents are"
+            yield (
+                f"{new} no more widely visible than {document_name(gone)} was, which is gone: any could be a "
+                f"new version of it. If none is, run {_forgetting(gone)}, and refdesk-admin access set for "
+                "the new ones."
+            )
         for pattern in self.rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."
         if self._kept:
@@ -241,3 +262,9 @@ class Claims:
                 f"{kept} earlier rights, although the command or the rules give others; {wider} of them are "
                 "more widely visible. Add --set-access to change them."
             )
+
+
+def _forgetting(gone: AccessRecord) -> str:
+    """The command after which a document that is gone doesn't narrow others any more."""
+    name = gone.id if gone.uri.startswith(PURGED) else path_of(gone.uri)
+    return f"refdesk-admin remove --forget --collection {gone.collection} {quote(name)}"

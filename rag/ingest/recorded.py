@@ -26,14 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """The ids of the records that a source must not be wider than, and the reason, for the report."""
+    """The ids of the records that a source must not be wider than, and the reason, for the report.
+
+    `gone` is the record of a document that is gone, of which the source may be a new version.
+    """
 
     ids: frozenset[str] = frozenset()
     reason: str = ""
+    gone: AccessRecord | None = None
 
     def __or__(self, other: Narrowing) -> Narrowing:
         """Both; the first that has a reason gives it."""
-        return Narrowing(self.ids | other.ids, self.reason or other.reason)
+        return Narrowing(self.ids | other.ids, self.reason or other.reason, self.gone or other.gone)
 
 
 NONE = Narrowing()
@@ -112,8 +116,8 @@ class Recorded:
         gone = [one for one in here if not one.present or one.id in self._missing]
         gone += self._missing_of_name[name_of(uri)]
         if gone:
-            ids, name = frozenset(one.id for one in gone), document_name(_narrowest(gone, access))
-            return Narrowing(ids, f"it could be a new version of {name}, which is gone")
+            ids, one = frozenset(one.id for one in gone), _narrowest(gone, access)
+            return Narrowing(ids, f"it could be a new version of {document_name(one)}, which is gone", one)
         if here and all(is_narrowed(one.access, access) for one in here):
             return Narrowing(frozenset(one.id for one in here), "as all other files of its folder")
         return NONE

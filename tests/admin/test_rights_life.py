@@ -516,6 +516,29 @@ def test_access_takes_ids_files_folders_and_patterns(life: Life) -> None:
     assert life.found(BOB) == everything
 
 
+def test_a_document_that_is_gone_narrows_new_files_until_it_is_forgotten(life: Life) -> None:
+    pay = life.write("hr/pay.md", secret("ann"))
+    life.shelve()
+    life.inside.run("access", "set", pay, "--visibility", "restricted", "--allow", "group:hr")
+    pay.unlink()
+    life.shelve()
+    life.write("hr/news.md", "# News\n\nThere are more days of leave.\n")
+    report = life.ingest()
+    (note,) = [one for one in report["notes"] if "new version" in one]
+    assert note.startswith(f"1 new document is no more widely visible than {pay} was, which is gone: ")
+    assert life.found(NOBODY) == {"open.md"}
+    command = note.partition("run refdesk-admin ")[2].partition(",")[0]
+    assert command == f"remove --forget --collection documents {pay}"
+    life.desk.run(*command.split())
+    life.write("hr/more.md", "# More news\n\nOf days of leave.\n")
+    assert not [one for one in life.ingest()["notes"] if "new version" in one]
+    assert life.found(NOBODY) == {"open.md"}, "as all other files of its folder"
+    life.desk.run("access", "set", life.folder / "hr/news.md", "--visibility", "tenant")
+    life.write("hr/last.md", "# Last news\n\nOf days of leave.\n")
+    life.ingest()
+    assert life.found(NOBODY) == {"open.md", "hr/news.md", "hr/last.md"}
+
+
 def test_a_source_that_is_gone_can_be_kept_from_somebody_before_it_is_back(life: Life) -> None:
     path = life.write("hr/a.md", secret("a"))
     life.shelve()
