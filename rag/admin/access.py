@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import click
 
 from rag.access.names import bare_name, check_access, valid_entries
-from rag.access.rule import entries_of, named, visible
+from rag.access.rule import entries_of, is_narrowed, named, visible
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
@@ -23,9 +23,10 @@ from rag.ingest.rights import RequestedAccess
 from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
 from rag.store.schema import original_id
+from rag.store.settle import decided_by_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from rag.admin.acts import ActName
@@ -267,8 +268,8 @@ async def _change(
     records = await change_held(settings, act, found, changed)
     for one in found:
         _print(one, records[one.id][1].access, as_json=as_json)
-    for complaint in await labels_copied(settings, found):
-        echo(complaint, err=True)
+    for remark in (*remarks_on(records, changed), *await labels_copied(settings, found)):
+        echo(remark, err=True)
 
 
 async def change_held(
@@ -302,6 +303,21 @@ async def change_held(
         return recorded(settings.data, access_act(act, tenant, pairs))
 
     return await change_access(settings.data, tenant, known, changed, around=around)
+
+
+def remarks_on(pairs: Pairs, changed: Changed) -> Iterator[str]:
+    """What limits a change: what contains a document, or its origin."""
+    for before, after in pairs.values():
+        if before and is_narrowed(after.access, changed(before.access)):
+            yield (
+                f"{document_name(after)} is no more widely visible than what contains it. Change who may see "
+                "that, too."
+            )
+        if before and decided_by_origin(before) and is_narrowed(before.access, after.access):
+            yield (
+                f"The origin of {document_name(after)} decides who may see it: its next sync takes back what "
+                "is wider now. Change it where the document comes from."
+            )
 
 
 async def labels_copied(settings: Settings, found: Sequence[Held]) -> list[str]:

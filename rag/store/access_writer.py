@@ -11,17 +11,20 @@ copy is stale. `CollectionWriter.copy_labels` updates the copies.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from rag.access.rule import is_narrowed
+from rag.access.rule import is_narrowed, narrower
 from rag.errors import StoreError
 from rag.store import maintenance, schema
 from rag.store.connection import connect, engine_errors, open_if_there, table_folder
 from rag.store.folder import prepare, spending_reserve
 from rag.store.locks import locked
+from rag.store.schema import original_id
 from rag.store.settle import revised
 
 if TYPE_CHECKING:
@@ -142,7 +145,8 @@ async def change_access(
 
     It is in force with the one commit. A record that stays equal gets a new revision, too, so that a running
     ingestion notices it and doesn't widen it. `rag.store.collections.copy_labels` updates the copies in the
-    chunks. On a full disk the data folder's reserve is used, unless the change lets anybody in.
+    chunks. A part, such as the attachment of a mail, gets nothing wider than what contains it has or gets,
+    as in an ingestion. On a full disk the data folder's reserve is used, unless the change lets anybody in.
 
     Raises:
         StoreError: the change lets somebody in, and the reserve, by which that could be taken back on a full
@@ -151,6 +155,7 @@ async def change_access(
     async with access_table(data, tenant) as table:
         there = await table.of(ids)
         pairs: Pairs = {id_: (one, revised(one, changed(one.access))) for id_, one in there.items()}
+        pairs |= await _within_containers(table, pairs)
         after = [record for _, record in pairs.values()]
         gives = any(is_narrowed(one.access, pairs[id_][1].access) for id_, one in there.items())
         if gives:
@@ -160,3 +165,31 @@ async def change_access(
                 with attempt:
                     await table.put(after)
     return pairs
+
+
+async def _within_containers(table: AccessTable, pairs: Pairs) -> Pairs:
+    """Those of the pairs that are parts, no wider afterwards than what contains them."""
+    around_part = {id_: _containers(one.uri) for id_, (one, _) in pairs.items() if one and "#" in one.uri}
+    uris = sorted({uri for outer in around_part.values() for uri in outer})
+    there = (await table.records(schema.one_of("uri", uris))).values() if uris else ()
+    access: dict[tuple[str, str], list[Access | None]] = defaultdict(list)
+    for one in there:
+        if one.present and not original_id(one.id):
+            access[one.collection, one.uri].append(pairs[one.id][1].access if one.id in pairs else one.access)
+    capped: Pairs = {}
+    for id_, outer in around_part.items():
+        before, after = pairs[id_]
+        outer_access = [record for uri in outer for record in access[after.collection, uri]]
+        within = narrower(after.access, *outer_access)
+        capped[id_] = before, replace(after, access=within)
+    return capped
+
+
+def _containers(part: str) -> list[str]:
+    """The URIs of what may contain a part.
+
+    Example: file:///d/x.zip#b/m.eml/n.txt -> file:///d/x.zip, file:///d/x.zip#b, file:///d/x.zip#b/m.eml.
+    """
+    outermost, _, inside = part.partition("#")
+    names = inside.split("/")
+    return [outermost, *(f"{outermost}#{'/'.join(names[:end])}" for end in range(1, len(names)))]

@@ -105,6 +105,11 @@ def _noted(requested: str) -> tuple[int | None, Access | None]:
     return read.get("origin"), lists and Access(lists[0], frozenset(lists[1]), frozenset(lists[2]))
 
 
+def decided_by_origin(record: AccessRecord) -> bool:
+    """Whether the origin of a document decides who may see it: each sync brings it anew."""
+    return _noted(record.requested)[0] is not None
+
+
 def _replaced(own: AccessRecord, claim: Claim, *, overtaken: bool) -> Access | None:
     return narrower(own.access, claim.access) if overtaken else claim.access
 

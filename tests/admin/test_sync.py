@@ -127,6 +127,8 @@ def test_what_an_operator_took_away_by_hand_no_connector_gives_back(origins: Ori
     (told,) = origins.sync()["tickets"]["files"]
     assert told["reason"] == "its origin says open to the tenant, but somebody narrowed it by hand"
     assert (origins.seen("pendulum"), origins.seen("pendulum", "hr")) == ([], ["a"])
+    granted = origins.desk.run("access", "grant", "origin:tickets/a", "--to", "group:it")
+    assert "The origin of origin:tickets/a decides who may see it: its next sync takes back" in granted.stderr
     origins.records(record("a", "the pendulum clock of 1656"))  # not with a new text either
     origins.sync()
     assert (origins.seen("pendulum"), origins.seen("pendulum", "hr")) == ([], ["a"])

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from rag.access.gained import access_changes
 from rag.access.names import check_access
 from rag.access.rule import in_words, same, visible
-from rag.admin.access import change_held, granting, held_among, labels_copied, revoking, why
+from rag.admin.access import change_held, granting, held_among, labels_copied, remarks_on, revoking, why
 from rag.admin.web.asker import Asker
 from rag.admin.web.console import seen_other
 from rag.corpus import Access, Visibility
@@ -92,9 +92,9 @@ async def change_access(console: Console, _request: Request, form: FormData) -> 
     if digest(held) != form.get("seen"):
         raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
     act = cast("ActName", f"access {given['act']}")
-    await change_held(settings, act, held, changed, as_seen=True)
-    for complaint in await labels_copied(settings, held):
-        console.say(complaint)
+    pairs = await change_held(settings, act, held, changed, as_seen=True)
+    for remark in (*remarks_on(pairs, changed), *await labels_copied(settings, held)):
+        console.say(remark)
     console.say(f"Changed who may see {counted(len(held), 'document')}.")
     return seen_other(f"/access?{urlencode({'name': given['name']})}")
 
