@@ -20,9 +20,10 @@ from rag.config.check import stages_of
 from rag.config.data_folder import data_folder_problem
 from rag.config.exposure import check_exposure
 from rag.config.profiles import CustomStage
-from rag.config.settings import DEFAULT_DATA
+from rag.config.settings import DEFAULT_DATA, ModerationSettings
 from rag.corpus import DEFAULT_EMBEDDER, NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
+from rag.ingest.moderation import open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed import open_embedder
 from rag.models.rerank import open_reranker
@@ -76,6 +77,8 @@ async def findings(settings: Settings, environment: Mapping[str, str]) -> AsyncI
     yield _tenant(settings)
     for part, attempt in _models(settings, environment):
         yield await _tried(part, attempt)
+    if settings.moderation != ModerationSettings():
+        yield await _tried("moderation", partial(_moderation, settings.moderation, environment))
     async for finding in _without_embedder(settings):
         yield finding
     for stage in chain.from_iterable(stages_of(settings.search).values()):
@@ -130,6 +133,11 @@ def _models(settings: Settings, environment: Mapping[str, str]) -> Iterator[tupl
         yield "chat", chat
     if settings.reranker.provider != "none":
         yield "reranker", reranker
+
+
+async def _moderation(settings: ModerationSettings, environment: Mapping[str, str]) -> str:
+    async with open_moderation(settings, environment):  # it isn't asked: what it costs is not known here
+        return f"{settings.call or ' '.join(settings.command) or settings.base_url} is set up"
 
 
 async def _cosine_of_unrelated(embedder: Embedder) -> float:

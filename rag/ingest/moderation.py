@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import shutil
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -89,11 +90,16 @@ async def open_moderation(
     """The moderator of the settings, for as long as the context lasts; None if there is none.
 
     Raises:
-        ConfigurationError: there is no such function, or a key is missing.
+        ConfigurationError: there is no such function or program, or a key is missing.
     """
     if settings.call:
         yield Moderator(settings, _calling(settings.call))
     elif settings.command:
+        if not shutil.which(settings.command[0]):
+            raise ConfigurationError(
+                f"moderation.command is {settings.command[0]!r}, but this machine has no such program. "
+                "Install it, or give its whole path."
+            )
         yield Moderator(settings, partial(_run, settings.command))
     elif settings.base_url:
         from rag.models.endpoint import open_endpoint  # noqa: PLC0415 takes 0.5 s and more

@@ -172,3 +172,13 @@ def test_an_estimate_asks_nobody(gate: Gate) -> None:
         "ingest", gate.folder, "--estimate", "--config", gate.config('command = ["/nowhere"]')
     )
     assert found["documents"] == 3
+
+
+def test_a_program_that_is_missing_is_told_before_anything_is_ingested(gate: Gate, desk: Desk) -> None:
+    config = gate.config('command = ["nowhere-to-be-found"]')
+    for arguments in (("config", "check"), ("ingest", gate.folder)):
+        run = desk.run(*arguments, "--config", config, code=1 if arguments[0] == "config" else 2)
+        told = run.stdout + run.stderr
+        assert "moderation.command is 'nowhere-to-be-found', but this machine has no such program." in told
+    found = gate.config(command(gate))
+    assert "moderation" in desk.run("config", "check", "--config", found).stdout

@@ -175,8 +175,16 @@ async def _answered(console: Console, reply: Awaitable[Response]) -> Response:
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    return _refused(status, "There is no such page." if status == HTTPStatus.NOT_FOUND else "Not possible.")
+    if not isinstance(error, HTTPException):
+        return _refused(500, "Not possible.")
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            reason = "There is no such page."
+        case HTTPStatus.BAD_REQUEST:  # a form that can't be read
+            reason = f"{error.detail} For whole folders, run refdesk-admin ingest FOLDER."
+        case _:
+            reason = "Not possible."
+    return _refused(error.status_code, reason)
 
 
 def _refused(status: int, reason: str) -> HTMLResponse:

@@ -194,6 +194,12 @@ def test_a_form_without_files_or_with_bad_fields_ingests_nothing(browser: Browse
     assert sent(browser, ("a.md", b"# A\n"), new="fine").status == 200
 
 
+def test_too_many_files_at_once_are_refused_in_words(browser: Browser) -> None:
+    page = sent(browser, *((f"{number}.md", b"# A\n") for number in range(1001)))
+    assert page.status == 400
+    assert "Maximum number of files is 1000. For whole folders, run refdesk-admin ingest" in page.text
+
+
 def test_files_that_can_t_be_read_are_listed_with_their_reasons(browser: Browser) -> None:
     page = sent(browser, ("broken.pdf", b"%PDF-1.4 broken"), ("good.md", b"# Good\n"), new="mixed")
     assert "some files failed" in page.text
