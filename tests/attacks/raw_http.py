@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Era, Message
 
-ANSWER_SECONDS = 20  # far more than any answer takes; a test fails instead of hanging
+ANSWER_SECONDS = 60  # far more than any answer takes; a test fails instead of hanging
 MODERN = "2026-07-28"
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 ENVELOPE: Message = {

@@ -245,14 +245,16 @@ async def record(library: Library, embedder: BagOfWords, data: Path, home: Home)
 
     One relaxes filters, and one has only tools that are bound to something.
     """
-    limits = LimitSettings(requests_per_minute=1_000_000, concurrent_per_tenant=AT_ONCE)
+    limits = LimitSettings(
+        requests_per_minute=1_000_000, concurrent_per_tenant=AT_ONCE, request_seconds=ANSWER_SECONDS
+    )
     record, log = Record(), BufferingHandler(capacity=10**6)
     logging.getLogger().addHandler(log)
     for kind in ("usual", "relaxed", "tools"):
         relaxed, tools = kind == "relaxed", kind == "tools"
         of_server = ServerSettings(tools=_tools()) if tools else ServerSettings()
         settings = Settings(data=data, limits=limits, server=of_server)
-        reader = Reader(home, timeout_seconds=15)
+        reader = Reader(home, timeout_seconds=ANSWER_SECONDS)
         desk = Desk(reader, embedder, SearchSettings(relax=relaxed))
         admission = Admission(settings.limits)
         server = create_server(OpenedDesk(settings, desk), settings, admission, principal_of, remote=True)
