@@ -193,7 +193,10 @@ async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
 
 
 def _audit_log(data: Path) -> Finding:
-    unreadable = [number for number, line in read_log(data) if line is None]
+    try:
+        unreadable = [number for number, line in read_log(data) if line is None]
+    except ConfigurationError as error:
+        return Finding("audit log", log_file(data).name, str(error), "Run doctor as the folder's owner.")
     if not unreadable:
         return Finding("audit log", log_file(data).name)
     problem = f"{len(unreadable)} lines can't be read, the first is line {unreadable[0]}."

@@ -6,6 +6,7 @@ says so in `loses`. Nothing here widens a right: a damaged access record is neve
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,13 +77,19 @@ async def check_files(data: Path) -> list[Finding]:
 
 
 def _check_reserve(data: Path) -> Finding:
-    folders = [data / "locks", data / "tenants", database_folder(data)]
+    folders = [data, data / "locks", data / "tenants", database_folder(data)]
     if missing := [one.name for one in folders if not one.is_dir()]:
         return Finding("folder", missing[0], "The folder is missing.", FIX, partial(_prepare, data))
     file = reserve_file(data)
     if not file.exists() or file.stat().st_size < RESERVE_BYTES:
         problem = "The reserve, which lets rights be taken away on a full disk, is not complete."
         return Finding("folder", file.name, problem, FIX, partial(_prepare, data))
+    if closed := [one for one in folders if not os.access(one, os.W_OK)]:
+        note = (
+            f"{closed[0]} can't be written: its disk is read-only, or this user may not. Servers can search "
+            "it, but nothing can be ingested, changed or mended from here."
+        )
+        return Finding("folder", str(data), note=note)
     return Finding("folder", str(data))
 
 

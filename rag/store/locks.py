@@ -7,6 +7,7 @@ left behind is never shown: each holder writes its own.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -23,6 +24,9 @@ from rag.store.folder import cannot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,12 @@ def locked(data: Path, name: str, *, seconds: float) -> Iterator[None]:
 
 
 def held_locks(data: Path) -> dict[str, Holder | None]:
-    """The locks that are held now, by name; None for a holder that could not say who it is."""
-    held = {}
+    """The locks that are held now, by name; None for a holder that could not say who it is.
+
+    Where the folder can't be written no lock can be tried. Then one counts as held if its holder's name is
+    there: what a running command is doing must not be called leftovers.
+    """
+    held: dict[str, Holder | None] = {}
     for file in sorted((data / "locks").glob("*.lock")):
         try:
             with FileLock(file, timeout=0):
@@ -75,7 +83,10 @@ def held_locks(data: Path) -> dict[str, Holder | None]:
         except Timeout:
             held[file.stem] = _holder(data, file.stem)
         except OSError as error:
-            raise ConfigurationError(f"The lock {file} can't be read: {error.strerror}.") from error
+            if error.errno not in UNWRITABLE:
+                raise ConfigurationError(f"The lock {file} can't be read: {error.strerror}.") from error
+            if holder := _holder(data, file.stem):
+                held[file.stem] = holder
     return held
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,3 +195,47 @@ def test_what_would_write_is_refused_in_a_line_and_changes_nothing(scripts: Scri
     with shelf.open_for_writing():
         ingest(scripts, shelf.data, shelf.texts)
     assert shelf.state() != before
+
+
+def test_the_doctor_looks_at_everything_and_says_that_the_folder_cannot_be_written(
+    scripts: Scripts, shelf: Shelf
+) -> None:
+    command: list[str | Path] = [
+        *shelf.before,
+        scripts.folder / "refdesk-admin",
+        "doctor",
+        "--json",
+        "--data",
+        shelf.data,
+    ]
+    before = shelf.state()
+    run = subprocess.run(command, env=scripts.environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)["findings"]
+    (folder,) = [one for one in found if one["check"] == "folder"]
+    assert folder["state"] == "note"
+    assert f"{shelf.data} can't be written" in folder["text"]
+    assert {"catalog", "tables", "leftovers", "stray", "audit log", "client"} <= {
+        one["check"] for one in found
+    }
+    assert shelf.state() == before
+
+
+def test_what_a_running_command_does_is_no_leftover_where_locks_cannot_be_tried(
+    scripts: Scripts, shelf: Shelf
+) -> None:
+    with shelf.open_for_writing():
+        (shelf.data / "spool" / "default.documents").mkdir(parents=True)
+        (shelf.data / "locks" / "default.documents.holder").write_text(
+            '{"command": "refdesk-admin sync", "process": 1, "since": "2026-11-26T09:00:00+00:00"}'
+        )
+    command: list[str | Path] = [
+        *shelf.before,
+        scripts.folder / "refdesk-admin",
+        "doctor",
+        "--data",
+        shelf.data,
+    ]
+    run = subprocess.run(command, env=scripts.environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "left copies" not in run.stdout
