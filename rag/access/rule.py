@@ -120,6 +120,15 @@ def labels_of(access: Access | None) -> list[str]:
     return allowed + _both("-", access.deny) or [NOBODY]
 
 
+def access_of(labels: Iterable[str], revision: int) -> Access | None:
+    """A record that has these labels, and so lets in the same; None without one, whose revision is 0."""
+    there = {*labels}
+    if NOBODY in there and not revision:
+        return None
+    allow, deny = (frozenset(one[1:] for one in there if one[0] == sign and one[1:]) for sign in "+-")
+    return Access("tenant" if EVERYBODY in there else "restricted", allow, deny, revision)
+
+
 def predicate(principal: Principal, case: LetterCase = "allow") -> str:
     """The rule as SQL on the column of labels, in parentheses."""
     mine = entries_of(principal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import click
 
 from rag.access.names import bare_name, check_access, valid_entries
-from rag.access.rule import entries_of, is_narrowed, named, visible
+from rag.access.rule import entries_of, in_words, is_narrowed, named, narrower, same, visible
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import command, echo, print_json
@@ -22,8 +22,10 @@ from rag.ingest.recorded import document_name
 from rag.ingest.rights import RequestedAccess
 from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
+from rag.store.connection import connect
 from rag.store.schema import original_id
 from rag.store.settle import decided_by_origin
+from rag.store.torn import torn_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 Changed: TypeAlias = "Callable[[Access | None], Access]"
 """What makes of a source's record another one; None stands for no record."""
 ENTRIES = "user:NAME or group:NAME. Repeatable."
+_TORN = "a newer record of it was lost. Run refdesk-admin doctor."
 _OPTIONS = (
     click.option(
         "--deny",
@@ -75,13 +78,22 @@ def from_options(
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A source and its access; `table` is None if it was removed and only its access record is kept."""
+    """A source and its access; `table` is None if it was removed and only its access record is kept.
+
+    `found_by` is who finds it, where a newer record was lost (`rag.store.torn`); else the same as `access`.
+    """
 
     id: str
     uri: str
     title: str
     access: Access | None
     table: CollectionReader | None
+    found_by: Access | None
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether searches show it to fewer than its record lets in."""
+        return not same(self.access, self.found_by)
 
 
 @click.group("access")
@@ -97,7 +109,7 @@ def access_command() -> None:
 @click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
 async def show_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> None:
     """Show who may see sources."""
-    for one in await held_by(settings, names):
+    for one in await _as_found(settings, await held_by(settings, names)):
         _print(one, one.access, as_json=as_json)
 
 
@@ -157,17 +169,33 @@ async def explain_command(
     if len(found) > 1:
         raise InvalidRequestError(f"{name!r} matches {len(found)} sources. Name one.")
     case = settings.access.letter_case
-    seen, reason = visible(asker, found[0].access, case), why(asker, found[0].access, case)
-    if at := await _expired(found[0]):
+    (held,) = await _as_found(settings, found)
+    seen, reason = visible(asker, held.found_by, case), why(asker, held.access, case)
+    if held.is_torn and seen != visible(asker, held.access, case):
+        reason = f"{_TORN} Its record says: {reason}"
+    if at := await _expired(held):
         reason = f"it expired on {at:%Y-%m-%d}, and the next ingestion removes it. Apart from that: {reason}"
         seen = False
-    if found[0].table is None:
+    if held.table is None:
         reason = f"it was removed. If it came back, it would {'' if seen else 'not '}be visible: {reason}"
         seen = False
     if as_json:
         print_json({"visible": seen, "why": reason})
     else:
         echo(f"{'Visible' if seen else 'Not visible'}: {reason}")
+
+
+async def _as_found(settings: Settings, found: Sequence[Held]) -> list[Held]:
+    """The same sources, with who finds them where newer versions of records or chunks were lost."""
+    tables = {one.table for one in found if one.table and not one.table.collection.attached}
+    copies: dict[str, Access | None] = {}
+    for table in tables:
+        ids = [one.id for one in found if one.table is table]
+        copies |= await torn_copies(await connect(settings.home), table.collection, ids)
+    return [
+        replace(one, found_by=narrower(one.access, copies[one.id])) if one.id in copies else one
+        for one in found
+    ]
 
 
 async def _expired(held: Held) -> datetime | None:
@@ -246,9 +274,15 @@ def held_among(
     names: tuple[str, ...],
 ) -> list[Held]:
     """The same among the sources of these collections, and the records of those that were removed."""
-    held = {one.id: Held(one.id, one.uri, document_name(one), one.access, None) for one in gone.values()}
+    held = {
+        one.id: Held(one.id, one.uri, document_name(one), one.access, None, one.access)
+        for one in gone.values()
+    }
     for table, sources in stored:
-        held |= {one.id: Held(one.id, one.source.uri, one.source.title, one.access, table) for one in sources}
+        held |= {
+            one.id: Held(one.id, one.source.uri, one.source.title, one.access, table, one.access)
+            for one in sources
+        }
     uris = {id_: one.uri for id_, one in held.items() if not original_id(id_)}
     found: dict[str, Held] = {}
     for name in names:
@@ -338,12 +372,15 @@ def _print(held: Held, access: Access | None, *, as_json: bool) -> None:
     lists = {"allow": sorted(access.allow), "deny": sorted(access.deny)} if access else {}
     if as_json:
         record = access and {"visibility": access.visibility, **lists, "revision": access.revision}
-        print_json({"id": held.id, "access": record} | ({} if held.table else {"gone": True}))
+        torn = {"found_by": in_words(held.found_by)} if held.is_torn else {}
+        print_json({"id": held.id, "access": record} | torn | ({} if held.table else {"gone": True}))
         return
     echo(in_one_line(f"{held.id}  {held.title}{'' if held.table else ' (removed)'}"))
     echo(f"  visibility {access.visibility if access else 'no access record: nobody sees it'}")
     for name, entries in lists.items():
         echo(f"  {name:10} {', '.join(entries) or '-'}")
+    if held.is_torn:
+        echo(f"  searches   {in_words(held.found_by)}: {_TORN}")
 
 
 for one in (show_command, set_command, grant_command, revoke_command, explain_command):

@@ -20,7 +20,7 @@ from rag.models.embed import open_embedder
 from rag.store.bucket_checks import check_bucket
 from rag.store.catalog import check_embedder
 from rag.store.checks import Finding, check_access, check_files, check_stray, check_tenants, opened
-from rag.store.table_checks import check_indexes, check_leftovers, check_tables, check_versions
+from rag.store.table_checks import check_indexes, check_leftovers, check_rights, check_tables, check_versions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -36,6 +36,7 @@ CHECKS: Sequence[Check] = (
     check_tables,
     check_indexes,
     check_leftovers,
+    check_rights,
     check_versions,
     check_stray,
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from rag.access.rule import narrower
 from rag.corpus import AccessRecord
 from rag.filters.predicate import literal
 from rag.store import schema
@@ -97,6 +98,15 @@ class CollectionAccess:
             stored = await table.of(records)
             await table.put([revised(one, records[id_]) for id_, one in stored.items()])
 
+    async def mend(self, copies: Mapping[str, Access | None]) -> None:
+        """Let in only whom both the record and its copy let in, where the copy is of a later record.
+
+        Where the record is the later one, it stays. Both are copied to the chunks again.
+        """
+        async with self._locked() as table:
+            stored = await table.of(copies)
+            await table.put([_mended(one, copies[id_]) for id_, one in stored.items()])
+
     async def remember_folders(self, folders: Mapping[str, Access]) -> None:
         """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
         records = [
@@ -149,7 +159,8 @@ class CollectionAccess:
             uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
             wrong = [one for id_, one in ours.items() if one.present != (id_ in uris)]
             name = self._collection.name
-            lost = [AccessRecord(id_, name, uri, None) for id_, uri in uris.items() if id_ not in ours]
+            missing = [(id_, uri) for id_, uri in uris.items() if id_ not in ours]
+            lost = [AccessRecord(id_, name, uri, None, copied=False) for id_, uri in missing]
             await table.put([*(replace(one, present=not one.present) for one in wrong), *lost])
 
     async def purge(self) -> None:
@@ -170,6 +181,12 @@ class CollectionAccess:
     @property
     def _ours(self) -> str:
         return f"(collection = {literal(self._collection.name)})"
+
+
+def _mended(record: AccessRecord, copy: Access | None) -> AccessRecord:
+    if copy is None or record.access is None or copy.revision <= record.access.revision:
+        return replace(record, copied=False)
+    return revised(replace(record, access=copy), narrower(record.access, copy))
 
 
 def agree(records: pa.Table, sources: pa.Table) -> bool:

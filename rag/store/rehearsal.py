@@ -132,6 +132,10 @@ class Rehearsal(CollectionWriter):
         """No run does this."""
         raise _not_rehearsed()
 
+    async def mend_access(self, *_given: object) -> NoReturn:
+        """No run does this."""
+        raise _not_rehearsed()
+
     async def forget(self, *_given: object) -> NoReturn:
         """No run does this."""
         raise _not_rehearsed()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rag.errors import StoreError
+from rag.report.tables import counted
 from rag.store import maintenance
 from rag.store.checks import FIX, Finding, lock_name
 from rag.store.collections import change_collection, make_tables_anew, open_writer
@@ -13,13 +15,17 @@ from rag.store.connection import CHECK_THE_DISK
 from rag.store.damage import damage, disagreements, index_problem, roll_back
 from rag.store.locks import locked
 from rag.store.swept import forget_swept
+from rag.store.torn import torn_copies
 from rag.store.writer import table_folders
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from rag.corpus import Collection
+    from rag.corpus import Access, Collection
     from rag.store.checks import Mend, Opened
+
+NAMED = 5  # documents in a finding; --fix mends all
 
 
 async def check_tables(desk: Opened) -> list[Finding]:
@@ -126,6 +132,40 @@ async def _leftovers(desk: Opened, one: Collection) -> tuple[str, str, Mend | No
         problem = f"{wrong.incomplete} sources lack chunks, as after a power failure."
         return problem, f"Run refdesk-admin ingest again for the files of {one.name}.", None
     return "", "", None
+
+
+async def check_rights(desk: Opened) -> list[Finding]:
+    """Whether the chunks hold copies of the access records that are there."""
+    found = []
+    for one in desk.own:
+        copies: Mapping[str, Access | None] = {}
+        if lock_name(one) not in desk.held:  # a running ingestion is between two steps
+            with suppress(StoreError):  # which other findings say
+                copies = await torn_copies(desk.database, one)
+        found.append(_torn(desk, one, copies))
+    return found
+
+
+def _torn(desk: Opened, one: Collection, copies: Mapping[str, Access | None]) -> Finding:
+    if not copies:
+        return Finding("rights", lock_name(one))
+    first = sorted(copies)[:NAMED]
+    problem = (
+        f"Newer versions of a table were lost, as when a copy of the folder is put back in part: the access "
+        f"records of {counted(len(copies), 'document')} and the copies that searches go by differ. A search "
+        "shows these only to those whom both let in."
+    )
+    remedy = (
+        f"{FIX} It makes that the record. Then look at them, and set again what was lost: refdesk-admin "
+        f"access show {' '.join(first)}{' …' if len(copies) > NAMED else ''}."
+    )
+    return Finding("rights", lock_name(one), problem, remedy, partial(_mend_rights, desk, one))
+
+
+async def _mend_rights(desk: Opened, one: Collection) -> None:
+    async with open_writer(desk.data, one) as writer:
+        await writer.mend_access(await torn_copies(desk.database, one))
+        await writer.finish()
 
 
 async def check_versions(desk: Opened) -> list[Finding]:

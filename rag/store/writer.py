@@ -298,6 +298,11 @@ class CollectionWriter:
         await self._access.change(records)
         await self.copy_labels()
 
+    async def mend_access(self, copies: Mapping[str, Access | None]) -> None:
+        """Make one of access records and copies that differ; see `rag.store.torn`. Nothing becomes wider."""
+        await self._access.mend(copies)
+        await self.copy_labels()
+
     async def remember(self, folders: Mapping[str, Access]) -> None:
         """Record the access that folders, by URI, were ingested with; it applies to later files in them."""
         await self._access.remember_folders(folders)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag.access.rule import entries_of, predicate, visible
+from rag.access.rule import access_of, entries_of, labels_of, predicate, visible
 from rag.corpus import Access, Principal
 from rag.store.schema import ACCESS_COLUMNS, LABEL_COLUMNS, access_record, access_values
 
@@ -118,6 +118,12 @@ def test_the_engine_keeps_the_same_rule_whatever_the_records(
     for principal in principals:
         seen = {number for number, record in enumerate(records) if visible(principal, record)}
         assert _found(table, principal) == seen
+
+
+@given(record=_RECORDS)
+def test_labels_give_a_record_that_lets_in_the_same(record: Access | None) -> None:
+    assert labels_of(access_of(labels_of(record), 1)) == labels_of(record)
+    assert access_of(labels_of(None), 0) is None
 
 
 @given(record=_RECORDS)

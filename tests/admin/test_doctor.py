@@ -202,6 +202,60 @@ def test_damaged_access_records_are_never_replaced_by_older_ones(filled: Desk) -
     assert run.returncode == 1
 
 
+def lose_versions(folder: Path, count: int) -> None:
+    for manifest in sorted((folder / "_versions").glob("*.manifest"))[:count]:  # the newest first
+        manifest.unlink()
+    (folder / "_versions" / "latest_version_hint.json").unlink(missing_ok=True)
+
+
+def test_lost_versions_of_access_records_are_named_and_mended_as_searches_took_them(filled: Desk) -> None:
+    """A search stayed narrow, while access show and explain said that everybody may see the document."""
+    lose_versions(table_folder(filled.data, ACCESS), 2)  # the restriction, and the note that it was copied
+    assert titles(filled, "--group", "hr") == {"leave", "travel"} | {"wages"}
+    assert titles(filled) == {"leave", "travel"}
+    shown = filled.run("access", "show", "*/wages.md").stdout
+    assert "visibility tenant" in shown
+    assert (
+        "searches   restricted to group:hr: a newer record of it was lost. Run refdesk-admin doctor" in shown
+    )
+    said = filled.json("access", "explain", "*/wages.md", "--user", "ann")
+    assert said == {
+        "visible": False,
+        "why": "a newer record of it was lost. Run refdesk-admin doctor. Its record says: everybody in the "
+        "tenant may see it.",
+    }
+    assert filled.json("access", "explain", "*/wages.md", "--group", "hr")["visible"]
+    (leave,) = [filled.json("access", "show", "*/leave.md")]
+    assert "found_by" not in leave
+    assert wrong(filled) == ["rights"]
+    assert f"refdesk-admin access show {said_id(filled)}." in filled.run("doctor", code=1).stdout
+    assert wrong(filled, "--fix", code=0) == []
+    assert wrong(filled, code=0) == []
+    mended = filled.json("access", "show", "*/wages.md")
+    assert (mended["access"]["visibility"], mended["access"]["allow"]) == ("restricted", ["group:hr"])
+    assert titles(filled) == {"leave", "travel"}
+    assert titles(filled, "--group", "hr") == {"leave", "travel", "wages"}
+
+
+def said_id(desk: Desk) -> str:
+    shown = desk.json("access", "show", "*/wages.md")
+    assert isinstance(shown["id"], str)
+    return shown["id"]
+
+
+def test_lost_versions_of_chunks_get_the_labels_of_the_records_that_are_there(filled: Desk) -> None:
+    folder = table_folder(filled.data, CHUNKS)
+    before = len([*(folder / "_versions").glob("*.manifest")])
+    filled.run("access", "grant", "*/wages.md", "--to", "group:it")
+    assert titles(filled, "--group", "it") == {"leave", "travel", "wages"}
+    lose_versions(folder, len([*(folder / "_versions").glob("*.manifest")]) - before)
+    assert titles(filled, "--group", "it") == {"leave", "travel"}
+    assert not filled.json("access", "explain", "*/wages.md", "--group", "it")["visible"]
+    assert wrong(filled) == ["rights"]
+    assert wrong(filled, "--fix", code=0) == []
+    assert titles(filled, "--group", "it") == {"leave", "travel", "wages"}
+
+
 def test_a_table_without_a_collection_is_deleted_only_with_yes(filled: Desk) -> None:
     stray = table_folder(filled.data, schema.chunks_table("default", "ghost"))
     shutil.copytree(table_folder(filled.data, CHUNKS), stray)
