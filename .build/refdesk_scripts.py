@@ -8,22 +8,40 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INTERRUPTED = 130  # exit code, as after an interruption that a command notices itself
 
 
 def refdesk() -> None:
     """Run the server."""
-    _search_pythonpath_last()
-    from server.main import main  # noqa: PLC0415 found once the path is in order
+    with _ended_by_interruption():
+        _search_pythonpath_last()
+        from server.main import main  # noqa: PLC0415 found once the path is in order
 
-    main()
+        main()
 
 
 def refdesk_admin() -> None:
     """Run the administrator's commands."""
-    _search_pythonpath_last()
-    from rag.admin.main import main  # noqa: PLC0415 the same
+    with _ended_by_interruption():
+        _search_pythonpath_last()
+        from rag.admin.main import main  # noqa: PLC0415 the same
 
-    main()
+        main()
+
+
+@contextmanager
+def _ended_by_interruption() -> Iterator[None]:
+    """End silently at Ctrl-C: it may come while modules are imported, before anything was begun."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 def _search_pythonpath_last() -> None:

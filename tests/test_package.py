@@ -157,6 +157,29 @@ def test_the_wheel_brings_the_two_commands(wheel: ZipFile) -> None:
     ]
 
 
+INTERRUPTED = """
+import signal, sys
+class Ctrl_C:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+sys.path.insert(0, sys.argv[2])
+import refdesk_scripts
+sys.meta_path.insert(0, Ctrl_C())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+getattr(refdesk_scripts, sys.argv[3])()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "module"), [("refdesk_admin", "rag.admin.console"), ("refdesk", "server.app")]
+)
+def test_an_interruption_while_modules_are_imported_ends_a_command_silently(script: str, module: str) -> None:
+    program = [sys.executable, "-c", INTERRUPTED, module, str(ROOT / ".build"), script]
+    run = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
 WORKSPACE_FILE = "raise SystemExit('this is not refdesk')\n"
 
 
