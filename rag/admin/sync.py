@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -170,7 +174,8 @@ def chosen(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str
     """The origins to sync, each once: those named, or all that need nothing from standard input.
 
     Raises:
-        ConfigurationError: one is unknown, there are none, or two want standard input.
+        ConfigurationError: one is unknown, there are none, two want standard input, or something is piped in
+            for an origin that isn't named.
     """
     if not settings.origins:
         raise ConfigurationError(
@@ -185,9 +190,25 @@ def chosen(settings: Settings, names: Iterable[str], *, quiet: bool) -> list[str
         if len(piped) > 1:
             raise ConfigurationError(f"Only one origin can read standard input, not {', '.join(piped)}.")
         return named
+    others = [name for name in settings.origins if name not in piped]
+    if piped and (not others or _is_piped_in()):
+        raise ConfigurationError(
+            f"Nothing was synced: {', '.join(piped)} must be named to take records from standard input. Run "
+            f"refdesk-admin sync {piped[0]} < FILE."
+        )
     for name in () if quiet else piped:
         echo(f"{name} takes records from standard input: run refdesk-admin sync {name} < FILE.", err=True)
-    return [name for name in settings.origins if name not in piped]
+    return others
+
+
+def _is_piped_in() -> bool:
+    """Whether there is something on standard input. A pipe without data is not waited for: cron opens one."""
+    if sys.platform == "win32" or sys.stdin is None or sys.stdin.isatty():
+        return False  # Windows can't tell without waiting
+    with suppress(OSError, ValueError):  # closed
+        ready, _, _ = select.select([sys.stdin], [], [], 0)
+        return bool(ready and os.read(sys.stdin.fileno(), 1))
+    return False
 
 
 def takes_stdin(origin: OriginSettings) -> bool:

@@ -209,6 +209,44 @@ def test_one_origin_that_fails_does_not_stop_the_others(origins: Origins) -> Non
     assert told.stderr == "refdesk-admin: There is no origin 'wiki'. Origins: broken, handbook.\n"
 
 
+def test_records_that_are_piped_in_for_no_origin_are_refused(origins: Origins) -> None:
+    """They vanished, with exit code 0 and, with --quiet, without a word."""
+    (origins.folder / "docs").mkdir()
+    (origins.folder / "docs" / "leave.md").write_text("# Leave\n\nThirty days of leave.\n")
+    handbook = {"type": "folder", "path": str(origins.folder / "docs")}
+    origins.records(record("a", "the pendulum clock"))
+    stream = (origins.folder / "records.jsonl").read_text()
+    origins.set(tickets={"type": "records"}, handbook=handbook)
+    refused = piped(origins, stream, "--quiet")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "refdesk-admin: Nothing was synced: tickets must be named to take records from standard input. Run "
+        "refdesk-admin sync tickets < FILE.\n"
+    )
+    empty = piped(origins, "", "--quiet")  # as cron leaves it
+    assert empty.returncode == 0
+    assert "1 added" in empty.stderr
+    assert piped(origins, stream, "tickets").returncode == 0
+    origins.set(handbook=handbook)
+    assert piped(origins, stream).returncode == 0  # as in a shell's loop: no origin takes it
+    origins.set(tickets={"type": "records"})
+    assert piped(origins, "").returncode == 2  # there is nothing else to sync
+    assert origins.seen("pendulum") == ["Leave", "a"]
+
+
+def piped(origins: Origins, stream: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    scripts = origins.desk.scripts
+    options = ["--config", str(origins.config), "--data", str(origins.desk.data)]
+    return subprocess.run(
+        [scripts.folder / "refdesk-admin", "sync", *arguments, *options],
+        env=scripts.environment,
+        input=stream,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_a_repository_is_read_at_its_ref_and_not_from_the_work_tree(origins: Origins) -> None:
     repository = origins.folder / "repository"
     repository.mkdir()
