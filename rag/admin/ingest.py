@@ -305,9 +305,11 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     `rights` None: those of the settings and the collection. `removes` allows removing most of a folder's
     sources. `verbose` lists every file, and `as_log` writes the progress as JSON lines. `origin` is the name
     of the origin to ingest, which is at `paths` if it is a folder. With `only_news` a run in which nothing
-    happened prints nothing. `on` is the address of a Ray cluster to work on.
+    happened prints nothing, and the lines of another one begin with the origin. `on` is the address of a Ray
+    cluster to work on.
     """
     name, began = valid_name(collection), datetime.now(UTC)
+    before = f"{origin}: " if only_news else ""
     tenant = tenant_of(settings)
     async with AsyncExitStack() as stack:
         connection = await stack.enter_async_context(_connection(on))
@@ -349,12 +351,12 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                 with in_history(settings.data, made, command_name, [origin] if origin else paths) as entry:
                     try:
                         with shown_progress(
-                            verbose=verbose, as_log=as_log, only_failures=only_news
+                            verbose=verbose, as_log=as_log, only_failures=only_news, before=before
                         ) as progress:
                             report = await ingest(writer, cached, run or paths, instructions, progress)
                     except InterruptedRunError as error:
                         error.report = entry.report = with_bill(error.report, cached, model)
-                        print_summary(error.report, made, quiet=quiet)
+                        print_summary(error.report, made, quiet=quiet, before=before)
                         raise
                     entry.report = report = with_bill(report, cached, model)
                 if run:
@@ -362,7 +364,7 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
     if report.fruitless and made.created_at == began:
         await drop_if_empty(settings.data, made)
     if not only_news or report.has_news:
-        print_summary(report, made, quiet=quiet)
+        print_summary(report, made, quiet=quiet, before=before)
     return report
 
 

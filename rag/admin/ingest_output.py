@@ -45,34 +45,38 @@ def is_notable(outcome: Outcome) -> bool:
     )
 
 
-def print_summary(report: Report, collection: Collection, *, quiet: bool) -> None:
+def print_summary(report: Report, collection: Collection, *, quiet: bool, before: str = "") -> None:
     """Print the counts, who may see what was added, what was not read, and the notes of a run.
 
-    All goes to standard error if `quiet`; the notes always do.
+    All goes to standard error if `quiet`; the notes always do. Each line has `before` in front of it.
     """
+    for line in _summary(report, collection):
+        echo(f"{before}{line}", err=quiet)
+    for one in report.notes:
+        echo(f"{before}Note: {one}", err=True)
+
+
+def _summary(report: Report, collection: Collection) -> Iterator[str]:
     counts = {kind: count for kind, count in report.counts.items() if count or kind not in UNUSUAL}
-    echo(", ".join(f"{count} {kind}" for kind, count in counts.items()), err=quiet)
+    yield ", ".join(f"{count} {kind}" for kind, count in counts.items())
     if stored := stored_formats(report.outcomes):
-        echo(f"Stored: {stored}", err=quiet)
+        yield f"Stored: {stored}"
     if report.languages.keys() - {""}:
-        echo(f"Languages: {in_languages(report.languages)}", err=quiet)
+        yield f"Languages: {in_languages(report.languages)}"
     if failed := failures(report.outcomes):
-        echo(f"Failed: {failed}", err=quiet)
+        yield f"Failed: {failed}"
     if unread := not_read(report.outcomes):
-        echo(f"Not read: {unread}", err=quiet)
+        yield f"Not read: {unread}"
     if report.visibility:
-        echo(report.visibility, err=quiet)
+        yield report.visibility
     if report.for_nobody:
-        echo(
+        yield (
             f"Nobody may see {report.for_nobody} of them yet{_usual(collection)}. Grant a group access with "
             "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
-            "PATH --visibility tenant.",
-            err=quiet,
+            "PATH --visibility tenant."
         )
     if report.bill:
-        echo(bill_line(report.bill), err=quiet)
-    for one in report.notes:
-        echo(f"Note: {one}", err=True)
+        yield bill_line(report.bill)
 
 
 def in_languages(counts: Mapping[str, int]) -> str:

@@ -27,14 +27,15 @@ WORK = "{percentage:3.0f}%|{bar}| {n_fmt}B of {total_fmt}B, {rate_fmt}, {remaini
 
 @contextmanager
 def shown_progress(
-    *, verbose: bool = False, as_log: bool = False, only_failures: bool = False
+    *, verbose: bool = False, as_log: bool = False, only_failures: bool = False, before: str = ""
 ) -> Iterator[Progress]:
     """An observer that shows an ingestion's progress on standard error; a bar disappears at the end.
 
-    `verbose` lists every file. `as_log` writes JSON lines. `only_failures` is for schedulers.
+    `verbose` lists every file. `as_log` writes JSON lines. `only_failures` is for schedulers; each of
+    their lines has `before` in front of it.
     """
     if only_failures:
-        yield Failures(verbose=False)
+        yield Failures(before)
         return
     if as_log:
         yield Log(verbose=verbose)
@@ -72,7 +73,11 @@ class Lines:
 
 
 class Failures(Lines):
-    """A line for each file that failed, or that is missing and was kept."""
+    """A line for each file that failed, or that is missing and was kept, with the same text before each."""
+
+    def __init__(self, before: str) -> None:
+        super().__init__(verbose=False)
+        self._before = before
 
     def started(self, files: int, work: int) -> None:
         """Print nothing."""
@@ -80,7 +85,7 @@ class Failures(Lines):
     def finished(self, outcome: Outcome) -> None:
         """Print a failure."""
         if outcome.outcome in {"skipped", "missing"}:
-            super().finished(outcome)
+            echo(f"{self._before}{outcome_line(outcome)}", err=True)
 
 
 class Log:

@@ -93,8 +93,6 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     codes: list[int] = []
     results: dict[str, Any] = {}
     for name in names:
-        if not (quiet or as_json):
-            echo(f"{name}:")
         code, results[name] = await _attempted(name, attempt if dry_run else partial(_synced, sync))
         codes.append(code)
     if as_json:
@@ -128,6 +126,7 @@ async def _synced(sync: Callable[[str], Awaitable[Report]], name: str) -> Result
 async def _rehearsed(settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool) -> Result:
     rehearsed = await rehearse_origin(settings, name, set_access=set_access, yes=yes)
     if not as_json:
+        echo(f"{name}:")
         print_rehearsed(rehearsed)
     return exit_code(rehearsed.report), rehearsed_json(rehearsed, report_json(rehearsed.report))
 
@@ -233,6 +232,8 @@ async def run_origin(  # noqa: PLR0913 the options of a run
         RefdeskError: it failed as a whole.
     """
     origin = settings.origins[name]
+    if not quiet:  # then each line names it, if there is one
+        echo(f"{name}:", err=as_json)
     return await run_ingest(
         of_origin(settings, origin),
         (origin.path,) if isinstance(origin, FolderOrigin) else (),

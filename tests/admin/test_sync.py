@@ -209,6 +209,25 @@ def test_one_origin_that_fails_does_not_stop_the_others(origins: Origins) -> Non
     assert told.stderr == "refdesk-admin: There is no origin 'wiki'. Origins: broken, handbook.\n"
 
 
+def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> None:
+    for name in ("leave", "pay"):
+        (origins.folder / name).mkdir()
+        (origins.folder / name / f"{name}.md").write_text(f"# {name}\n\nThe {name}.\n")
+    (origins.folder / "pay" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    folders = {name: {"type": "folder", "path": str(origins.folder / name)} for name in ("leave", "pay")}
+    origins.set(**folders)
+    run = origins.desk.run("sync", "--quiet", "--config", origins.config, code=3)
+    lines = (run.stdout + run.stderr).splitlines()
+    assert {line.partition(" ")[0] for line in lines} == {"leave:", "pay:"}
+    assert [line for line in lines if "broken.pdf" in line]
+    (origins.folder / "pay" / "broken.pdf").unlink()
+    (origins.folder / "pay" / "more.md").write_text("# More\n\nMore pay.\n")
+    rehearsed = origins.desk.run("sync", "--quiet", "--dry-run", "--config", origins.config).stdout
+    assert [line for line in rehearsed.splitlines() if line.endswith(":")] == ["leave:", "pay:"]
+    run = origins.desk.run("sync", "--json", "--config", origins.config)
+    assert [line for line in run.stderr.splitlines() if line.endswith(":")] == ["leave:", "pay:"]
+
+
 def test_records_that_are_piped_in_for_no_origin_are_refused(origins: Origins) -> None:
     """They vanished, with exit code 0 and, with --quiet, without a word."""
     (origins.folder / "docs").mkdir()
