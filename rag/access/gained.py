@@ -26,16 +26,18 @@ def access_changes(documents: Iterable[tuple[str, Access | None, Access | None]]
     """Who gains or loses which documents, given as names with their access before and after; None is nobody.
 
     An entry of an access list counts by itself, as if its user or group were in no other. Where everybody in
-    the tenant gains or loses a document, those who share that fate are not named as well.
-    Example: ("a", everybody, only group:hr) -> everybody in the tenant loses a, group:hr doesn't.
+    the tenant gains or loses a document, those who share that fate are not named as well, and those who don't
+    are excepted. Example: ("a", everybody, only group:hr) -> everybody in the tenant but group:hr loses a.
     """
     changes: dict[str, Change] = defaultdict(Change)
     for name, before, after in documents:
         all_before, all_after = (one is not None and one.visibility == "tenant" for one in (before, after))
+        entries = sorted({entry for one in (before, after) if one for entry in one.allow | one.deny})
         if all_before != all_after:
-            _note(changes[EVERYBODY], name, gains=all_after)
-        entries = {entry for one in (before, after) if one for entry in one.allow | one.deny}
-        for entry in sorted(entries):
+            others = [entry for entry in entries if _lets_in(after, entry) != all_after]
+            who = f"{EVERYBODY} but {', '.join(others)}" if others else EVERYBODY
+            _note(changes[who], name, gains=all_after)
+        for entry in entries:
             could, can = _lets_in(before, entry), _lets_in(after, entry)
             if could != can and (could, can) != (all_before, all_after):
                 _note(changes[entry], name, gains=can)
