@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic_core import from_json
 
 from rag.admin.console import echo
 from rag.errors import ConfigurationError, RefdeskError
@@ -63,6 +64,7 @@ ActName = Literal[
 ]
 State: TypeAlias = "Mapping[str, object] | None"
 """The state of an object; None if it doesn't exist."""
+BEGINNING = b'{"at":'  # of each line that is written
 MAX_CHANGES = 100  # per line; a larger act takes several lines
 
 
@@ -221,11 +223,45 @@ def read_log(data: Path) -> Iterator[tuple[int, Line | None]]:
     Raises:
         ConfigurationError: the file can't be read.
     """
+    for number, line in _stored(data):
+        yield number, _read(line)
+
+
+def cut_lines(data: Path) -> list[int]:
+    """The numbers of the unreadable lines that end too soon, as a power failure or a full disk leaves one.
+
+    The next act begins a new line, so such a line needn't be the last.
+
+    Raises:
+        ConfigurationError: the file can't be read.
+    """
+    return [number for number, line in _stored(data) if _read(line) is None and _is_cut(line)]
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether this is the beginning of a line, or the room that the file system made for one."""
+    text = line.rstrip(b"\0\r\n")
+    if not text.startswith(BEGINNING):
+        return BEGINNING.startswith(text)
+    text = text.decode(errors="ignore").encode()  # without the half of a letter
+    return _is_json(text, allow_partial=True) and not _is_json(text, allow_partial=False)
+
+
+def _is_json(text: bytes, *, allow_partial: bool) -> bool:
+    try:
+        from_json(text, allow_partial=allow_partial)
+    except ValueError:
+        return False
+    return True
+
+
+def _stored(data: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of the log that aren't blank, with their numbers from 1."""
     try:
         with log_file(data).open("rb") as opened:
             for number, line in enumerate(opened, 1):
                 if line.strip():
-                    yield number, _read(line)
+                    yield number, line
     except FileNotFoundError:
         return
     except OSError as error:

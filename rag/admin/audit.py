@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from rag.admin.acts import ActName, log_file, read_log
+from rag.admin.acts import ActName, cut_lines, log_file, read_log
 from rag.admin.console import command, echo, print_json, print_table
 from rag.report.tables import one_line
 
@@ -61,7 +61,7 @@ async def show_command(
 
     Lists changes of access, keys, tenants and collections, removals and purges, oldest first, in UTC.
     Grants are logged before they are done; a grant that then failed has a second line, FAILED. Lines that
-    are damaged are reported as unreadable.
+    are damaged are reported as unreadable or cut short.
     """
     acts, unreadable = [], []
     for number, line in read_log(settings.data):
@@ -78,8 +78,10 @@ async def show_command(
         print_table([("WHEN", "WHO", "ACT", "TENANT", "ID", "BEFORE → AFTER"), *rows])
     else:
         echo("No act in the log matches." if any((since, act, whose, id_)) else "The log is empty.")
+    cut = cut_lines(settings.data) if unreadable else []
     for number in unreadable:
-        echo(f"Line {number} of {log_file(settings.data)} is unreadable.", err=True)
+        why = "was cut short by a power failure or a full disk" if number in cut else "is unreadable"
+        echo(f"Line {number} of {log_file(settings.data)} {why}.", err=True)
 
 
 def _fits(line: Line, since: datetime | None, act: str | None, tenant: str | None) -> bool:

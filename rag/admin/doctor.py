@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rag.admin.acts import log_file, read_log
+from rag.admin.acts import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
 from rag.admin.console import command, echo, print_json, settings_file
 from rag.admin.machine_checks import check_clients, check_machine, check_settings
@@ -17,6 +17,7 @@ from rag.config.data_folder import data_folder_problem
 from rag.corpus import NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
 from rag.models.embed import open_embedder
+from rag.report.tables import listed
 from rag.store.bucket_checks import check_bucket
 from rag.store.catalog import check_embedder
 from rag.store.checks import Finding, check_access, check_files, check_stray, check_tenants, opened
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rag.store.checks import Check, Opened
 
 WRONG = 1  # exit code
+LINES_NAMED = 5  # of the audit log
 CHECKS: Sequence[Check] = (
     check_tenants,
     check_access,
@@ -195,10 +197,16 @@ async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:
 
 def _audit_log(data: Path) -> Finding:
     try:
-        unreadable = [number for number, line in read_log(data) if line is None]
+        cut = cut_lines(data)
+        unreadable = [number for number, line in read_log(data) if line is None and number not in cut]
     except ConfigurationError as error:
         return Finding("audit log", log_file(data).name, str(error), "Run doctor as the folder's owner.")
     if not unreadable:
-        return Finding("audit log", log_file(data).name)
+        lines = listed([*map(str, cut)], LINES_NAMED)
+        note = (
+            f"A power failure or a full disk cut short line {lines}. The act that it began to tell "
+            "may have been done. The other lines count, and the next act begins a new one."
+        )
+        return Finding("audit log", log_file(data).name, note=note if cut else "")
     problem = f"{len(unreadable)} lines can't be read, the first is line {unreadable[0]}."
     return Finding("audit log", log_file(data).name, problem, "The other lines count.")

@@ -199,8 +199,28 @@ def test_lines_that_are_torn_or_foreign_are_shown_as_unreadable_and_spoil_no_oth
     assert [act["tenant"] for act in read["acts"]] == ["acme", "beta"]
     assert read["unreadable_lines"] == [2, 3, 4, 5, 6, 8]
     run = inside.run("audit", "show", "--tenant", "beta")
-    assert run.stderr.count("is unreadable.\n") == 6
+    assert run.stderr.count("is unreadable.\n") == 5
+    assert "Line 8 of" in run.stderr
+    assert run.stderr.count("was cut short by a power failure or a full disk.\n") == 1
     assert "garbage" not in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("cut", ["{", '{"at":"2026-11-26T0', "half a letter", "all but the end", "\0" * 512])
+def test_what_a_power_failure_leaves_of_the_last_line_is_told_and_no_fault_for_ever(
+    inside: Desk, cut: str
+) -> None:
+    inside.run("key", "create", "--user", "zoë")
+    good = log_file(inside.data).read_bytes()
+    halves = {"half a letter": good[: good.index("ë".encode()) + 1], "all but the end": good[:-2]}
+    left = halves.get(cut, cut.encode())
+    for line in (left, b""):
+        with log_file(inside.data).open("ab") as log:
+            log.write(line)
+        (found,) = [one for one in inside.json("doctor")["findings"] if one["check"] == "audit log"]
+        assert found["state"] == "note"
+        assert "cut short line 2. The act that it began to tell may have been done" in found["text"]
+        inside.run("key", "create", "--user", "ann")  # begins a new line
+    assert inside.json("audit", "show")["unreadable_lines"] == [2]
 
 
 def test_a_line_of_a_later_version_is_read(inside: Desk) -> None:
