@@ -33,9 +33,15 @@ if TYPE_CHECKING:
     from rag.store.writer import CollectionWriter
 
 
+SMALLEST = 100_000  # bytes that are told as a number
+
+
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The result of a purge of a collection. `dropped_rebuild`: tables of another build are gone, too."""
+    """The result of a purge of a collection.
+
+    `freed_bytes` is 0 if the data folder has grown. `dropped_rebuild`: tables of another build are gone, too.
+    """
 
     name: str
     sources: int
@@ -67,12 +73,19 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
         return
     for one in purged:
         kept = f"{counted(one.sources, 'source')} and {counted(one.chunks, 'chunk')}"
-        freed = f"{one.freed_bytes / 1e6:.1f} MB freed"
-        echo(f"{one.name}: rewrote {kept}, rebuilt the indexes, deleted older versions, {freed}.")
+        done = f"{one.name}: rewrote {kept}, rebuilt the indexes, deleted older versions"
+        echo(f"{done}, {freed(one.freed_bytes)}.")
         if one.dropped_rebuild:
             echo(f"{one.name}: dropped the tables from before its rebuild, or of an unfinished one.")
     if not purged:
         echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
+
+
+def freed(size: int) -> str:
+    """Bytes in words. There may be none: new files and indexes can take more room than what was deleted."""
+    if size <= 0:
+        return "no disk space freed"
+    return f"{size / 1e6:.1f} MB freed" if size >= SMALLEST else "less than 0.1 MB freed"
 
 
 async def _purgeable(settings: Settings, name: str | None) -> list[CollectionReader]:
@@ -102,8 +115,8 @@ async def _purged(settings: Settings, table: CollectionReader, *, forget: bool) 
             await _forget_embeddings(settings.data, table)
         forget_names(settings.data, made.tenant, made.name)
     kept = await table.statistics()
-    freed = before - folder_bytes(settings.data)
-    return Purged(made.name, kept.sources, kept.chunks, freed, undone)
+    freed_bytes = max(0, before - folder_bytes(settings.data))
+    return Purged(made.name, kept.sources, kept.chunks, freed_bytes, undone)
 
 
 async def _without_removed(tag: CollectionWriter) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rag.admin import purge
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.admin.conftest import Desk
 
@@ -32,6 +36,24 @@ def test_the_text_of_a_removed_document_is_in_no_file_after_a_purge(desk: Desk, 
     assert purged.keys() == {"name", "sources", "chunks", "freed_bytes", "dropped_rebuild"}
     assert (purged["name"], purged["sources"], purged["chunks"]) == ("documents", 1, 1)
     assert "no collection 'other'" in desk.run("purge", "--collection", "other", code=1).stderr
+
+
+def test_a_purge_that_makes_the_folder_larger_says_that_it_freed_nothing(
+    inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "kept.md").write_text("# Kept\n\nA pendulum.\n")
+    inside.run("ingest", tmp_path / "papers")
+    sizes = iter((1_000_000, 1_100_000) * 2)
+    monkeypatch.setattr(purge, "folder_bytes", lambda _data: next(sizes))
+    assert inside.run("purge").stdout.endswith("deleted older versions, no disk space freed.\n")
+    assert inside.json("purge")["collections"][0]["freed_bytes"] == 0
+    assert [purge.freed(size) for size in (1, 99_999, 100_000, 2_340_000)] == [
+        "less than 0.1 MB freed",
+        "less than 0.1 MB freed",
+        "0.1 MB freed",
+        "2.3 MB freed",
+    ]
 
 
 def _files_with(data: Path, word: bytes) -> list[Path]:
