@@ -20,12 +20,13 @@ Cause = Literal[
     "not fetched",
     "timeout",
     "too large",
+    "unclear expiry",
     "unreadable",
     "unsupported",
 ]
 """Why a file was skipped. `access`: the access that it requests is invalid. `crashed`: its parser did, or
 took too much memory. `moderation`: it failed, and the operator wants nothing stored then. `unreadable`: the
-file system refuses it. `no text`: it has images or noise only.
+file system refuses it. `no text`: it has images or noise only. `unclear expiry`: when it expires is no date.
 `not fetched`: its origin doesn't give it out now."""
 
 

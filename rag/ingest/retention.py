@@ -11,6 +11,7 @@ from rag.expiry import EXPIRES
 from rag.ingest.parse.blocks import date
 from rag.ingest.paths import path_of
 from rag.ingest.report import Outcome
+from rag.report.tables import shortened
 from rag.store.collections import change_collection
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from rag.corpus import Document
     from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter, KnownSource
+
+SHOWN = 40  # characters of what is no date
 
 
 def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) -> Document:
@@ -39,10 +42,11 @@ def with_expiry(document: Document, around: Iterable[Mapping[str, str]] = ()) ->
         return document
     known = [moment for moment in map(date, stated) if moment]
     if len(known) < len(stated):
+        wrong = next(value for value in stated if not date(value))
         raise WithheldError(
-            "its expires is not a date like 2027-03-31 or 2027-03-31T18:00:00+02:00, so nobody knows how "
-            "long it may be kept",
-            "unreadable",
+            f"its metadata has expires: {shortened(wrong, SHOWN)!r}, which is no date like 2027-03-31 or "
+            "2027-03-31T18:00:00+02:00. As nobody knows how long it may be kept, it isn't stored",
+            "unclear expiry",
         )
     others = {key: value for key, value in document.metadata.items() if key.casefold() != EXPIRES}
     return replace(document, metadata=others | {EXPIRES: min(known).isoformat()})

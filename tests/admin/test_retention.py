@@ -72,6 +72,23 @@ def test_a_document_is_found_until_the_moment_that_it_states_and_not_from_then_o
     assert archive.found(*options) == ["b.md"]
 
 
+def test_an_expiry_that_is_no_date_is_told_with_its_value_and_what_became_of_the_document(
+    archive: Archive,
+) -> None:
+    archive.write("a.md", "next summer")
+    archive.write("b.md", LATER.isoformat())
+    archive.ingest(code=3)
+    archive.write("b.md", "2027-13-45")
+    run = archive.desk.run("ingest", archive.folder, code=1)
+    assert "Failed: 2 unclear expiry\n" in run.stdout
+    for name, value in (("a.md", "next summer"), ("b.md", "2027-13-45")):
+        said = f"its metadata has expires: {value!r}, which is no date like 2027-03-31 or"
+        assert f"skipped   {archive.folder / name}: {said}" in run.stderr
+    assert run.stderr.count("it isn't stored") == 2
+    assert run.stderr.count("; the earlier version stays\n") == 1
+    assert archive.found() == ["b.md"]
+
+
 def test_days_apply_at_once_to_what_is_stored_and_can_be_taken_back(archive: Archive) -> None:
     archive.write("old.md", date="2020-01-01")
     archive.write("new.md", date=f"{datetime.now(UTC):%Y-%m-%d}")
