@@ -13,10 +13,12 @@ from rag.access.tenants import local_principal
 from rag.admin.console import collection_option, command, echo, json_object, print_json, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
+from rag.admin.sources import open_collections, readable
 from rag.answers import MAX_LIMIT, Detail, Match, Mode, SearchRequest
 from rag.config.profiles import FusionMethod
 from rag.corpus import Distance
 from rag.errors import InvalidRequestError
+from rag.report.tables import counted
 from rag.search.desk import Desk
 from rag.search.overrides import LIMITS, with_every_override
 from rag.search.reply.search import search_reply
@@ -26,6 +28,7 @@ from rag.uris import parse_id
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
+    from rag.corpus import Principal
     from rag.search.explain.why_not import SourceTrace
 
 
@@ -225,12 +228,28 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         print_json(reply.model_dump(exclude_none=True) | expected)
         return
     print_results(reply)
-    if NO_DOCUMENTS in answer.notes and not settings.storage.uri:
-        echo(f"The data folder is {settings.data}. Add documents with refdesk-admin ingest PATH.")
+    if NO_DOCUMENTS in answer.notes:
+        echo(await _why_none(settings, principal))
     if explain or fates:
         echo("\n".join(["", *explanation(answer, fates)]))
     if report:
         echo(f"Wrote {report}.", err=True)
+
+
+async def _why_none(settings: Settings, principal: Principal) -> str:
+    """For the operator: whether there are no documents, or none that this principal may see."""
+    tables = readable(await open_collections(settings, None))
+    sources = sum([(await table.statistics()).sources for table in tables])
+    where = f"The {'bucket' if settings.storage.uri else 'data folder'} is {settings.home}."
+    if not sources:
+        return where if settings.storage.uri else f"{where} Add documents with refdesk-admin ingest PATH."
+    groups = f" of the groups {', '.join(sorted(principal.groups))}" if principal.groups else ""
+    asker = f"the user {principal.user}" if principal.user else "somebody without a name"
+    return (
+        f"{where} It has {counted(sources, 'document')}, all of them hidden from {asker}{groups} by their "
+        "access records, or expired. Name somebody else with --user and --group, or see refdesk-admin access "
+        "explain ID."
+    )
 
 
 def _fate_json(fate: SourceTrace) -> dict[str, Any]:

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 
 WITHOUT_PHRASE = 0.7  # times the score of a passage that lacks a phrase of the query
 NO_HITS_WANTED = "No passages were asked for: the limit is 0."
-NO_DOCUMENTS = "There are no documents to search yet. Ask the operator to ingest some."
+NO_DOCUMENTS = (
+    "There are no documents that you may search. Ask the operator to ingest some, or to let you see them."
+)
+"""The same whether there are none or all are hidden."""
 NO_EXACT = "retrievers can't search for exact text"
 NO_STRICT = "the scores of retrievers could reveal what you may not read"
 MOOT = "Searched by words alone, because the embedding model knows no word of the query: {}."

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from rag.search.search import NO_DOCUMENTS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -95,9 +97,25 @@ def test_an_empty_desk_says_what_to_do(desk: Desk) -> None:
     desk.run("tenant", "create", "acorn")
     reply = desk.json("search", "anything")
     assert reply["results"] == []
-    assert "There are no documents to search yet" in reply["notes"][0]
+    assert "There are no documents that you may search." in reply["notes"][0]
     printed = desk.run("search", "anything").stdout
     assert f"The data folder is {desk.data}. Add documents with refdesk-admin ingest PATH." in printed
+
+
+def test_the_operator_is_told_of_documents_that_the_asker_may_not_see(inside: Desk, tmp_path: Path) -> None:
+    """It said that there were none yet, and to ingest some."""
+    (tmp_path / "wages.md").write_text("# Wages\n\nThe wages of a pendulum.\n")
+    inside.run("ingest", tmp_path / "wages.md", "--visibility", "restricted", "--allow", "group:hr")
+    printed = inside.run("search", "pendulum", "--user", "ann", "--group", "it", "--group", "ops").stdout
+    assert (
+        f"The data folder is {inside.data}. It has 1 document, all of them hidden from the user ann of the "
+        "groups it, ops by their access records, or expired." in printed
+    )
+    assert "ingest PATH" not in printed
+    assert "hidden from somebody without a name by" in inside.run("search", "pendulum").stdout
+    assert inside.json("search", "pendulum", "--group", "hr")["results"]
+    # What an assistant gets tells no more than on a desk without documents.
+    assert "document" not in str(inside.json("search", "pendulum")).replace(NO_DOCUMENTS, "")
 
 
 @pytest.mark.parametrize("command", [("search", "anything"), ("sources",), ("status",)])

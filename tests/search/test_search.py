@@ -15,6 +15,7 @@ from rag.corpus import EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
+from rag.search.search import NO_DOCUMENTS
 from rag.store import maintenance, schema
 from rag.store.collections import ensure_collection
 from rag.store.connection import connect
@@ -356,7 +357,7 @@ async def test_an_empty_answer_tells_why(shelf: Shelf) -> None:
         await shelf.search("pendulum")
     await ensure_collection(shelf.data, "default", "documents", shelf.small.BagOfWords().identity)
     empty = await shelf.search("pendulum")
-    assert empty.notes == ("There are no documents to search yet. Ask the operator to ingest some.",)
+    assert empty.notes == (NO_DOCUMENTS,)
 
 
 async def test_a_collection_without_its_full_text_index_serves_dense_only_and_says_so(shelf: Shelf) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+from rag.search.search import NO_DOCUMENTS
 from rag.store.folder import prepare
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def test_a_desk_without_documents_says_so(scripts: Scripts, start: Start, tmp_pa
     wire.begin()
     found = wire.tool("search", {"query": "clock"})["structuredContent"]
     assert found["results"] == []
-    assert found["notes"] == ["There are no documents to search yet. Ask the operator to ingest some."]
+    assert found["notes"] == [NO_DOCUMENTS]
     assert wire.result("resources/list")["resources"] == []
     assert wire.result("completion/complete", COLLECTION)["completion"]["values"] == []
     assert wire.tool_error("get_source", {"id": "abc"}).startswith("Nothing readable")
