@@ -72,7 +72,8 @@ async def write_report(
     lines += ["## Findings", "", *_findings(findings), ""]
     lines += ["## Collections", "", *[line async for line in _collections(settings)], ""]
     lines += ["## The last ingestions", "", *_runs(settings), ""]
-    names = await _names(settings, config)
+    gone = [one["part"] for one in findings if one["check"] == "origins" and one["state"] == "note"]
+    names = dict.fromkeys(gone, "ORIGIN") | await _names(settings, config)
     try:
         with os.fdopen(
             os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"

@@ -12,6 +12,7 @@ import click
 from rag.admin.acts import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
 from rag.admin.console import command, echo, print_json, settings_file
+from rag.admin.left_behind import left_behind
 from rag.admin.machine_checks import check_clients, check_machine, check_settings
 from rag.config.data_folder import data_folder_problem
 from rag.corpus import NO_VECTORS
@@ -149,6 +150,8 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
                 yield finding
         for finding in await _embedders(settings, desk):
             yield finding
+        for finding in await _origins(settings):
+            yield finding
     yield _audit_log(settings.data)
 
 
@@ -185,6 +188,16 @@ async def _embedders(settings: Settings, desk: Opened) -> list[Finding]:
         else:
             found.append(Finding("embedder", f"{one.tenant}.{one.name}"))
     return found
+
+
+async def _origins(settings: Settings) -> list[Finding]:
+    """Whether there are documents of origins that the settings don't have any more."""
+    try:
+        left = await left_behind(settings)
+    except RefdeskError:  # which other findings say
+        return []
+    notes = [Finding("origins", one.origin, note=str(one)) for one in left]
+    return notes or [Finding("origins", f"{len(settings.origins)} in the settings")]
 
 
 async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:

@@ -22,6 +22,7 @@ from rag.admin.ingest import (
     rights_of,
     run_ingest,
 )
+from rag.admin.left_behind import left_behind
 from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
 from rag.admin.watch import watch
 from rag.config.origins import FolderOrigin, RecordsOrigin
@@ -85,6 +86,8 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         quiet=quiet,
         as_json=as_json,
     )
+    if not (origins or quiet):
+        await _tell_left_behind(settings)
     names = chosen(settings, origins, quiet=quiet)
     if watches:
         await watch_origins(settings, names, sync, named=bool(origins), as_json=as_json)
@@ -100,6 +103,13 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     if codes and all(code == FAILED for code in codes):
         return FAILED
     return PARTLY_FAILED if any(codes) else 0
+
+
+async def _tell_left_behind(settings: Settings) -> None:
+    """Say which documents no origin brings in any more; a desk that can't be read says so later."""
+    with suppress(RefdeskError):
+        for one in await left_behind(settings):
+            echo(f"Note: {one}", err=True)
 
 
 Result: TypeAlias = "tuple[int, dict[str, Any]]"

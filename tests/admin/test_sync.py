@@ -228,6 +228,40 @@ def test_quiet_lines_begin_with_the_name_of_their_origin(origins: Origins) -> No
     assert [line for line in run.stderr.splitlines() if line.endswith(":")] == ["leave:", "pay:"]
 
 
+def test_documents_of_an_origin_that_is_gone_from_the_settings_are_told_and_stay(origins: Origins) -> None:
+    records = {"type": "records", "file": str(origins.folder / "records.jsonl")}
+    origins.set(tickets=records)
+    origins.records(record("a", "the pendulum clock"), record("b", "the pendulum of hr"))
+    origins.sync()
+    desk, config = origins.desk, ("--config", origins.config)
+    assert "Note:" not in desk.run("sync", *config).stderr
+    assert "from the origin" not in desk.run("doctor", *config).stdout
+
+    origins.set(issues=records | {"collection": "others"})  # renamed, and another collection
+    told = desk.run("sync", *config).stderr
+    assert (
+        "Note: 2 documents in documents come from the origin tickets, which isn't in the settings any more, "
+        "so no sync changes or removes them. To remove them, run refdesk-admin remove origin:tickets "
+        "--collection documents.\n" in told
+    )
+    assert "Note:" not in desk.run("sync", "--quiet", *config).stderr
+    found = desk.json("doctor", *config)["findings"]
+    assert [(one["state"], one["part"]) for one in found if one["check"] == "origins"] == [
+        ("note", "tickets")
+    ]
+    report = origins.folder / "report.md"
+    desk.run("doctor", "--bundle", report, *config)
+    assert "come from the origin ORIGIN, which" in report.read_text()
+    assert "tickets" not in report.read_text()
+    origins.set(issues=records)
+    assert "2 documents in others come from the origin issues, which brings nothing into it any more" in (
+        desk.run("doctor", *config).stdout
+    )
+    assert origins.seen("pendulum") == ["a", "a", "b", "b"]
+    desk.run("remove", "origin:tickets", "--collection", "documents")
+    assert "origin tickets" not in desk.run("doctor", *config).stdout
+
+
 def test_records_that_are_piped_in_for_no_origin_are_refused(origins: Origins) -> None:
     """They vanished, with exit code 0 and, with --quiet, without a word."""
     (origins.folder / "docs").mkdir()
