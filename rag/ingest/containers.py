@@ -24,6 +24,7 @@ from rag.ingest.parse import (
     is_unnamed,
     may_contain,
 )
+from rag.ingest.parse.member import Names
 from rag.ingest.paths import part_uri, parts_prefix, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import members_safely
@@ -157,6 +158,7 @@ class _Parts:
     container: Found
     requests: tuple[Mapping[str, str], ...] = ()
     found: dict[str, Found] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
     sidecars: dict[str, bytes] = field(default_factory=dict)
 
     def receive(self, member: Member) -> None:
@@ -181,7 +183,7 @@ class _Parts:
         elif left_out(path, settings):
             return
         elif self._is_wanted(path, member):
-            self._add(_unused(path, self.found), member)
+            self._add(self.names.take(path), member)
         else:
             self._report(Outcome(self._place(path), "ignored", unsupported(path), kind="unsupported"))
 
@@ -231,15 +233,6 @@ def inner_path(name: str) -> str | None:
         return None
     leads_out = ".." in path.parts or path.parts[0].endswith(":")
     return None if leads_out else str(path)
-
-
-def _unused(path: str, used: Mapping[str, Found]) -> str:
-    """The path, or with a number if another member has it: a/b.md -> a/b (2).md."""
-    pure, number = PurePosixPath(path), 1
-    while path in used:
-        number += 1
-        path = str(pure.with_name(f"{pure.stem} ({number}){pure.suffix}"))
-    return path
 
 
 def unopened(known: Iterable[str], discovery: Discovery) -> Iterator[str]:

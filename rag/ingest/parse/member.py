@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rag.errors import Cause
 
@@ -25,3 +26,29 @@ class Member:
     stated: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
     cause: Cause = "unsupported"
+
+
+@dataclass(slots=True)
+class Names:
+    """Names that are taken, each only once.
+
+    It remembers the last number that a name was given: to count from 2 again for each of ten thousand members
+    of one name would take minutes.
+    """
+
+    _taken: set[str] = field(default_factory=set)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Names that are taken, too."""
+        self._taken.update(names)
+
+    def take(self, name: str) -> str:
+        """Take a name, or it with a number if it is taken: a/b.md -> a/b (2).md."""
+        path, unused, number = PurePosixPath(name), name, self._numbers.get(name, 1)
+        while unused in self._taken:
+            number += 1
+            unused = str(path.with_name(f"{path.stem} ({number}){path.suffix}"))
+        self._numbers[name] = number
+        self._taken.add(unused)
+        return unused

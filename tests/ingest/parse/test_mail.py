@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import time
 from email.message import EmailMessage
 from typing import TYPE_CHECKING
 
@@ -189,6 +190,14 @@ def test_what_is_attached_are_documents_of_their_own() -> None:
 def test_files_of_the_same_name_get_numbers() -> None:
     mail = attached(*[(b"x", "text/plain", "a.txt")] * 3)
     assert [one.name for one in members(mail.as_bytes(), "a.eml")] == ["a.txt", "a (2).txt", "a (3).txt"]
+
+
+def test_thousands_of_attachments_may_have_one_name() -> None:
+    one = "--b\nContent-Type: text/plain\nContent-Disposition: attachment; filename=a.txt\n\nx\n"
+    mail = f"{HEADERS}Content-Type: multipart/mixed; boundary=b\n\n{one * 5_000}--b--\n".encode()
+    began = time.process_time()
+    assert [one.name for one in members(mail, "a.eml")][-1] == "a (5000).txt"
+    assert time.process_time() - began < 3  # seconds, of which .7 are usual; counted anew for each, 8
 
 
 def test_signatures_empty_files_and_pictures_that_the_text_shows_are_left_out() -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rag.errors import ParseError
 from rag.ingest.parse.json_data import records_document
 from rag.ingest.parse.mail.message import header, message_of, people, sent_at
-from rag.ingest.parse.mail.parts import unique_name
-from rag.ingest.parse.member import Member
+from rag.ingest.parse.mail.parts import safe_name
+from rag.ingest.parse.member import Member, Names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,14 +40,13 @@ def parse(data: bytes, name: str) -> Document:
 def members(data: bytes, name: str) -> Iterator[Member]:
     """The messages, called by their ids: they stay the same when others are deleted."""
     del name
-    names: set[str] = set()
+    names = Names()
     for one in _messages(data):
         try:
             id_ = header(message_of(_head(one)), "message-id").strip("<>")
         except ParseError:
             id_ = ""
-        names.add(called := unique_name(f"{id_ or sha256(one).hexdigest()[:16]}.eml", names))
-        yield Member(called, one)
+        yield Member(names.take(safe_name(f"{id_ or sha256(one).hexdigest()[:16]}.eml")), one)
 
 
 def _messages(data: bytes) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.mail import calendars, tnef
 from rag.ingest.parse.mail.message import file_name, header, text_of
+from rag.ingest.parse.member import Names
 from rag.text import words
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class Parts:
     """Texts to read, in order, each with its MIME type: text/plain or text/html."""
     attached: list[Attached] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    names: Names = field(default_factory=Names)
+
+    def attach(self, name: str, part: Message) -> None:
+        """Attach a part by this name, or by it with a number if another one has it."""
+        self.attached.append(Attached(self.names.take(name), part))
 
 
 def parts_of(message: Message) -> Parts:
@@ -94,7 +100,7 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
     elif _WRAPPED.fullmatch(kind) or file_name(part).lower() == "winmail.dat":
         _unwrap(part, parts)
     elif not _is_hidden(part, kind):
-        parts.attached.append(Attached(_name(part, kind, parts.attached), part))
+        parts.attach(_name(part, kind), part)
 
 
 def _unwrap(part: Message, parts: Parts) -> None:
@@ -105,9 +111,7 @@ def _unwrap(part: Message, parts: Parts) -> None:
         file.set_type("application/octet-stream")
         file["Content-Transfer-Encoding"] = "8bit"
         file.set_payload(data.decode("ascii", "surrogateescape"))
-        parts.attached.append(
-            Attached(unique_name(name or "part", (one.name for one in parts.attached)), file)
-        )
+        parts.attach(safe_name(name or "part"), file)
 
 
 def _is_encrypted(part: Message, kind: str) -> bool:
@@ -120,6 +124,7 @@ def _collect_best(inner: list[Message], parts: Parts, depth: int) -> None:
     for one, offer in zip(inner, offers, strict=True):
         _collect(one, offer, depth + 1)
         parts.attached += offer.attached
+        parts.names.add(attached.name for attached in offer.attached)
         parts.remarks += offer.remarks
     plain, rich, events = (
         [offer.bodies for offer in offers if offer.bodies and offer.bodies[0][1] == kind]
@@ -157,22 +162,18 @@ def _is_hidden(part: Message, kind: str) -> bool:
     return part.get_content_maintype() == "image" and (shown or bool(header(part, "content-id")))
 
 
-def _name(part: Message, kind: str, others: Iterable[Attached]) -> str:
-    """A file name without folders that no other part has; that of a message is its subject."""
+def _name(part: Message, kind: str) -> str:
+    """A file name without folders; that of a message is its subject."""
     named = file_name(part)
     if not named and kind == "message/rfc822":
         named = "".join(header(one, "subject") for one in _parts_in(part)[:1])
     suffix = _SUFFIXES.get(kind, "")
     if not PurePath(named).suffix or (kind == "message/rfc822" and not named.lower().endswith(suffix)):
         named = (named or "part") + suffix
-    return unique_name(named, (one.name for one in others))
+    return safe_name(named)
 
 
-def unique_name(named: str, others: Iterable[str]) -> str:
-    """A file name in which nothing names a folder, and that none of the others has."""
+def safe_name(named: str) -> str:
+    """A file name in which nothing names a folder, and that is not too long."""
     path = PurePath(title_line(_UNSAFE.sub(" ", named)).strip(" .") or "part")
-    taken, stem, number = set(others), path.stem[:_LENGTH], 2
-    name = stem + path.suffix
-    while name in taken:
-        name, number = f"{stem} ({number}){path.suffix}", number + 1
-    return name
+    return path.stem[:_LENGTH] + path.suffix
