@@ -7,7 +7,7 @@ import re
 
 _PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
 _XML = re.compile(rb"<\?xml\s")
-_MAILBOX = re.compile(rb"From [^\r\n]+\d\d:\d\d[^\r\n]*\r?\n[A-Za-z-]+:")
+_MAILBOX = re.compile(rb"(?>From [^\r\n]+?\d\d:\d\d)[^\r\n]*+\r?\n[A-Za-z-]++:")  # the first time only
 _HEADER = re.compile(rb"(?im)^(from|to|subject|date|received|message-id|mime-version|return-path):[ \t]*\S")
 _FIELD = re.compile(rb"[A-Za-z-]+:[ \t]")
 _NOTEBOOK = re.compile(rb'\{\s*"(cells|metadata|nbformat)"\s*:')

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 
 import pytest
 
-from rag.ingest.parse import format_of, parse
+from rag.ingest.parse import format_of, members, parse
 from rag.ingest.parse.sniff import recognized
 
 MAIL = b"From: ann@example.org\nTo: bob@example.org\nMessage-ID: <1@x>\nSubject: Plans\n\ntext\n"
@@ -62,3 +63,11 @@ def test_an_exported_table_is_read_by_its_content() -> None:
     page = b"<html><table><tr><th>Name</th></tr><tr><td>Harrison</td></tr></table></html>"
     assert "Harrison" in parse(page, "a.xls").text
     assert "Harrison" in parse(b"name\tyear\nHarrison\t1735\n", "a.xls").text
+
+
+def test_a_beginning_full_of_times_is_looked_through_once() -> None:
+    line = b"From ann" + b"10:00" * 13_000
+    began = time.process_time()
+    assert (recognized(line), recognized(line + b"\nSubject: Plans\n")) == ("", ".mbox")
+    assert [*members(line, "a.mbox")] == []
+    assert time.process_time() - began < 1  # second; of each time it tried the rest of the line: 15 seconds

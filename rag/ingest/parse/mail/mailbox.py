@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".mbox", ".mbx")
 
-_FROM = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\r\n]*\d\d:\d\d[^\r\n]*\r?\n")
+_FROM = re.compile(rb"(?:\A|(?<=\n)\r?\n)(?>From [^\r\n]*?\d\d:\d\d)[^\r\n]*+\r?\n")
 _BLANK = re.compile(rb"\r?\n\r?\n")
 _QUOTED = re.compile(rb"^>(?=>*From )", re.MULTILINE)  # what programs write to tell text from separators
 
