@@ -37,7 +37,7 @@ from rag.ingest.parse import (
     source_code,
     subtitles,
 )
-from rag.ingest.parse.blocks import title_line
+from rag.ingest.parse.blocks import title_line, within_levels
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.encoded import without_encoded
 from rag.ingest.parse.mail import calendars, mailbox, outlook
@@ -257,7 +257,12 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     title = title_line(document.title)
     if title in {"", title_line(name)}:
         title = title_line(named_after(name))
-    return dataclasses.replace(document, title=title, text=with_line_ends(document.text))
+    return dataclasses.replace(
+        document,
+        title=title,
+        text=with_line_ends(document.text),
+        blocks=within_levels(document.blocks),
+    )
 
 
 _NAMED_IN_FULL = {

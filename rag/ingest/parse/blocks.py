@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 GAP = "\n\n"  # between two parts of a text that is put together
 TITLE_LENGTH = 200  # characters: a title is one line of a list, and a hostile one is endless
+MAX_LEVEL = 20  # of a heading: each passage is stored with all headings that it is under
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*+\n\s*+")
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")  # engines and encoders refuse them
@@ -90,6 +91,11 @@ def paragraphs(
         yield from block(text, kind, start, gap.start())
         start = gap.end()
     yield from block(text, kind, start, end)
+
+
+def within_levels(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The blocks; headings that lie deeper than `MAX_LEVEL` are beside each other there."""
+    return tuple(replace(one, level=MAX_LEVEL) if one.level > MAX_LEVEL else one for one in blocks)
 
 
 def first_heading(blocks: tuple[Block, ...]) -> str:

@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rag.corpus import Block, BlockKind, Document
 from rag.errors import Cause, EmptyFileError, ParseError
-from rag.ingest.parse.blocks import clean, title_line, utc
+from rag.ingest.parse.blocks import MAX_LEVEL, clean, title_line, utc
 from rag.ingest.parse.member import Member
 from rag.web_addresses import web_address
 
 Position = Annotated[int, Field(ge=0)]
+Level = Annotated[int, Field(ge=0, le=MAX_LEVEL)]
 
 
 class NoDocumentError(ValueError):
@@ -27,7 +28,7 @@ class _Data(BaseModel):
 class _Document(_Data):
     title: str
     mime_type: Annotated[str, Field(pattern=r"^[a-z]+/[a-z0-9.+-]{1,80}$")]
-    blocks: tuple[tuple[BlockKind, Position, Position, Position, str], ...]
+    blocks: tuple[tuple[BlockKind, Position, Position, Level, str], ...]
     pages: tuple[Position, ...]
     date: datetime | None
     url: Annotated[str, Field(pattern=r"^(?i:https?)://", max_length=2100)] | None

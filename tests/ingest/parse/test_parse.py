@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from rag.errors import ParseError
 from rag.hidden import with_line_ends, without_hidden
+from rag.ingest.chunk import passages
 from rag.ingest.parse import SUFFIXES, is_supported, parse
-from rag.ingest.parse.blocks import TITLE_LENGTH, date, title_line
+from rag.ingest.parse.blocks import MAX_LEVEL, TITLE_LENGTH, date, title_line
 
 PIECES = st.sampled_from(
     """
@@ -95,6 +96,25 @@ def test_deep_nesting_is_a_document_or_a_parse_error(content: str, name: str) ->
         assert parse(content.encode(), name).blocks
     except ParseError as error:
         assert "nested too deeply" in str(error)  # noqa: PT017 either end is fine
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("\n".join(f"{'*' * n} h{n}\ntext" for n in range(1, 90)), "a.org"),
+        ("".join(f"{' ' * n}class C{n}:\n" for n in range(90)) + " " * 90 + "pass\n", "a.py"),
+        ("\n".join(f"{'=' * n} h{n}\n\ntext\n" for n in range(1, 90)), "a.adoc"),
+        ("<article><body>" + "<sec><title>h</title><p>text</p>" * 90 + "</sec>" * 90, "a.xml"),
+        ("\n".join(f"{'#' * n} h{n}\n\ntext\n" for n in range(1, 90)), "a.md"),
+        ("\n".join(f"{' ' * n}- item" for n in range(0, 180, 2)), "a.md"),
+    ],
+)
+def test_a_passage_lies_under_few_headings_however_deep_a_text_is_nested(content: str, name: str) -> None:
+    with suppress(ParseError):
+        document = parse(content.encode(), name)
+        assert max(one.level for one in document.blocks) <= MAX_LEVEL
+        cut = passages(document, token_spans=lambda text: [(0, len(text))], limit=254)
+        assert max(len(one.section) for one in cut) <= MAX_LEVEL
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf", b"---\ntitle: a\n---\n"])

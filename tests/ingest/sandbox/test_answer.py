@@ -14,6 +14,7 @@ from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest import parse as parsers
 from rag.ingest.parse import parse
+from rag.ingest.parse.blocks import MAX_LEVEL
 from rag.ingest.sandbox.answer import NoDocumentError, document_of
 from rag.ingest.sandbox.child import MAX_ABOUT_BYTES, _answer, _values, _written
 
@@ -84,6 +85,7 @@ def test_half_a_character_does_not_shift_the_text_behind_it(monkeypatch: pytest.
         {"blocks": [["heading", "0", 3, 1, "One"]]},
         {"blocks": [["heading", 0, 3, 1, "One"], ["paragraph", 2, 8, 0, ""]]},
         {"blocks": [["heading", 0, 10**30, 1, "One"]]},
+        {"blocks": [["heading", 0, 3, MAX_LEVEL + 1, "One"]]},
         {"pages": [5, 0]},
         {"pages": [9]},
         {"date": "yesterday"},
