@@ -52,6 +52,7 @@ MEMORY_BYTES = 1 << 30
 OCR = ocr.__name__
 MOST_IDLE = 3  # processes that wait for the next file of their family; each takes 40 to 60 MB
 LARGE_FILE_BYTES = 2_000_000  # a process keeps what memory such a file took, so it gets no other one
+PIECE_BYTES = 1 << 18  # of a file that is sent: what the pipe can't take yet is kept twice more
 SHORT_ANSWER_BYTES = 8_000  # checked in less than a millisecond: not worth a thread
 START_SECONDS = 60.0
 END_SECONDS = 5.0  # by the clock, from the last that a process says until the system has its status
@@ -176,7 +177,10 @@ class _Child:
         """Send it a file, for this much CPU time; `receive` has its answers."""
         assert self.process.stdin  # noqa: S101 for the type checker: it was started with a pipe
         named = name.encode()
-        await self.process.stdin.send(REQUEST.pack(what, len(named), len(data), seconds) + named + data)
+        head = REQUEST.pack(what, len(named), len(data), seconds) + named
+        await self.process.stdin.send(head + data[:PIECE_BYTES])
+        for at in range(PIECE_BYTES, len(data), PIECE_BYTES):
+            await self.process.stdin.send(data[at : at + PIECE_BYTES])
 
     async def receive(self) -> _Answer:
         """Its next answer.

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 import zlib
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -29,7 +30,7 @@ from rag.errors import EmptyFileError, ParseError
 from rag.ingest.budget import Budget
 from rag.ingest.sandbox import pool as sandbox
 from rag.ingest.sandbox.child import PARSE
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.sandbox.pool import members_safely, parse_safely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -160,6 +161,17 @@ async def test_a_process_that_read_a_large_file_reads_no_other_one() -> None:
     assert len((await parse_safely(large, "a.txt", budget=Budget(60))).text) >= sandbox.LARGE_FILE_BYTES
     assert not _children() - before
     assert (await parse_safely(b"text", "a.txt", budget=Budget(60))).text == "text"
+
+
+async def test_a_large_file_takes_no_memory_here_beside_its_own() -> None:
+    data = b"PK\3\4" + bytes(64 * MEGABYTE)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ParseError, match="damaged"):
+            await members_safely(data, "a.zip", lambda _: None, budget=Budget(60))
+        assert tracemalloc.get_traced_memory()[1] < 16 * MEGABYTE
+    finally:
+        tracemalloc.stop()
 
 
 async def test_what_takes_too_long_is_given_up_and_its_process_ended() -> None:
@@ -496,7 +508,7 @@ WORKING = """
 import anyio, contextlib, sys
 from rag.errors import ParseError
 from rag.ingest.budget import Budget
-from rag.ingest.sandbox.pool import parse_safely
+from rag.ingest.sandbox.pool import members_safely, parse_safely
 async def main():
     with contextlib.suppress(ParseError):
         await parse_safely(b"no PDF", "a.pdf", budget=Budget(60))
