@@ -74,13 +74,22 @@ def _content(descriptor: int, max_bytes: int) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         raise ParseError("not a regular file", "unreadable")
     if status.st_size > max_bytes:
-        raise ParseError(
-            f"{status.st_size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB "
-            "(ingest.max_file_bytes)",
-            "too large",
-        )
+        raise over_limit(status.st_size, max_bytes)
     with os.fdopen(descriptor, "rb", closefd=False) as file:
-        return file.read()
+        data = file.read(status.st_size + 1)
+        if len(data) > status.st_size:  # it grows while it is read
+            data += file.read(max_bytes + 1 - len(data))
+    if len(data) > max_bytes:
+        raise over_limit(len(data), max_bytes)
+    return data
+
+
+def over_limit(size: int, max_bytes: int) -> ParseError:
+    """The error for a file, or for one inside another, that is larger than any document may be."""
+    return ParseError(
+        f"{size / 1e6:,.1f} MB is over the limit of {max_bytes / 1e6:,.1f} MB (ingest.max_file_bytes)",
+        "too large",
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -241,6 +242,18 @@ def test_a_file_is_read_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
         ParseError, match=r"^1\.5 MB is over the limit of 1\.0 MB \(ingest\.max_file_bytes\)$"
     ):
         read(_found(path), 1_000_000)
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.md"
+    path.write_bytes(b"x" * 1_500_000)
+    status = os.stat_result([stat.S_IFREG, 0, 0, 0, 0, 0, 1_000, 0, 0, 0])
+    monkeypatch.setattr(os, "fstat", lambda _: status)  # as it was before
+    assert read(_found(path), 1_500_000) == b"x" * 1_500_000
+    with pytest.raises(ParseError, match=r"^1\.2 MB is over the limit of 1\.2 MB"):
+        read(_found(path), 1_200_000)
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
