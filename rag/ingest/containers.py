@@ -28,12 +28,13 @@ from rag.ingest.parse.member import Names
 from rag.ingest.paths import part_uri, parts_prefix, prefixes, printable
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import members_safely
-from rag.ingest.unlinked import read
-from rag.originals import SIDECAR_SUFFIX
+from rag.ingest.unlinked import over_limit, read
+from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from rag.config.settings import IngestSettings
     from rag.ingest.discover import Discovery
@@ -159,7 +160,7 @@ class _Parts:
     requests: tuple[Mapping[str, str], ...] = ()
     found: dict[str, Found] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
-    sidecars: dict[str, bytes] = field(default_factory=dict)
+    sidecars: dict[str, Path] = field(default_factory=dict)
 
     def receive(self, member: Member) -> None:
         """Put a member into the spool, or report why it isn't wanted.
@@ -179,17 +180,29 @@ class _Parts:
             reason = member.refused or "its name leads out of the file that contains it"
             self._report(Outcome(self._place(member.name), "skipped", reason, cause=member.cause))
         elif path.endswith(SIDECAR_SUFFIX):
-            self.sidecars[path] = member.data
+            kept = member.data[: SIDECAR_BYTES + 1]  # a longer one is refused where it is read
+            self.sidecars[path] = opening.spool.add(kept)
         elif left_out(path, settings):
             return
         elif self._is_wanted(path, member):
-            self._add(self.names.take(path), member)
+            self._add_if_small(self.names.take(path), member)
         else:
             self._report(Outcome(self._place(path), "ignored", unsupported(path), kind="unsupported"))
 
     def _is_wanted(self, path: str, member: Member) -> bool:
         contains = may_contain(path, archives=self.opening.settings.archives)
         return is_supported(path) or contains or is_recognized(member.data, path)
+
+    def _add_if_small(self, path: str, member: Member) -> None:
+        """Add a member, unless it is larger than a document may be, and contains none."""
+        opening, most, size = self.opening, self.opening.settings.max_file_bytes, len(member.data)
+        if size <= most or is_container(member.data, path, archives=opening.settings.archives):
+            self._add(path, member)
+            return
+        uri, error = part_uri(self.container.uri, path), over_limit(size, most)
+        opening.discovery.kept.add(uri)
+        kept = "; the earlier version stays" if uri in opening.stored else ""
+        self._report(Outcome(self._place(path), "skipped", f"{error}{kept}", cause=error.cause))
 
     def _add(self, path: str, member: Member) -> None:
         outer = self.container
@@ -205,9 +218,9 @@ class _Parts:
 
     def attach_sidecars(self) -> None:
         """Put the sidecars that were among the members beside the documents that they describe."""
-        for path, data in self.sidecars.items():
+        for path, sidecar in self.sidecars.items():
             if described := self.found.get(path.removesuffix(SIDECAR_SUFFIX)):
-                self.opening.spool.add_sidecar(described.file, data)
+                self.opening.spool.attach_sidecar(described.file, sidecar)
 
     def _report(self, outcome: Outcome) -> None:
         self.opening.discovery.outcomes.append(outcome)

@@ -47,6 +47,13 @@ class Spool:
             self.add_sidecar(file, sidecar)
         return file
 
+    def attach_sidecar(self, file: Path, sidecar: Path) -> None:
+        """Put a file of the spool beside another one as its sidecar; errors as in `add`."""
+        try:
+            sidecar.rename(f"{file}{SIDECAR_SUFFIX}")
+        except OSError as error:
+            raise cannot(f"{file} can't be written", error) from error
+
     def add_sidecar(self, file: Path, data: bytes) -> None:
         """Put its sidecar beside a file of the spool; errors as in `add`."""
         try:

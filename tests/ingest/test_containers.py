@@ -202,6 +202,37 @@ async def test_bombs_and_nests_end_as_a_line(shelf: Shelf, monkeypatch: pytest.M
     assert "nest.zip/in.zip/in.zip/a.md" in shelf.records
 
 
+async def test_a_member_that_is_too_large_is_refused_before_it_takes_room(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    shelf.write("x.zip", zipped({"a.md": b"# A\n\na"}))
+    await shelf.ingest()
+    inner = zipped({f"{number}.md": b"# B\n\nb" for number in range(40)})
+    files = {
+        "a.md": b"a" * 4_000,
+        "b.md": b"b" * 4_000,
+        "c.md": b"# C\n\nc",
+        "c.md.meta.toml": b"#" * 900_000,
+    }
+    shelf.write("x.zip", zipped({**files, "in.zip": inner}))
+    report = await shelf.ingest(max_file_bytes=2_000)
+    too_large = "0.0 MB is over the limit of 0.0 MB (ingest.max_file_bytes)"
+    assert _failed(report, shelf) == {
+        "x.zip/a.md": (f"{too_large}; the earlier version stays", "too large"),
+        "x.zip/b.md": (too_large, "too large"),
+        "x.zip/c.md": (
+            "its c.md.meta.toml: 0.1 MB is over the limit of 0.1 MB (ingest.max_file_bytes)",
+            "too large",
+        ),
+    }
+    assert shelf.records.keys() == {"x.zip/a.md", *(f"x.zip/in.zip/{number}.md" for number in range(40))}
+    settings = IngestSettings(archives=True, max_file_bytes=2_000)
+    discovery, opened = discover([shelf.folder], settings), Opened("", {}, {}, Rights("tenant"))
+    await open_containers(discovery, Spool(tmp_path / "spool"), settings, (), opened)
+    sizes = sorted(file.stat().st_size for file in (tmp_path / "spool").iterdir())
+    assert sizes[-2:] == [len(inner), 64_001]
+
+
 async def test_thousands_of_members_may_have_one_name(tmp_path: Path) -> None:
     (folder := tmp_path / "docs").mkdir()
     with zipfile.ZipFile(folder / "x.zip", "w") as archive, warnings.catch_warnings(action="ignore"):
