@@ -10,7 +10,7 @@ from rag.config.settings import IngestSettings
 from rag.ingest.discover import discover
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
@@ -66,6 +66,41 @@ def test_a_folder_whose_ignore_file_can_not_be_read_is_left_alone(tmp_path: Path
     assert _names(found) == {"a.md"}
     failed = {one.path.rpartition("/")[2]: one.cause for one in found.outcomes}
     assert failed == {"sub": "unreadable", "other": "too large"}
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [f"{number}.md" for number in range(2_000)],
+        ["# a comment", ""] * 3_000,
+        [f"**/*{number}*" for number in range(200)],
+        [f"!{number}*{number}*{number}*" for number in range(20)],
+        ["src/**/in/**/*.md"],
+    ],
+)
+def test_an_ignore_file_may_have_many_patterns(tmp_path: Path, patterns: Sequence[str]) -> None:
+    _write(tmp_path, {".gitignore": "\n".join(patterns), "a.md": "a"})
+    assert _names(discover([tmp_path], ON)) == {"a.md"}
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [f"{number}.md" for number in range(2_001)],
+        [f"**/*{number}*" for number in range(201)],
+        [f"!{number}*{number}*{number}*" for number in range(21)],
+        ["**/a/**/a/**/c"],
+        ["*a*a*a*a"],
+    ],
+)
+def test_a_folder_is_left_alone_if_its_patterns_take_too_long(
+    tmp_path: Path, patterns: Sequence[str]
+) -> None:
+    _write(tmp_path, {".gitignore": "\n".join(patterns), "a.md": "a", "sub/b.md": "b"})
+    found = discover([tmp_path], ON)
+    assert not found.found
+    assert [one.cause for one in found.outcomes] == ["too large"]
+    assert "nothing of the folder was read, because of its .gitignore has" in found.outcomes[0].reason
 
 
 @pytest.mark.anyio
