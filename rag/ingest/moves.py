@@ -11,10 +11,12 @@ from rag.ingest.parse import named_after
 from rag.ingest.paths import is_gone, path_of, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rag.ingest.discover import Discovery, Found
     from rag.store.writer import KnownSource
+
+MAX_END = 64  # folders that a common end of two paths counts
 
 
 def moved_sources(
@@ -32,15 +34,32 @@ def moved_sources(
     for uri, one in known.items():
         if one.record.content in wanted and discovery.is_gone(uri):
             gone[one.record.content].append(one)
-    moved: dict[str, KnownSource] = {}
-    for content, sources in gone.items():
-        left = {one.uri: one for one in sources}
-        new = [uri for uri, digest in contents.items() if digest == content]
-        pairs = [(-_common_end(uri, old), uri, old) for uri in new for old in left]
-        for _, uri, old in sorted(pairs):  # the longest common end first
-            if uri not in moved and old in left:
-                moved[uri] = left.pop(old)
-    return moved
+    new: dict[str, list[str]] = defaultdict(list)
+    for uri, content in contents.items():
+        if content in gone:
+            new[content].append(uri)
+    return {
+        uri: known[old]
+        for content, sources in gone.items()
+        for uri, old in _pairs(new[content], [one.uri for one in sources])
+    }
+
+
+def _pairs(new: Iterable[str], gone: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """New and old URIs that belong together: those with the longest common end first, then by their order.
+
+    An archive can have ten thousand members of one content, so they are not compared each with each.
+    """
+    new, gone = sorted(new), sorted(gone)
+    ends = {uri: uri.split("/")[: -MAX_END - 1 : -1] for uri in (*new, *gone)}
+    for length in range(max(map(len, ends.values())), -1, -1):
+        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for old in reversed(gone):
+            alike[tuple(ends[old][:length])].append(old)
+        pairs = {uri: same.pop() for uri in new if (same := alike[tuple(ends[uri][:length])])}
+        yield from pairs.items()
+        paired = {*pairs.values()}
+        new, gone = [one for one in new if one not in pairs], [one for one in gone if one not in paired]
 
 
 def renamed_folders(moved: Iterable[tuple[str, str]], folders: Iterable[str]) -> dict[str, str]:

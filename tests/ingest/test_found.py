@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from rag.corpus import AccessRecord
 from rag.file_state import FileState, staleness
 from rag.ingest.discover import Discovery, Found
 from rag.ingest.metadata import described, read_sidecar
+from rag.ingest.moves import moved_sources
 from rag.ingest.parse import parse
 from rag.ingest.paths import folder_of, name_of, part_uri, path_of, place_of
 from rag.ingest.removal import perhaps_unmounted
@@ -88,8 +90,29 @@ def test_too_much_missing_from_a_container_or_an_origin_is_noticed_like_in_a_fol
         assert not perhaps_unmounted(missing[:3], known, {whole}, settings)
 
 
-def _stored(uri: str) -> KnownSource:
-    return KnownSource(uri, uri, "", 1, "", {}, AccessRecord(uri, "documents", uri, None), 0)
+def _stored(uri: str, content: str = "") -> KnownSource:
+    return KnownSource(uri, uri, "", 1, "", {}, AccessRecord(uri, "documents", uri, None, content), 0)
+
+
+def test_sources_of_one_content_move_to_where_the_end_of_their_path_is_the_same() -> None:
+    gone = ("a/x/1.md", "a/y/1.md", "a/2.md", "a/3.md")
+    known = {one.uri: one for one in (_stored(f"file:///gone/{path}", "same") for path in gone)}
+    new = [f"file:///d/{path}" for path in ("b/y/1.md", "b/5.md", "b/1.md", "a/2.md", "c/4.md")]
+    moved = moved_sources({**dict.fromkeys(new, "same"), "file:///d/z.md": "other"}, known, Discovery())
+    ends = {
+        new.removeprefix("file:///d/"): one.uri.removeprefix("file:///gone/") for new, one in moved.items()
+    }
+    assert ends == {"a/2.md": "a/2.md", "b/y/1.md": "a/y/1.md", "b/1.md": "a/x/1.md", "b/5.md": "a/3.md"}
+
+
+def test_thousands_of_sources_of_one_content_can_move() -> None:
+    paths = [f"#{number % 7}/{number}.md" for number in range(2_000)]
+    known = {f"file:///gone.zip{path}": _stored(f"file:///gone.zip{path}", "same") for path in paths}
+    began = time.process_time()
+    moved = moved_sources({f"file:///d.zip{path}": "same" for path in paths}, known, Discovery())
+    assert time.process_time() - began < 1  # second; compared each with each, 6, and 10,000 take 11 GB
+    assert all(one.uri.removeprefix("file:///gone.zip") in uri for uri, one in moved.items())
+    assert len(moved) == len(paths)
 
 
 def test_what_is_stated_goes_before_the_document_and_a_sidecar_before_both() -> None:
