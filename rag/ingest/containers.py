@@ -6,6 +6,7 @@ taken out is a line of the report, and what is stored of it stays.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.report.tables import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rag.config.settings import IngestSettings
@@ -58,7 +59,7 @@ async def open_containers(
     A container that is no document itself is taken from the found ones. `known` are the URIs of stored
     sources. What `opened` knows to be as before is not opened.
     """
-    stored = tuple(uri for uri in known if "#" in uri)
+    stored = sorted(uri for uri in known if "#" in uri)
     found = tuple(discovery.found.values())
     discovery.found.clear()
     for one in found:
@@ -75,7 +76,7 @@ class _Opening:
     discovery: Discovery
     spool: Spool
     settings: IngestSettings
-    stored: tuple[str, ...]
+    stored: Sequence[str]
     opened: Opened
     content: str = ""
     as_before: bool = False
@@ -142,13 +143,18 @@ class _Opening:
         """A document gets a remark, since its text may be fine; what only contains others is skipped."""
         prefix, self.failed = parts_prefix(container.uri), True
         self.discovery.partly.add(prefix)
-        kept = "; what is stored of it stays" if any(uri.startswith(prefix) for uri in self.stored) else ""
+        kept = "; what is stored of it stays" if self.first_stored(prefix).startswith(prefix) else ""
         if is_source:
             remark = f"not all documents in it can be taken out: {error}{kept}"
             self.discovery.remarks[container.uri] = remark
         else:
             path = printable(container.path)
             self.discovery.outcomes.append(Outcome(path, "skipped", f"{error}{kept}", cause=error.cause))
+
+    def first_stored(self, start: str) -> str:
+        """The first URI of a stored part that is not before `start`, in order; "" if there is none."""
+        at = bisect_left(self.stored, start)
+        return self.stored[at] if at < len(self.stored) else ""
 
 
 @dataclass(slots=True)
@@ -201,7 +207,7 @@ class _Parts:
             return
         uri, error = part_uri(self.container.uri, path), over_limit(size, most)
         opening.discovery.kept.add(uri)
-        kept = "; the earlier version stays" if uri in opening.stored else ""
+        kept = "; the earlier version stays" if opening.first_stored(uri) == uri else ""
         self._report(Outcome(self._place(path), "skipped", f"{error}{kept}", cause=error.cause))
 
     def _add(self, path: str, member: Member) -> None:

@@ -133,7 +133,7 @@ class Discovery:
         """Whether the nearest of what lies around a URI, but inside of `above`, was wholly looked through."""
         if self._is_there(uri):
             return False
-        nearest = next((one for one in prefixes(uri, above) if one in self.whole | self.partly), "")
+        nearest = next((one for one in prefixes(uri, above) if one in self.whole or one in self.partly), "")
         return nearest in self.whole and nearest not in self.partly
 
     def _is_there(self, uri: str) -> bool:
