@@ -11,6 +11,7 @@ from rag.corpus import Block, BlockKind, Document
 from rag.errors import Cause, EmptyFileError, ParseError
 from rag.ingest.parse.blocks import MAX_LEVEL, clean, title_line, utc
 from rag.ingest.parse.member import Member
+from rag.ingest.sandbox.child import MAX_TEXT_CHARS
 from rag.web_addresses import web_address
 
 Position = Annotated[int, Field(ge=0)]
@@ -98,6 +99,8 @@ def _checked(document: _Document, text: str) -> Document:
             raise NoDocumentError("positions outside of the text, or out of order")
     if not document.blocks:
         raise NoDocumentError("no blocks")
+    if len(text) > MAX_TEXT_CHARS:
+        raise NoDocumentError(f"a text of {len(text)} characters")
     return Document(
         text=text,
         title=title_line(document.title),

@@ -41,6 +41,8 @@ MAX_ABOUT_BYTES, MAX_CONTENT_BYTES = 1 << 24, 1 << 26
 
 What is known of a document has up to a million blocks, which take 350 MB where they are checked.
 """
+MAX_TEXT_CHARS = 32_000_000
+"""Of a document. Where it is cut, each takes up to 16 bytes, and a million 1.3 CPU seconds."""
 
 
 def main() -> None:
@@ -107,6 +109,8 @@ def _answer(data: bytes, name: str, ocr_seconds: float = 0.0) -> tuple[bytes, by
         return _error(str(error), error.cause, empty=isinstance(error, EmptyFileError))
     except MemoryError:
         return _error(TOO_MUCH_MEMORY, "crashed")
+    if len(document.text) > MAX_TEXT_CHARS:
+        return _error(f"its text has over {MAX_TEXT_CHARS // 1_000_000} million characters", "too large")
     if len(text) > MAX_CONTENT_BYTES:
         return _error(f"its text takes over {MAX_CONTENT_BYTES >> 20} MB", "too large")
     if len(known) > MAX_ABOUT_BYTES:

@@ -15,6 +15,7 @@ from rag.errors import ParseError
 from rag.ingest import parse as parsers
 from rag.ingest.parse import parse
 from rag.ingest.parse.blocks import MAX_LEVEL
+from rag.ingest.sandbox import answer, child
 from rag.ingest.sandbox.answer import NoDocumentError, document_of
 from rag.ingest.sandbox.child import MAX_ABOUT_BYTES, _answer, _values, _written
 
@@ -122,6 +123,19 @@ def test_more_parts_than_a_document_has_never_leave_the_parser_process(
     with pytest.raises(ParseError, match="too many parts") as refused:
         document_of(*_answer(b"", "t"))
     assert refused.value.cause == "too large"
+
+
+def test_a_longer_text_than_can_be_cut_in_time_never_leaves_the_parser_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(child, "MAX_TEXT_CHARS", 10)
+    monkeypatch.setattr(answer, "MAX_TEXT_CHARS", 10)
+    with pytest.raises(ParseError, match=r"its text has over \d+ million characters") as refused:
+        document_of(*_answer(b"a" * 11, "t.txt"))
+    assert refused.value.cause == "too large"
+    assert document_of(*_answer(b"a" * 10, "t.txt")).text == "a" * 10
+    with pytest.raises(NoDocumentError):
+        document_of(json.dumps({"document": GOOD}).encode(), TEXT + b"...")
 
 
 def test_titles_are_one_line_and_reasons_are_not_endless() -> None:
