@@ -15,7 +15,7 @@ from rag.store.settle import Claim, until_stored
 from rag.store.source_ids import PURGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from rag.corpus import Access, AccessRecord
@@ -121,7 +121,7 @@ class Claims:
         own = self._recorded.by_id.get(id_)
         if own and own.content == content:  # removed earlier, and back unchanged: the record is its own
             return replace(claim, narrow_to_access=self._rights_changed(found))
-        narrowing = self._recorded.same_content(id_, content, claim.access)
+        narrowing = self._recorded.same_content(id_, content, claim.access, self._rights_at)
         is_known = bool(narrowing.ids)
         narrowing |= self._recorded.same_uri(id_, uri, claim.access)
         came_from = [self._recorded.by_id[one].uri for one in narrowing.ids]
@@ -180,7 +180,8 @@ class Claims:
         claim = replace(claim, narrow_to_access=differ)
         if source.uri == found.uri:
             return claim
-        narrowing = self._recorded.same_content(source.id, source.record.content, source.record.access)
+        record = source.record
+        narrowing = self._recorded.same_content(source.id, record.content, record.access, self._rights_at)
         self._reasons[found.uri] = narrowing.reason
         return replace(claim, narrowed_by=narrowing.ids)
 
@@ -191,8 +192,17 @@ class Claims:
         access = self._given(found)
         if before.startswith(PURGED):  # nobody knows any more what its path gave
             return access is not None
-        earlier = self.rights.of_path(place_of(before), by_command=False, around=around(before))
-        return access is not None and not same(earlier, access)
+        return access is not None and not same(self._given_before(before), access)
+
+    def _given_before(self, uri: str) -> Access | None:
+        return self.rights.of_path(place_of(uri), by_command=False, around=around(uri))
+
+    def _rights_at(self, uri: str) -> Hashable:
+        """What `_rights_differ` goes by, of a URI where a document was before."""
+        if uri.startswith(PURGED):
+            return PURGED
+        given = self._given_before(uri)
+        return given and (given.visibility, given.allow, given.deny)
 
     def _given(self, found: Found) -> Access | None:
         return self.rights.of_path(found.path, around=around(found.uri))

@@ -19,7 +19,7 @@ from rag.store.schema import original_id
 from rag.store.source_ids import PURGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from rag.corpus import Access, AccessRecord
 
@@ -41,10 +41,16 @@ class Narrowing:
 
 
 NONE = Narrowing()
+FEW = 50
+"""Of more records that could be a document's own, two of each kind stand for all (`_standing_for`)."""
 
 
 class Recorded:
-    """The access records at the start of a run. `purged` maps a URI to what a purge leaves of it."""
+    """The access records at the start of a run. `purged` maps a URI to what a purge leaves of it.
+
+    `_groups` holds what stands for the records of a content, a folder or a name: a folder can have thousands,
+    and thousands of new files can come into it.
+    """
 
     def __init__(
         self, records: Mapping[str, AccessRecord], purged: Callable[[str], str] = lambda uri: uri
@@ -57,6 +63,7 @@ class Recorded:
         self._missing: dict[str, AccessRecord] = {}
         self._new: set[str] = set()
         self._missing_of_name: dict[str, list[AccessRecord]] = defaultdict(list)
+        self._groups: dict[tuple[str, str], Sequence[AccessRecord]] = {}
         for one in records.values():
             if original_id(one.id):
                 continue  # a tag's: it says how things were
@@ -78,9 +85,15 @@ class Recorded:
             return Narrowing(ids, f"as in the collection {one.collection}")
         return Narrowing(ids, f"{document_name(one)} had this path before")
 
-    def same_content(self, id_: str, content: str, access: Access | None) -> Narrowing:
-        """The other records that have or had this content; the file could be any of these documents."""
-        others = [one for one in self._known_by[content] if one.id != id_] if content else []
+    def same_content(
+        self, id_: str, content: str, access: Access | None, rights_at: Callable[[str], Hashable]
+    ) -> Narrowing:
+        """The other records that have or had this content; the file could be any of these documents.
+
+        `rights_at` tells which rights the place with a URI gives.
+        """
+        group = self._group("content", content, lambda: self._known_by[content], rights_at) if content else ()
+        others = [one for one in group if one.id != id_]
         if not others:
             return NONE
         name = document_name(_narrowest(others, access))
@@ -96,12 +109,14 @@ class Recorded:
 
     def note_missing(self, ids: Iterable[str]) -> None:
         """Note the sources whose files are gone."""
+        self._groups.clear()
         self._missing = {id_: self.by_id[id_] for id_ in ids}
         for one in self._missing.values():
             self._missing_of_name[name_of(one.uri)].append(one)
 
     def note_moved(self, record: AccessRecord, uri: str) -> None:
         """Note a document's new URI, so that it counts among the others of its new folder."""
+        self._groups.clear()
         self._by_folder[folder_of(uri)].append(replace(record, uri=uri))
 
     def could_be(self, uri: str, access: Access | None) -> Narrowing:
@@ -112,15 +127,52 @@ class Recorded:
         all of them are narrower than it would be: then it is probably as confidential as they are.
         """
         folders = {folder_of(uri), folder_of(self._purged(uri))}
-        here = [one for folder in folders for one in self._by_folder[folder] if one.uri != uri]
-        gone = [one for one in here if not one.present or one.id in self._missing]
-        gone += self._missing_of_name[name_of(uri)]
+        gone = [one for folder in folders for one in self._gone(folder) if one.uri != uri]
+        gone += self._group("name", name_of(uri), lambda: self._missing_of_name[name_of(uri)])
         if gone:
             ids, one = frozenset(one.id for one in gone), _narrowest(gone, access)
             return Narrowing(ids, f"it could be a new version of {document_name(one)}, which is gone", one)
+        here = [one for folder in folders for one in self._here(folder) if one.uri != uri]
         if here and all(is_narrowed(one.access, access) for one in here):
             return Narrowing(frozenset(one.id for one in here), "as all other files of its folder")
         return NONE
+
+    def _here(self, folder: str) -> Sequence[AccessRecord]:
+        return self._group("folder", folder, lambda: self._by_folder[folder])
+
+    def _gone(self, folder: str) -> Sequence[AccessRecord]:
+        here = self._by_folder[folder]
+        return self._group(
+            "gone", folder, lambda: [one for one in here if not one.present or one.id in self._missing]
+        )
+
+    def _group(
+        self,
+        what: str,
+        name: str,
+        records: Callable[[], Sequence[AccessRecord]],
+        rights_at: Callable[[str], Hashable] = lambda _uri: None,
+    ) -> Sequence[AccessRecord]:
+        if (what, name) not in self._groups:
+            found = records()
+            self._groups[what, name] = _standing_for(found, rights_at) if len(found) > FEW else found
+        return self._groups[what, name]
+
+
+def _standing_for(
+    records: Iterable[AccessRecord], rights_at: Callable[[str], Hashable]
+) -> list[AccessRecord]:
+    """Two records of each kind, the first ones: whoever leaves out the one that is their own has the other.
+
+    Those of a kind let in the same, and lie where the same rights apply, so each says what all of them say.
+    """
+    kept: dict[Hashable, list[AccessRecord]] = defaultdict(list)
+    for one in records:
+        access = one.access and (one.access.visibility, one.access.allow, one.access.deny)
+        kind = kept[access, rights_at(one.uri)]
+        if len(kind) < 2 and all(other.uri != one.uri for other in kind):  # noqa: PLR2004 as it says
+            kind.append(one)
+    return [one for kind in kept.values() for one in kind]
 
 
 def _narrowest(records: Sequence[AccessRecord], access: Access | None) -> AccessRecord:
