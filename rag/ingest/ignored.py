@@ -24,9 +24,8 @@ MAX_BYTES = 1_000_000
 MAX_PATTERN = 1000  # characters
 MAX_STARS = 3  # in a pattern: with more, a hostile one takes minutes to match a name
 MAX_DEEP = 2  # "**/" in a pattern: with 3, one takes 26 seconds to match 2,000 folders in each other
-MAX_COST = (
-    20_000  # of all patterns of a file: each is matched with each path, and each star takes ten times as long
-)
+MAX_COST = 20_000
+"""Of all patterns of a file: each is matched with each path, and each star takes ten times as long."""
 _STARS = re.compile(r"\*+")
 
 
