@@ -125,7 +125,7 @@ def test_a_change_of_rights_is_shown_before_it_is_made_and_then_explained(
     id_ = id_of(browser, "gps-time")
     asked = {"name": id_, "act": "set", "visibility": "restricted", "entries": "group:hr", "user": "eve"}
     preview = browser.get("/access", **asked)
-    assert "everybody in the tenant would no longer see 1 document" in preview.text
+    assert "everybody in the tenant but group:hr would no longer see 1 document" in preview.text
     assert "restricted to group:hr" in preview.text
     assert "wouldn’t see it" in preview.text
     before = json_of(scripts, web_data, "access", "show", id_)
