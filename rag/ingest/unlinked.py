@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rag.errors import ParseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from rag.ingest.discover import Found
@@ -39,20 +39,28 @@ def open_file(path: Path) -> int:
     return _opened(path, os.O_RDONLY | _FILE)
 
 
+def _over_own_limit(_size: int, max_bytes: int) -> ParseError:
+    return ParseError(f"it is larger than {max_bytes / 1e3:,.0f} kB, the most for such a file", "too large")
+
+
 def read(found: Found, max_bytes: int) -> bytes:
     """The bytes of a regular file.
 
     Raises:
         ParseError: it can't be read, is not a regular file, or is larger than `max_bytes`.
     """
-    data = read_if_there(found.file, max_bytes)
+    data = read_if_there(found.file, max_bytes, over_limit)
     if data is None:
         raise ParseError(f"it can't be read: {os.strerror(errno.ENOENT)}", "unreadable")
     return data
 
 
-def read_if_there(path: Path, max_bytes: int) -> bytes | None:
+def read_if_there(
+    path: Path, max_bytes: int, limit: Callable[[int, int], ParseError] = _over_own_limit
+) -> bytes | None:
     """The bytes of a regular file, None if its folder doesn't contain it. No part of the path may be a link.
+
+    `limit` makes the error for one that is too large, of its size and `max_bytes`.
 
     Raises:
         ParseError: as in `read`, and if the folder itself is gone.
@@ -60,7 +68,7 @@ def read_if_there(path: Path, max_bytes: int) -> bytes | None:
     try:
         descriptor = open_file(path)
         try:
-            return _content(descriptor, max_bytes)
+            return _content(descriptor, max_bytes, limit)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -69,18 +77,18 @@ def read_if_there(path: Path, max_bytes: int) -> bytes | None:
         raise ParseError(f"it can't be read: {error.strerror}", "unreadable") from error
 
 
-def _content(descriptor: int, max_bytes: int) -> bytes:
+def _content(descriptor: int, max_bytes: int, limit: Callable[[int, int], ParseError]) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise ParseError("not a regular file", "unreadable")
     if status.st_size > max_bytes:
-        raise over_limit(status.st_size, max_bytes)
+        raise limit(status.st_size, max_bytes)
     with os.fdopen(descriptor, "rb", closefd=False) as file:
         data = file.read(status.st_size + 1)
         if len(data) > status.st_size:  # it grows while it is read
             data += file.read(max_bytes + 1 - len(data))
     if len(data) > max_bytes:
-        raise over_limit(len(data), max_bytes)
+        raise limit(len(data), max_bytes)
     return data
 
 

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pty
+import select
 import struct
 import sys
 import termios
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
 
 Run: TypeAlias = CompletedProcess[str]
+
+AGAIN_SECONDS = 5  # after which somebody presses the keys again
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ def screen(scripts: Scripts) -> Screen:
     """Run refdesk-admin on a terminal: its exit code and all that came to the screen, codes included.
 
     When `interrupt_at` has come, the keys of an interruption are pressed; when a text of `typed` has come,
-    what belongs to it is typed, with Enter. `env` is added to the environment.
+    what belongs to it is typed, with Enter. `env` is added to the environment. Who is `impatient` presses the
+    keys again where nothing happens: Python loses an interruption between a question and the wait for Enter.
     """
 
     def run(
@@ -122,8 +126,9 @@ def screen(scripts: Scripts) -> Screen:
         interrupt_at: bytes | None = None,
         typed: dict[str, str] | None = None,
         env: dict[str, str] | None = None,
+        impatient: bool = False,
     ) -> tuple[int, str]:
-        questions = dict(typed or {})
+        questions, pressed = dict(typed or {}), False
         command: list[str | os.PathLike[str]] = [scripts.folder / "refdesk-admin", *arguments]
         child, terminal = pty.fork()
         if child == 0:
@@ -131,11 +136,15 @@ def screen(scripts: Scripts) -> Screen:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
         with os.fdopen(terminal, "r+b", buffering=0) as keyboard:
             shown = b""
-            while part := _read(keyboard.fileno()):
+            while True:
+                while impatient and pressed and not select.select([keyboard], [], [], AGAIN_SECONDS)[0]:
+                    keyboard.write(b"\x03")
+                if not (part := _read(keyboard.fileno())):
+                    break
                 shown += part
                 if interrupt_at and interrupt_at in shown:
                     keyboard.write(b"\x03")
-                    interrupt_at = None
+                    interrupt_at, pressed = None, True
                 for question in [one for one in questions if one.encode() in shown]:
                     keyboard.write(f"{questions.pop(question)}\n".encode())
         _, status = os.waitpid(child, 0)

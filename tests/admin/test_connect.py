@@ -352,9 +352,8 @@ def test_an_address_that_is_empty_is_no_local_server(inside: Desk, home: Path) -
 
 def test_ctrl_c_at_the_question_writes_nothing(screen: Screen, tmp_path: Path) -> None:
     env = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
-    code, shown = screen(
-        "connect", "cursor", "--data", tmp_path / "data", interrupt_at=b"Write this?", env=env
-    )
+    question = {"interrupt_at": b"Write this?", "impatient": True}
+    code, shown = screen("connect", "cursor", "--data", tmp_path / "data", **question, env=env)
     assert code == 130
     assert "Added" not in shown
     assert not (tmp_path / ".cursor" / "mcp.json").exists()

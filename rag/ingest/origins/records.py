@@ -19,7 +19,7 @@ from rag.ingest.discover import unsupported
 from rag.ingest.origins.contract import NOBODY, SUFFIXES, Record, Stream, StreamError, longest_line
 from rag.ingest.origins.errors import FetchError
 from rag.ingest.origins.look import Desk, Look, suffix_of
-from rag.ingest.unlinked import read_if_there
+from rag.ingest.unlinked import over_limit, read_if_there
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _file(path: str, folder: Path | None, desk: Desk) -> tuple[bytes, str, bytes
     if not desk.may_read(file.name):
         raise FetchError(unsupported(file.name))
     try:
-        data = read_if_there(file, desk.most_bytes(file.name))
+        data = read_if_there(file, desk.most_bytes(file.name), over_limit)
         sidecar = read_if_there(Path(f"{file}{SIDECAR_SUFFIX}"), SIDECAR_BYTES) or b""
     except ParseError as error:
         raise FetchError(str(error)) from error
