@@ -256,11 +256,13 @@ class Claims:
             )
         for id_, number in self._successors.most_common(MOST_NAMED):
             gone = self._recorded.by_id[id_]
-            new = "1 new document is" if number == 1 else f"{number} new documents are"
+            new, each, none = f"{number} new documents are", "each", "none is"
+            if number == 1:
+                new, each, none = "1 new document is", "this one", "it isn't"
             yield (
-                f"{new} no more widely visible than {document_name(gone)} was, which is gone: any could be a "
-                f"new version of it. If none is, run {_forgetting(gone)}, and refdesk-admin access set for "
-                "the new ones."
+                f"{new} no more widely visible than {document_name(gone)} was. That is gone, and {each} "
+                f"could be a new version of it. If {none}, run {_forgetting(gone)}, and refdesk-admin access "
+                "set for what is new."
             )
         for pattern in self.rights.unmatched(paths):
             yield f"The access rule for {pattern} matched no file."
