@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 class StdinLines:
     """Standard input, line by line. Other readers in this process find it empty.
 
-    `TOO_LONG` stands in for a line that is too long, whose rest is skipped.
+    `TOO_LONG` stands in for a line that is too long, whose rest is skipped. A byte order mark before a line
+    is left out: PowerShell and editors on Windows put one before what they write.
     """
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class StdinLines:
         line = await to_thread.run_sync(self._read)
         if not line:
             raise StopAsyncIteration
-        return line.decode("utf-8", errors="replace")
+        return line.decode("utf-8-sig", errors="replace")
 
     def _read(self) -> bytes:
         line = rest = self._input.readline(MAX_MESSAGE_BYTES + 1)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.server.conftest import HANDSHAKE
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -79,6 +81,24 @@ def test_a_line_that_is_no_message_is_answered_as_such(wire: Wire, line: str | b
 def test_what_asks_for_nothing_is_not_answered(wire: Wire, line: str) -> None:
     wire.write(line)
     expect_alive(wire)
+
+
+@pytest.mark.parametrize("line", ["\ufeff", "\ufeff \r"])
+def test_a_byte_order_mark_alone_is_a_blank_line(wire: Wire, line: str) -> None:
+    wire.write(line)
+    expect_alive(wire)
+
+
+def test_a_message_behind_a_byte_order_mark_is_answered_under_its_id(start: Start, clock_room: Path) -> None:
+    with start(clock_room) as wire:
+        greeting = {"jsonrpc": "2.0", "id": 41, "method": "initialize", "params": HANDSHAKE}
+        wire.write("\ufeff" + json.dumps(greeting))  # PowerShell writes one before what it pipes
+        answer = wire.read()
+        assert (answer["id"], answer["result"]["protocolVersion"]) == (41, HANDSHAKE["protocolVersion"])
+        wire.write("\ufeff" + ping(id=42))
+        assert wire.read()["id"] == 42
+        wire.write("\ufeff\ufeff" + ping(id=43))  # two are no sign of an editor
+        assert wire.read()["error"]["code"] == PARSE_ERROR
 
 
 @pytest.mark.parametrize(
