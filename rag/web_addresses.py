@@ -1,10 +1,11 @@
-"""Addresses on the web where a person can open a document: validated, and made from a template."""
+"""Addresses on the web: where a person can open a document, and where a server redirects to."""
 
 from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.error import HTTPError
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 MAX_ADDRESS_CHARS = 2_000
 _ALLOWED = (
@@ -56,3 +57,25 @@ def page_address(template: str, path: str) -> str | None:
     stem = str(PurePosixPath(path).with_suffix("")) if path else ""
     made = _PLACEHOLDER.sub(lambda match: quote(path if match[1] == "path" else stem, safe="/"), template)
     return web_address(made) if path else None
+
+
+def redirect_target(address: str, location: str) -> str:
+    """Where a reply to a request for `address` redirects to, for a message to the operator.
+
+    The query and what a server could hide in the header are left out: it may be hostile.
+    Example: ("https://a.example/v1", "//b.example/v1?key=x") -> "https://b.example/v1".
+    """
+    try:
+        target = web_address(urljoin(address, location))
+    except ValueError:
+        target = None
+    if target is None:
+        return "an address that is not valid"
+    return urlsplit(target)._replace(query="", fragment="").geturl()
+
+
+def refused_redirect(address: str, error: BaseException) -> str:
+    """Where the reply redirects to that made `urllib` fail at `address`; empty if it failed otherwise."""
+    cause = error.__cause__
+    location = cause.headers.get("Location", "") if isinstance(cause, HTTPError) else ""
+    return redirect_target(address, location) if location else ""

@@ -129,7 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_POST()
 
     def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        request = json.loads(body) if body.startswith(b"{") else {}
         status, headers, body = self.server.answer(self.path, self.headers, request)
         try:
             self.send_response(status)

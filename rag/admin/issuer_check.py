@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 import httpx2
 import jwt
 
+from rag.web_addresses import redirect_target, refused_redirect
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,11 +23,19 @@ def issuer_checks(oauth: OAuthSettings) -> Iterator[tuple[str, Literal["ok", "no
     """A part, its state and a sentence for the issuer's keys, and for its metadata, which clients go by."""
     try:
         keys = jwt.PyJWKClient(oauth.jwks_url, timeout=SECONDS).get_signing_keys()
-    except (jwt.PyJWTError, OSError, ValueError):
-        yield "issuer", "wrong", f"Its keys can't be fetched from {oauth.jwks_url} (oauth.jwks_url)."
+    except (jwt.PyJWTError, OSError, ValueError) as error:
+        target = refused_redirect(oauth.jwks_url, error)
+        why = f": it redirects to {target}. If that is right, set oauth.jwks_url to it." if target else "."
+        yield "issuer", "wrong", f"Its keys can't be fetched from {oauth.jwks_url} (oauth.jwks_url){why}"
         return
     yield "issuer", "ok", f"{len(keys)} signing keys at {oauth.jwks_url}"
-    metadata = next(filter(None, map(_fetched, _addresses(oauth.issuer))), None)
+    metadata = _metadata(oauth.issuer)
+    if isinstance(metadata, str):
+        told = (
+            f"{oauth.issuer} redirects to {metadata}, where many clients don't follow. Is oauth.issuer right?"
+        )
+        yield "issuer's metadata", "note", told
+        return
     if metadata is None:
         told = f"{oauth.issuer} has none: clients don't find where to sign in. Is oauth.issuer right?"
         yield "issuer's metadata", "note", told
@@ -70,9 +80,24 @@ def _addresses(issuer: str) -> Iterator[str]:
     yield f"{host}{path}/.well-known/openid-configuration"
 
 
-def _fetched(address: str) -> dict[str, Any] | None:
+def _metadata(issuer: str) -> dict[str, Any] | str | None:
+    """The metadata at the first address that has some; else where an address redirects to, if one does."""
+    target = None
+    for address in _addresses(issuer):
+        answer = _fetched(address)
+        if isinstance(answer, dict):
+            return answer
+        target = target or answer
+    return target
+
+
+def _fetched(address: str) -> dict[str, Any] | str | None:
+    """The metadata at an address, or where that redirects to; None if there is neither."""
     try:
-        found = httpx2.get(address, timeout=SECONDS, follow_redirects=True).raise_for_status().json()
+        reply = httpx2.get(address, timeout=SECONDS, follow_redirects=False)
+        if reply.has_redirect_location:
+            return redirect_target(address, reply.headers["Location"])
+        metadata = reply.raise_for_status().json()
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return metadata if isinstance(metadata, dict) else None

@@ -25,6 +25,7 @@ import openai
 
 from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker, Call, HeldBackError
+from rag.web_addresses import redirect_target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -47,7 +48,11 @@ ADVICE = {
     401: "; check the API key in {key}",
     403: "; check the API key in {key}",
     404: "; check model and base_url in the settings",
-} | dict.fromkeys((301, 302, 307, 308), "; set base_url to the address that it redirects to")
+}
+REDIRECTS = range(300, 400)
+REDIRECTED = (
+    "; it redirects to {target}, where nothing was sent. If that is the right endpoint, set base_url to it"
+)
 UNAVAILABLE = "is not available just now"
 LATE = "gave no answer in time"
 
@@ -174,8 +179,12 @@ class Endpoint:
         return f"failed after {attempts} of {ATTEMPTS} attempts: {self._reason(error)}"
 
     def _reason(self, error: CallError) -> str:
-        if status := _status(error):
-            return f"HTTP {status}" + ADVICE.get(status, "").format(key=self.key_name)
+        if isinstance(error, openai.APIStatusError):
+            status, advice = error.status_code, ADVICE.get(error.status_code, "")
+            if status in REDIRECTS and (location := error.response.headers.get("Location")):
+                target = redirect_target(str(error.request.url), location)
+                return f"HTTP {status}" + REDIRECTED.format(target=target)
+            return f"HTTP {status}" + advice.format(key=self.key_name)
         if isinstance(error, TimeoutError):
             return f"no answer within {self.timeout_seconds:g} seconds"
         # What is left is a connection error of the SDK. Only the class of its cause is safe to rely on.
@@ -213,10 +222,8 @@ async def open_endpoint(
         timeout=None,
         max_retries=0,
         default_headers=headers,
-        # A redirect would take the values of these headers to another server; httpx drops only Authorization.
-        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"request": hooks})
-        if headers
-        else None,
+        # A redirect would take texts and headers to a server that nobody configured.
+        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"request": hooks}),
     )
     if not _is_openai(model):  # the SDK reads them from the environment; other providers must not get them
         client.organization = client.project = None

@@ -11,6 +11,7 @@ from anyio import to_thread
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from rag.errors import ProviderError
+from rag.web_addresses import refused_redirect
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,9 @@ class SigningKeys:
                     self._client.get_signing_keys, abandon_on_cancel=True, limiter=self._thread
                 )
         except (jwt.PyJWTError, OSError, ValueError) as error:
-            log.warning("The issuer's keys can't be fetched: %s", type(error).__name__)
+            target = refused_redirect(self._client.uri, error)
+            why = f"it redirects to {target}; set oauth.jwks_url" if target else type(error).__name__
+            log.warning("The issuer's keys can't be fetched: %s", why)
             return
         self._keys = {key.key_id: key for key in keys if key.key_id and _is_strong(key)}
         self._fetched_at = time.monotonic()

@@ -136,14 +136,3 @@ async def test_a_value_that_is_missing_or_cannot_be_sent_is_refused_without_show
             pass
     assert "brafish" not in str(raised.value)
     assert provider.requests == []
-
-
-async def test_a_redirect_does_not_take_the_headers_to_another_server(
-    provider: Endpoint, stranger: Endpoint
-) -> None:
-    provider.script = [lambda _request: (307, {"Location": f"{stranger.url}/embeddings"}, b"")]
-    stranger.script = [stranger.embedding]
-    async with remote_embedder(embedder(provider, **HEADERS), KEYS, probe=False) as opened:
-        with pytest.raises(ProviderError, match="HTTP 307; set base_url to the address"):
-            await opened.embed(["a clock"], "query")
-    assert stranger.requests == []

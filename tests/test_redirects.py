@@ -1,0 +1,164 @@
+"""No client of ours follows a redirect to another origin, whatever it was about to send there."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+from anyio import to_thread
+from mcp import MCPError
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from rag.admin.connect_check import seen_by
+from rag.admin.issuer_check import issuer_checks
+from rag.config.settings import (
+    ChatSettings,
+    EmbedderSettings,
+    ModerationSettings,
+    OAuthSettings,
+    RerankerSettings,
+)
+from rag.corpus import Document
+from rag.errors import RefdeskError
+from rag.ingest.moderation import ModerationError, open_moderation
+from rag.models.chat import Form, open_chat
+from rag.models.embed.remote import remote_embedder
+from rag.models.hub.protocol import open_hub
+from rag.models.rerank.remote import remote_reranker
+from server.http.jwks import SigningKeys
+
+if TYPE_CHECKING:
+    from tests.endpoint import Endpoint, Reply
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "zebrafish-7"  # noqa: S105 of nobody
+TEXT = "the merger with Acorn"
+Use: TypeAlias = Callable[[str], Awaitable[object]]
+
+
+async def embed(url: str) -> None:
+    given = {"provider": "openai", "model": "m", "base_url": url, "api_key_env": "KEY"}
+    async with remote_embedder(EmbedderSettings.model_validate(given), {"KEY": SECRET}, probe=False) as model:
+        await model.embed([TEXT], "document")
+
+
+async def embed_with_a_header(url: str) -> None:
+    options = {"headers_env": {"api-key": "KEY"}}
+    given = {"provider": "openai", "model": "m", "base_url": url, "options": options}
+    async with remote_embedder(EmbedderSettings.model_validate(given), {"KEY": SECRET}, probe=False) as model:
+        await model.embed([TEXT], "document")
+
+
+async def rerank(url: str) -> None:
+    given = {"provider": "cohere", "model": "m", "base_url": url, "api_key_env": "KEY"}
+    async with remote_reranker(RerankerSettings.model_validate(given), {"KEY": SECRET}) as model:
+        await model.scores(TEXT, [TEXT])
+
+
+async def chat(url: str) -> None:
+    given = {"model": "m", "base_url": url, "api_key_env": "KEY"}
+    async with open_chat(ChatSettings.model_validate(given), {"KEY": SECRET}) as model:
+        assert model
+        await model.reply(TEXT, TEXT, Form, lambda _used: None)
+
+
+async def moderate(url: str) -> None:
+    given = {"base_url": url, "model": "m", "api_key_env": "KEY"}
+    async with open_moderation(ModerationSettings.model_validate(given), {"KEY": SECRET}) as moderator:
+        assert moderator
+        await moderator.verdict(Document(TEXT, TEXT, "text/plain", ()), "a.txt")
+
+
+MODELS = [embed, embed_with_a_header, rerank, chat, moderate]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("use", MODELS, ids=lambda use: use.__name__)
+async def test_no_model_endpoint_can_send_texts_and_keys_on(
+    provider: Endpoint, stranger: Endpoint, use: Use, status: int
+) -> None:
+    provider.script = [lambda _request: (status, {"Location": f"{stranger.url}/x?key={SECRET}"}, b"")]
+    stranger.script = [stranger.embedding]
+    with pytest.raises((RefdeskError, ModerationError)) as raised:
+        await use(provider.url)
+    assert TEXT in str(provider.requests)
+    assert stranger.requests == []
+    if use is not moderate:  # its reason goes into a report that names no endpoint
+        assert f"{stranger.url}/x" in str(raised.value)
+        assert "base_url" in str(raised.value)
+        assert SECRET not in str(raised.value)
+
+
+def answer_with(reply: Reply, _request: object) -> Reply:
+    return reply
+
+
+async def test_what_a_hostile_redirect_says_is_no_part_of_the_message(provider: Endpoint) -> None:
+    for location in ("http://[", "http://a.example\x1b[2J/", "javascript:x", "http://user:pass@b.example/"):
+        reply = 307, {"Location": location}, b""
+        provider.script = [partial(answer_with, reply)]
+        with pytest.raises(RefdeskError) as raised:
+            await embed(provider.url)
+        assert "an address that is not valid" in str(raised.value)
+
+
+async def test_a_hub_redirects_to_where_files_are_but_the_token_stays(
+    provider: Endpoint, stranger: Endpoint
+) -> None:
+    provider.script = [lambda _request: (302, {"Location": f"{stranger.url}/file"}, b"")]
+    stranger.script = [stranger.sending(b"weights")]
+    home = provider.url.removesuffix("/v1")
+    url = f"{home}/a/b/resolve/c/d"
+    async with open_hub({"HF_ENDPOINT": home, "HF_TOKEN": SECRET}) as hub, hub.answer(url, "a/b") as reply:
+        assert await reply.aread() == b"weights"
+    assert provider.keys == [f"Bearer {SECRET}"]
+    assert stranger.keys == [None]
+
+
+async def test_an_issuers_keys_come_from_no_other_host(
+    provider: Endpoint, stranger: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider.script = [lambda _request: (302, {"Location": f"{stranger.url}/jwks"}, b"")]
+    stranger.script = [stranger.sending(b'{"keys": []}')]
+    with pytest.raises(RefdeskError):
+        await SigningKeys(f"{provider.url}/jwks").key("1")
+    assert f"{stranger.url}/jwks; set oauth.jwks_url" in caplog.text
+    oauth = OAuthSettings(issuer=provider.url, jwks_url=f"{provider.url}/jwks")
+    ((_, state, told),) = await to_thread.run_sync(lambda: list(issuer_checks(oauth)))
+    assert (state, f"{stranger.url}/jwks" in told) == ("wrong", True)
+    assert stranger.requests == []
+
+
+async def test_a_host_is_checked_with_its_key_at_its_own_address_only(
+    provider: Endpoint, stranger: Endpoint
+) -> None:
+    provider.script = [lambda _request: (307, {"Location": f"{stranger.url}/mcp"}, b"")]
+    stranger.script = [stranger.sending(b"{}")]
+    entry = {"url": f"{provider.url}/mcp", "headers": {"Authorization": f"Bearer {SECRET}"}}
+    with pytest.raises((RefdeskError, MCPError)):
+        await seen_by(entry, lambda: "", sys.stderr)
+    assert provider.keys[0] == f"Bearer {SECRET}"
+    assert stranger.requests == []
+
+
+def test_spans_go_to_the_collector_alone(
+    provider: Endpoint, stranger: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    provider.script = [lambda _request: (307, {"Location": stranger.url}, b"")]
+    stranger.script = [stranger.sending(b"")]
+    spans = TracerProvider()
+    exporter = OTLPSpanExporter(f"{provider.url}/traces", headers={"api-key": SECRET}, timeout=1)
+    spans.add_span_processor(SimpleSpanProcessor(exporter))
+    with spans.get_tracer("test").start_as_current_span("search"):
+        pass
+    spans.shutdown()
+    assert provider.headers[0]["api-key"] == SECRET
+    assert stranger.requests == []
