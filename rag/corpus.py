@@ -149,10 +149,9 @@ class AccessRecord:
     So a document that is removed and ingested again has its former access. `content` is a digest of the
     document's bytes. `requested` is the access that the document last requested in its own metadata, as JSON;
     empty if its metadata was never consulted. Where the origin of a document decides, it is a note of that
-    (`rag.store.settle`). `present` tells whether the source exists now. `copied` tells
-    whether the chunks already have the labels of this revision; until then, searches use this record.
-    `former` are earlier digests and URIs of the document, latest first. A folder has neither content nor a
-    collection.
+    (`rag.store.settle`). `present` tells whether the source exists now. `copied` tells whether the chunks
+    already have the labels of this revision; until then, searches use this record. `former` are earlier
+    digests and URIs of the document, latest first. A folder has neither content nor a collection.
     """
 
     id: str
@@ -169,6 +168,11 @@ class AccessRecord:
     def is_folder(self) -> bool:
         """Whether this is the access record of a folder."""
         return not self.collection
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the source was removed while its rows are still stored: nobody can read these."""
+        return not self.present and not self.copied
 
 
 @dataclass(frozen=True, slots=True)

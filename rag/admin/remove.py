@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,18 +12,30 @@ from rag.admin.collection import removed
 from rag.admin.console import collection_option, command, echo, print_json
 from rag.admin.sources import meant, open_collections
 from rag.config.settings import DEFAULT_COLLECTION
-from rag.errors import InvalidRequestError, NotFoundError, StoreError
+from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
+from rag.file_state import local_path
+from rag.ingest.paths import is_local, path_of
 from rag.report.tables import counted
+from rag.store import catalog
+from rag.store.access_writer import access_table, mark_removed
 from rag.store.collections import open_writer
-from rag.store.folder import is_full, spending_reserve
+from rag.store.folder import is_full
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rag.admin.acts import State
     from rag.config.settings import Settings
     from rag.corpus import AccessRecord, Collection
+    from rag.store.reader import CollectionReader
     from rag.store.writer import CollectionWriter
+
+NAMED = 3  # files in a message
+COMES_BACK = (
+    "The next ingest or sync brings back what still exists: {}. To keep a file out, delete it, or name it in "
+    "a file .refdeskignore in its folder."
+)
+REMOVED_BUT = "Removed {}: searches no longer find them. {}: run the command again later. {}"
 
 
 @command("remove")
@@ -49,29 +62,73 @@ async def remove_command(
     if everything == bool(sources):
         raise InvalidRequestError("Name the sources to remove, or use --all.")
     (table,) = await open_collections(settings, collection)
-    async with open_writer(settings.data, table.collection) as writer:
-        records = await writer.records()
-        there = {one.id: one.uri for one in (await writer.known(records)).values()}
-        past = {id_: one.uri for id_, one in records.items() if forget and one.collection in {"", collection}}
-        named = {id_ for name in sources for id_ in _named(name, there | past, collection)}
-        if everything:
-            named = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
-        gone = [id_ for id_ in there if id_ in named]
-        if not everything:
-            with recorded(settings.data, _act(table.collection, records, named, gives=forget)):
-                for attempt in spending_reserve(settings.data):
-                    with attempt:
-                        await writer.remove(gone)
-                await writer.forget(named if forget else ())
-            await _finish(writer)
+    async with access_table(settings.data, table.collection.tenant) as access:
+        records = await access.records()
+    there = {source.id: source.uri for source in await table.listing()}
+    past = {id_: one.uri for id_, one in records.items() if forget and one.collection in {"", collection}}
+    named = {id_ for name in sources for id_ in _named(name, there | past, collection)}
     if everything:
-        await removed(settings.data, table, "remove", forget=named if forget else ())
+        named = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
+    gone = [id_ for id_ in there if id_ in named]
+    catalog.check_writable(table.collection)
+    if everything:
+        await _remove_all(settings, table, gone, forget=named if forget else ())
+    else:
+        with recorded(settings.data, _act(table.collection, records, named, gives=forget)):
+            await mark_removed(settings.data, table.collection.tenant, gone)
+            await _delete(settings.data, table.collection, gone, forget=named if forget else ())
+    comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
     if as_json:
         print_json({"removed": gone, "forgotten": len(named) if forget else 0})
         return
     echo(f"Removed {counted(len(gone), 'source')} from {collection}.")
     if forget:
         echo(f"Deleted {counted(len(named), 'access record')}.")
+    if comes_back:
+        more = len(comes_back) - NAMED
+        existing = ", ".join(comes_back[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        echo(COMES_BACK.format(existing), err=True)
+
+
+async def _remove_all(
+    settings: Settings, table: CollectionReader, ids: Sequence[str], *, forget: Iterable[str]
+) -> None:
+    """Remove the collection. While another command writes to it, remove what it holds, and say so."""
+    try:
+        await removed(settings.data, table, "remove", forget=forget)
+    except BusyError as error:
+        tenant = table.collection.tenant
+        async with access_table(settings.data, tenant) as access:
+            records = await access.of(ids)
+        with recorded(settings.data, _act(table.collection, records, records, gives=False)):
+            await mark_removed(settings.data, tenant, ids)
+        raise BusyError(
+            REMOVED_BUT.format(counted(len(ids), "source"), "The collection stays", error)
+        ) from error
+
+
+async def _delete(data: Path, collection: Collection, ids: Sequence[str], *, forget: Iterable[str]) -> None:
+    """Delete the rows of sources whose removal is in force, and forget these access records.
+
+    While another command writes to the collection, it deletes the rows when it ends. It must still find the
+    access records, so these stay.
+    """
+    try:
+        async with open_writer(data, collection) as writer:  # which deletes the rows
+            await writer.forget(forget)
+            await _finish(writer)
+    except BusyError as error:
+        if forget:
+            said = REMOVED_BUT.format(counted(len(ids), "source"), "Their access records stay", error)
+            raise BusyError(said) from error
+        echo("Searches no longer find them. The command that is writing now deletes their text.", err=True)
+
+
+def _still_exists(uri: str, settings: Settings) -> bool:
+    """Whether the next ingestion of its folder, or sync of its origin, would bring a source back."""
+    if is_local(uri):
+        return Path(local_path(uri.partition("#")[0])).exists()
+    return uri.removeprefix("origin:").partition("/")[0] in settings.origins
 
 
 async def _finish(writer: CollectionWriter) -> None:

@@ -30,11 +30,12 @@ from rag.ingest.prepare import Preparation, Prepared
 from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
-from rag.ingest.report import Report
+from rag.ingest.report import Outcome, Report
 from rag.ingest.retention import note_expiring
 from rag.ingest.sandbox.pool import end_idle
 from rag.ingest.unchanged import Unchanged
 from rag.ingest.vectors import EMBED_AT_ONCE, ask_again, with_vectors
+from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
     from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter, KnownSource
 
+REMOVED_MEANWHILE = "somebody removed it while it was read"
+REMOVED_NOTE = (
+    "Another command removed {} during this run. The next run adds those again whose files are still there."
+)
 WAVE_CHUNKS = 1000  # smaller commits cost more each; larger ones hold more in memory
 
 
@@ -269,6 +274,9 @@ class Steps:
 
     def _finish_new(self, new: NewSource, record: AccessRecord) -> None:
         uri = new.source.uri
+        if not record.present:
+            self.outcomes.finish([Outcome(path_of(uri), "removed", REMOVED_MEANWHILE, new.source.id)])
+            return
         kind: OutcomeKind = "moved" if uri in self._moved else "added"
         if uri in self._known:
             kind = "replaced"
@@ -300,6 +308,7 @@ class Steps:
         """Finish writing, and report the outcomes with these notes and those on the run as a whole."""
         await settle_languages(self._writer)
         await to_thread.run_sync(give_back)  # building indexes takes most
+        removed = await self._writer.finish_removals()
         await self._writer.finish(timedelta(minutes=self._settings.keep_versions_minutes))
         if not self.failure:
             await calibrate(self._writer, self._embedder)
@@ -311,6 +320,7 @@ class Steps:
             *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.notes([one.path for one in files.values()]),
             *unopened(self._known, discovery),
+            *([REMOVED_NOTE.format(counted(len(removed), "document"))] if removed else []),
         )
         return Report(tuple(self.outcomes.finished), all_notes)
 

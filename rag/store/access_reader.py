@@ -45,7 +45,7 @@ class AccessReader:
         return version
 
     async def records(self, ids: Iterable[str]) -> dict[str, Access | None]:
-        """Who may see these sources, by id. None, meaning nobody, for a source without a record.
+        """Who may see these sources, by id. None, meaning nobody, without a record or with a tombstone.
 
         A tag's source is seen by whom its own record lets in, which is as old as the tag, and so does that of
         the source that it is a copy of.
@@ -55,12 +55,16 @@ class AccessReader:
         wanted, known = set(ids), self._records
         if missing := wanted - known.keys():
             originals = {id_: one for id_ in missing if (one := schema.original_id(id_))}
-            columns = ["id", "revision", *schema.ACCESS_COLUMNS]
-            rows = await self._rows(schema.one_of("id", missing | {*originals.values()}), columns)
-            found = {row["id"]: schema.access_record(row) for row in rows}
+            wanted_rows = schema.one_of("id", missing | {*originals.values()})
+            rows = await self._rows(wanted_rows, schema.RECORD_COLUMNS)
+            records = {row["id"]: schema.stored_record(row) for row in rows}
+            # A tag keeps what was removed since, so a tombstone of the original doesn't count for it.
+            access = {id_: record.access for id_, record in records.items()}
             for id_ in missing:
-                own = found.get(id_)
-                known[id_] = _then_and_now(own, found.get(originals[id_])) if id_ in originals else own
+                if id_ in originals:
+                    known[id_] = _then_and_now(access.get(id_), access.get(originals[id_]))
+                else:
+                    known[id_] = None if id_ in records and records[id_].is_tombstone else access.get(id_)
         return {id_: known[id_] for id_ in wanted}
 
     async def has_any(self, collection: str, where: str) -> bool:
@@ -91,14 +95,21 @@ class AccessReader:
         return dict(sorted((row["id"], row["revision"]) for row in rows)[:limit])
 
     async def pending(self) -> tuple[AccessRecord, ...]:
-        """The changed records whose labels the chunks don't hold yet.
+        """The changed records whose labels the chunks don't hold yet. Tombstones among them let nobody in.
 
         Call `refresh` first: this answers from the cache.
         """
         if self._pending is None:
             rows = await self._rows("(NOT copied)", schema.RECORD_COLUMNS)
-            self._pending = tuple(schema.stored_record(row) for row in rows)
+            records = map(schema.stored_record, rows)
+            self._pending = tuple(
+                replace(record, access=None) if record.is_tombstone else record for record in records
+            )
         return self._pending
+
+    async def tombstones(self) -> frozenset[str]:
+        """The ids of removed sources whose rows may still be stored; answers as `pending` does."""
+        return frozenset(record.id for record in await self.pending() if record.is_tombstone)
 
     async def gone(self) -> dict[str, AccessRecord]:
         """The records of removed sources, by id."""

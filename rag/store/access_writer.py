@@ -115,6 +115,20 @@ async def access_table(data: Path, tenant: str) -> AsyncIterator[AccessTable]:
             maintenance.sync_to_disk(table_folder(data, name), started)
 
 
+async def mark_removed(data: Path, tenant: str, ids: Iterable[str]) -> None:
+    """Remove sources for every reader, from the next request on. Their access records stay.
+
+    It waits for no ingestion: the records become tombstones, and who holds the collection's lock, now or
+    next, deletes the rows (`CollectionWriter.finish_removals`). On a full disk the data folder's reserve is
+    used.
+    """
+    async with access_table(data, tenant) as table:
+        present = [record for record in (await table.of(ids)).values() if record.present]
+        for attempt in spending_reserve(data):
+            with attempt:
+                await table.put([replace(record, present=False, copied=False) for record in present])
+
+
 async def create_access_table(database: lancedb.AsyncConnection, tenant: str) -> None:
     """Create the table of a tenant's records if it doesn't exist."""
     name = schema.access_table(tenant)

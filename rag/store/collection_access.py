@@ -63,16 +63,23 @@ class CollectionAccess:
     async def settle(
         self, claims: Mapping[str, tuple[str, Claim]]
     ) -> tuple[dict[str, AccessRecord], list[AccessRecord]]:
-        """Settle claims, with URIs, by source id: all records, and those whose labels the chunks lack."""
+        """Settle claims, with URIs, by source id: all records, and those whose labels the chunks lack.
+
+        A source that was removed since `read` stays so: its record is returned as it is, not present.
+        """
         async with self._locked() as table:
             needed = {*claims, *chain.from_iterable(claim.narrowed_by for _, claim in claims.values())}
             stored = await table.of(needed)
             settled: dict[str, AccessRecord] = {}
-            overtaken = set()
+            overtaken, removed = set[str](), set[str]()
             for id_, (uri, claim) in claims.items():
                 present = stored | settled  # a part may come with what contains it, and after it
                 others = [present[one].access for one in sorted(claim.narrowed_by) if one in present]
                 own = stored.get(id_)
+                if own and self._was_removed(own):
+                    settled[id_] = own
+                    removed.add(id_)
+                    continue
                 # The run computed its claims from the records as they were when it began. A record that
                 # changed since was changed by somebody else, who knew what they took away.
                 if own and own.access != self._began.get(id_, own).access:
@@ -84,10 +91,15 @@ class CollectionAccess:
                 await table.put(list(changed.values()))
         # What this run settled is its own change. An overtaken record stays overtaken for later claims.
         self._began |= {
-            id_: one for id_, one in settled.items() if id_ in self._began and id_ not in overtaken
+            id_: record for id_, record in settled.items() if id_ not in overtaken and id_ not in removed
         }
-        behind = [one for id_, one in settled.items() if not one.copied and id_ in stored]
+        behind = [one for one in settled.values() if one.present and not one.copied and one.id in stored]
         return settled, behind
+
+    def _was_removed(self, record: AccessRecord) -> bool:
+        """Whether somebody removed the source since this writer read the records, or stored it."""
+        before = self._began.get(record.id)
+        return not record.present and before is not None and before.present
 
     def _record(self, id_: str, uri: str, claim: Claim) -> AccessRecord:
         return AccessRecord(id_, self._collection.name, uri, claim.access, claim.content, claim.requested)
@@ -130,6 +142,11 @@ class CollectionAccess:
             stored = (await table.of(ids)).values()
             await table.put([replace(one, present=False, copied=True) for one in stored])
 
+    async def removed(self) -> list[str]:
+        """The ids of the sources whose removal is in force, and whose rows may still be stored."""
+        async with self._locked() as table:
+            return [*await table.records(f"{schema.TOMBSTONE} AND {self._ours}")]
+
     async def stale(self) -> list[list[AccessRecord]]:
         """The records whose labels the chunks don't hold yet, grouped by equal labels."""
         async with self._locked() as table:
@@ -157,11 +174,15 @@ class CollectionAccess:
                 return
             ours = await table.records(self._ours)
             uris = {row["id"]: row["uri"] for row in sources.to_pylist()}
-            wrong = [one for id_, one in ours.items() if one.present != (id_ in uris)]
+            # A tombstone is right: who removed the source waits for its rows to be deleted, not to come back.
+            wrong = [
+                one for id_, one in ours.items() if one.present != (id_ in uris) and not one.is_tombstone
+            ]
             name = self._collection.name
             missing = [(id_, uri) for id_, uri in uris.items() if id_ not in ours]
             lost = [AccessRecord(id_, name, uri, None, copied=False) for id_, uri in missing]
-            await table.put([*(replace(one, present=not one.present) for one in wrong), *lost])
+            flipped = [replace(one, present=not one.present) for one in wrong]
+            await table.put([*(one if one.present else replace(one, copied=True) for one in flipped), *lost])
 
     async def purge(self) -> None:
         """Hide the names of removed sources and rewrite the table, so that no file holds them."""

@@ -501,12 +501,13 @@ class CollectionReader:
         return [stored.source for stored in await self.stored()]
 
     async def stored(self) -> list[StoredSource]:
-        """All sources, ordered by id, with who may see them."""
+        """All sources, ordered by id, with who may see them; not those whose removal is in force."""
         with engine_errors("listing sources"):
             rows = await self._rows(self._sources.query().select(schema.SUMMARY_COLUMNS))
         await self._access.refresh()
-        stored = (await self._with_access(rows)).values()
-        return sorted(stored, key=lambda one: one.source.id)
+        removed = await self._access.tombstones()
+        stored = (await self._with_access([row for row in rows if row["id"] not in removed])).values()
+        return sorted(stored, key=lambda source: source.id)
 
     async def page(self, after: str, limit: int, where: str) -> list[Listed]:
         """Up to `limit` sources whose ids follow `after` and whose labels satisfy the predicate, in order.
@@ -598,12 +599,12 @@ class CollectionReader:
         return await self._access.has_any(self.collection.name, where)
 
     async def pending(self) -> tuple[AccessRecord, ...]:
-        """The access records of sources whose chunks have stale labels: few, and for a short time.
+        """The access records of sources whose chunks have stale labels, or wait for their deletion: few.
 
         As of the tenant's last `Reader.refresh`.
         """
         name = self.collection.name
-        return tuple(one for one in await self._access.pending() if one.collection == name and one.present)
+        return tuple(record for record in await self._access.pending() if record.collection == name)
 
     async def _forget_if_changed(self) -> None:
         version = await self._sources.version(), await self._access.refresh()

@@ -98,6 +98,10 @@ class Rehearsal(CollectionWriter):
         """Note that these sources would be gone."""
         self.after |= {id_: replace(self.after[id_], present=False) for id_ in ids if id_ in self.after}
 
+    async def finish_removals(self) -> list[str]:
+        """Nothing: no row is stored."""
+        return []
+
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Nothing."""
 

@@ -135,6 +135,8 @@ _PLAIN_COLUMNS = ("id", "collection", "uri", "content", "present", "copied")
 """The columns that an `AccessRecord` has unchanged."""
 PRESENT = "(present AND (collection <> ''))"
 """Selects the records of sources that exist; not those of folders."""
+TOMBSTONE = "(NOT present AND NOT copied)"
+"""Selects the records of removed sources whose rows may still be stored: `AccessRecord.is_tombstone`."""
 
 
 TERMS = "terms"

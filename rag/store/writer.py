@@ -139,6 +139,7 @@ class CollectionWriter:
     async def replace(self, items: Sequence[NewSource]) -> dict[str, AccessRecord]:
         """Store sources, each in place of its earlier version. Returns their access records by id.
 
+        One that somebody removed since this writer was opened isn't stored; its record is not `present`.
         The records are settled first, so a text is never visible to more people than its own record allows.
         Only then do the chunks follow, in the three steps of the module's docstring. A `set_access` that
         widens access waits until the earlier text can't be read any more; see `until_stored`.
@@ -150,21 +151,32 @@ class CollectionWriter:
             records, behind = await self._access.settle(
                 {id_: (uri, until_stored(one)) for id_, (uri, one) in claims.items()}
             )
-            for some in _slices(items):
-                chunks = partial(self._chunk_rows, some, generation, records)
-                await self._chunks.add(await to_thread.run_sync(chunks))
-            rows = [schema.source_row(item, generation=generation) for item in items]
-            upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            await upsert.use_index(use_index=False).execute(
-                pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA)
-            )
-            stale = f"{schema.one_of('source_id', claims)} AND (generation <> {literal(generation)})"
-            await self._chunks.delete(stale)
+            items = [item for item in items if records[item.source.id].present]
+            claims = {item.source.id: claims[item.source.id] for item in items}
+            if items:
+                await self._store(items, generation, records)
         await self._access.note_copied(behind)  # the new chunks were written with these labels
         if wider := {id_: one for id_, one in claims.items() if one[1].set_access or one[1].by_origin}:
             records |= (await self._access.settle(wider))[0]
         await self.copy_labels()
         return records
+
+    async def _store(
+        self, items: Sequence[NewSource], generation: str, records: Mapping[str, AccessRecord]
+    ) -> None:
+        """The three steps of the module's docstring."""
+        for some in _slices(items):
+            chunks = partial(self._chunk_rows, some, generation, records)
+            await self._chunks.add(await to_thread.run_sync(chunks))
+        rows = [schema.source_row(item, generation=generation) for item in items]
+        upsert = self._sources.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        await upsert.use_index(use_index=False).execute(
+            pa.Table.from_pylist(rows, schema=schema.SOURCES_SCHEMA)
+        )
+        ids = [item.source.id for item in items]
+        await self._chunks.delete(
+            f"{schema.one_of('source_id', ids)} AND (generation <> {literal(generation)})"
+        )
 
     async def claim(self, claims: Mapping[str, tuple[str, Claim]]) -> dict[str, AccessRecord]:
         """Settle the access of sources whose text stays: their URIs and claims by id. Returns the records."""
@@ -278,6 +290,12 @@ class CollectionWriter:
             await self._chunks.delete(schema.one_of("source_id", ids))
         await self._access.note_removed(ids)
 
+    async def finish_removals(self) -> list[str]:
+        """Delete the rows of sources whose removal is in force; see `mark_removed`. Returns their ids."""
+        if removed := await self._access.removed():
+            await self.remove(removed)
+        return removed
+
     @contextmanager
     def _steps(self) -> Iterator[None]:
         """Steps that leave something if one of them fails; then this writer doesn't note that nothing is."""
@@ -326,7 +344,7 @@ class CollectionWriter:
             await self._access.note_copied(records)
 
     async def sweep(self) -> None:
-        """Remove orphaned chunks, repair access records and their copies, and list incomplete sources.
+        """Finish removals, delete orphaned chunks, repair access records, and list incomplete sources.
 
         A killed run leaves chunks of a generation that no source names, and records of sources that were
         never stored. An interrupted change of access leaves stale labels. A power failure can leave sources
@@ -334,6 +352,7 @@ class CollectionWriter:
 
         Looking for chunks is left out if there are none, as the last writer noted.
         """
+        await self.finish_removals()
         with engine_errors("looking for leftovers"):
             if not self._swept:
                 await self._remove_leftovers()

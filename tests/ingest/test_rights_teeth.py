@@ -256,6 +256,32 @@ async def what_is_revoked_in_the_middle_of_a_run_stays_so(office: Office) -> Non
         assert f"user:{name}" in report.outcomes[0].reason
 
 
+async def what_is_removed_in_the_middle_of_a_run_stays_away(office: Office) -> None:
+    office.write("menu.md", "A pendulum for lunch.")
+    for name, text in (("edited.md", f"{SALARIES} New ones."), ("same.md", f"{SALARIES} The same.")):
+        office.write(name)
+        office.write("same.md", f"{SALARIES} The same.")
+        await office.ingest()
+        control(await office.seen(ANYBODY) >= {"menu.md", name})
+        ids, while_it_ran = await office.ids(), list[set[str]]()
+
+        async def remove(id_: str = ids[name], seen: list[set[str]] = while_it_ran) -> None:
+            await access_writer.mark_removed(office.data, "default", [id_])
+            seen.append(await office.seen(ANYBODY))
+
+        def removing(remove: Callable[[], Awaitable[None]] = remove) -> None:
+            removal = threading.Thread(target=anyio.run, args=(remove,))
+            removal.start()
+            removal.join()
+
+        office.write(name, text)
+        await office.ingest(meanwhile=removing)
+        control("menu.md" in while_it_ran[0])
+        assert name not in while_it_ran[0]
+        assert name not in await office.seen(ANYBODY)
+        assert name not in await office.ids()
+
+
 async def the_text_of_before_is_not_opened_with_the_next(office: Office) -> None:
     office.write("salaries.md")
     await office.ingest("", ONLY_HR)
@@ -450,6 +476,18 @@ BROKEN = [
         "rag.store.collection_access.settle",
         lambda real: lambda *given, **_: real(*given),
         what_is_revoked_in_the_middle_of_a_run_stays_so,
+    ),
+    Broken(
+        "a run stores what was removed since it began",
+        "rag.store.collection_access.CollectionAccess._was_removed",
+        lambda _real: lambda _access, _record: False,
+        what_is_removed_in_the_middle_of_a_run_stays_away,
+    ),
+    Broken(
+        "a removal counts when its rows are deleted",
+        "rag.corpus.AccessRecord.is_tombstone",
+        lambda _real: property(lambda _record: False),
+        what_is_removed_in_the_middle_of_a_run_stays_away,
     ),
     Broken(
         "--set-access opens the text that is about to be replaced",
