@@ -27,7 +27,7 @@ TEMPLATES = [
         name="chunk",
         title="Passage",
         uri_template=CHUNK_TEMPLATE,
-        description="One passage of a document, as search finds and cites it.",
+        description="A passage of a document, as search finds it. seq is its number, or a range such as 6-7.",
         mime_type="text/plain",
     ),
 ]

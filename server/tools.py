@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 INTRODUCTION = "refdesk searches and opens the documents that its owner has ingested."
 RULES = """\
 1. Call {search} with the user's question, or with a few words that a relevant document would contain.
-2. Answer only from the passages found. Cite each one by its cite_as and its citation, as in: \
+2. Answer only from the passages found. Cite each one by its cite_as and its [id], as in: \
 Handbook › Leave, p. 4 [source_id/seq].
 3. To read around a passage, call {opener} with its id; to see what there is, without one. To see more \
 passages, raise limit or rephrase.
@@ -81,8 +81,8 @@ Answer the question below using only the documents that {search} finds.
 
 1. Call {search} with the question. If the passages don't answer it, search again with different words.
 2. If a passage is cut short, read around it with {opener}.
-3. Answer only from the passages. After each statement, put the cite_as and the citation of its passage, as
-   in: Handbook › Leave, p. 4 [source_id/seq].
+3. Answer only from the passages. After each statement, put the cite_as and the [id] of its passage, as in:
+   Handbook › Leave, p. 4 [source_id/seq].
 4. If the evidence is missing or contradictory, say so plainly.
 
 Question: {question}\

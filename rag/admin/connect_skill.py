@@ -43,9 +43,9 @@ documents and lists folders. Both only read.
 
 ## Cite
 
-- After each statement, put the `cite_as` and the `citation` of its passage: Handbook › Leave, p. 4
-  [source_id/seq].
-- Copy citations. Never make one up, and never cite a passage that doesn't say what you state.
+- After each statement, put the `cite_as` of its passage and its `id` in square brackets: Handbook › Leave,
+  p. 4 [source_id/seq].
+- Copy ids. Never make one up, and never cite a passage that doesn't say what you state.
 - If passages contradict each other, say so and cite both, with the `date` of each. A passage that is
   `stale` comes from a file that has changed or gone since: say that, too.
 

@@ -47,7 +47,7 @@ def print_results(reply: SearchReply) -> None:
     for number, result in enumerate(reply.results, 1):
         for line in textwrap.wrap(f"{number}. {result.cite_as}", WIDTH, subsequent_indent="   "):
             echo(line, bold=True)
-        echo(f"   {result.citation}  score {result.score:.2f}  {_evidence(result)}")
+        echo(f"   [{result.id}]  score {result.score:.2f}  {_evidence(result)}")
         if result.flags:
             echo(f"   Contains {', '.join(IN_WORDS[flag] for flag in result.flags)}.")
         if result.stale:

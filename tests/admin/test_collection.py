@@ -100,7 +100,7 @@ def test_a_collection_is_described_when_it_is_made_or_later(desk: Desk, inside: 
     said = desk.run("collection", "set", "handbook", "--description", "Leave and travel").stdout
     assert said == "Set the description of the collection handbook.\n"
     assert inside.json("collection", "show", "handbook") == before | {"description": "Leave and travel"}
-    assert inside.json("search", "leave")["collection"] == "handbook"
+    assert inside.json("search", "leave")["results"][0]["collection"] == "handbook"
     assert inside.json("collection", "set", "handbook", "--description", "")["description"] == ""
     assert (
         "at most 500"
@@ -140,7 +140,7 @@ def test_a_collection_is_removed_with_all_that_is_in_it_after_a_yes(
     assert desk.json("collection", "remove", "handbook", "--yes") == {"removed": "handbook"}
     assert [one["name"] for one in inside.json("collection", "list")["collections"]] == ["kept"]
     assert [source["collection"] for source in inside.json("sources")["sources"]] == ["kept"]
-    assert inside.json("search", "leave")["collection"] == "kept"
+    assert inside.json("search", "leave")["results"][0]["collection"] == "kept"
 
     assert desk.run("collection", "remove", "kept", "--yes").stdout == "Removed the collection kept.\n"
     assert inside.json("sources") == {"sources": []}

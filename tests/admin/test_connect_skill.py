@@ -33,7 +33,7 @@ def test_it_names_tools_arguments_and_parts_of_replies_that_exist(tools: dict[st
     arguments = {name for properties in tools.values() for name in properties}
     replies = {name for reply in (HitRecord, SearchReply, SourceReply) for name in reply.model_fields}
     named = set(CODE.findall(skill("refdesk", ServerSettings())))
-    assert {"search", "get_source", "query", "cite_as", "citation", "next_start", "exact"} <= named
+    assert {"search", "get_source", "query", "cite_as", "id", "next_start", "exact"} <= named
     assert named - tools.keys() - arguments - replies == {"exact"}
     assert "exact" in tools["search"]["mode"]["enum"]
     assert {"query", "limit", "collections", "sources", "filter", "mode"} <= tools["search"].keys()

@@ -104,7 +104,7 @@ def test_for_scripts_it_prints_the_same_as_one_object(demo_json: Any, demo: Run)
         assert len(results) == RESULTS
         assert any(words[0] in " ".join(result["text"].split()) for result in results)
         assert words[1] in {result["metadata"]["path"] for result in results}
-        assert all(result["citation"] in demo.stdout for result in results)
+        assert all(f"[{result['id']}]" in demo.stdout for result in results)
     assert demo_json["configuration"] == printed_snippets(demo)
 
 

@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 
     from tests.admin.conftest import Desk
 
-KEYS = {"id", "title", "cite_as", "citation", "text", "start", "end", "tokens", "score", "similarity"}
+KEYS = {
+    "id",
+    "title",
+    "cite_as",
+    "uri",
+    "collection",
+    "text",
+    "start",
+    "end",
+    "tokens",
+    "score",
+    "similarity",
+}
 QUESTION = "How long was the year in which the calendar was reformed?"
 UNKNOWN = "refdesk-admin: Nothing readable has this id or path. Use one from a search result or a listing.\n"
 
@@ -67,7 +79,7 @@ def test_a_record_says_what_was_found_and_where(clock_desk: Desk) -> None:
     assert result["page"] == 4
     assert "5.1 seconds slow" in result["text"]
     assert re.fullmatch(r"[a-z2-7]{16}/\d+", result["id"])
-    assert result["citation"] == f"[{result['id']}]"
+    assert result["uri"] == f"refdesk://documents/{result['id']}"
     assert 0 < result["similarity"] <= 1
     assert 0 < result["score"] <= 1
 
@@ -87,7 +99,7 @@ def test_a_context_is_one_text_for_a_prompt_with_its_citations(clock_desk: Desk)
     reply = clock_desk.json("search", QUESTION, "--limit", "3", "--context")
     assert all("text" not in result for result in reply["results"])
     cited = re.findall(r"^\[[a-z2-7]{16}/[\d-]+\]$", reply["context"], re.MULTILINE)
-    assert cited == [result["citation"] for result in reply["results"]]
+    assert cited == [f"[{result['id']}]" for result in reply["results"]]
     assert len(cited) == 3
     printed = clock_desk.run("search", QUESTION, "--limit", "3", "--context").stdout
     assert printed.startswith(f"{reply['context']}\n")

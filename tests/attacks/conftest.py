@@ -428,9 +428,7 @@ class Asker(Wire):
         """The hits of a search, by default all that there are: there are fewer than a search can show."""
         reply = self.tool("search", {"query": query, "limit": 100, "max_chars": 100_000, **arguments})
         assert reply["isError"] is False, reply
-        told = reply["structuredContent"]
-        shared = {"collection": told["collection"]} if "collection" in told else {}
-        return [{**shared, **hit} for hit in told["results"]]
+        return list(reply["structuredContent"]["results"])
 
     def places(self, query: str = "pendulum", **arguments: Any) -> set[tuple[str, str]]:  # noqa: ANN401 any JSON
         """Where they come from, by collection and path."""

@@ -215,7 +215,7 @@ def test_b4_nothing_is_told_beside_the_answer(world: World, askers: Askers, name
 REPLY_KEYS = {
     "search": {"results", "notes", "trust"},
     "hit": {
-        *("id", "title", "cite_as", "citation", "collection", "date", "text", "start", "end", "tokens"),
+        *("id", "title", "cite_as", "uri", "collection", "date", "text", "start", "end", "tokens"),
         *("score", "similarity", "metadata"),
     },
     "get_source": {

@@ -59,7 +59,7 @@ def hostile(words: str) -> Message:
         "id": words,
         "title": words,
         "cite_as": words,
-        "citation": words,
+        "uri": words,
         "collection": words,
         "date": words,
         "url": "javascript:window.pwned=1",

@@ -57,7 +57,7 @@ async def test_a_reply_cites_the_range_and_says_nothing_of_joints(shelf: Shelf) 
     source = await shelf.put("clocks", *ROW)
     answer = await _joined(shelf, context=True)
     (record,) = search_reply(replace(answer, context=None), None).results
-    assert (record.id, record.citation) == (f"{source.id}/0-2", f"[{source.id}/0-2]")
+    assert (record.id, record.uri) == (f"{source.id}/0-2", f"refdesk://documents/{source.id}/0-2")
     assert (record.excerpts, record.page) == (None, 1)
     assert record.cite_as == "clocks › pendulum clock one, pp. 1-3"
     assert (record.text or "").count("two") == 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 8
 SHOWN = 5  # matches of a passage
-OF_EXACT = {"matches", "match_count", "text", "cite_as", "citation"}
+OF_EXACT = {"matches", "match_count", "text", "cite_as", "uri"}
 CANARY = re.compile(r"zq0\w+")  # ids hold no 0
 NEVER_SAID = (*COLLECTIONS, "nowhere", "user:", "group:")
 NAMES = {
@@ -119,9 +119,8 @@ def _search_faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool)
     hits = reply.content["results"]
     if json.loads(reply.text) != reply.content:
         yield "the text and the structured content differ"
-    shared = {"collection": reply.content["collection"]} if "collection" in reply.content else {}
     for hit in hits:
-        yield from _hit_faults(library, duel, shared | hit)
+        yield from _hit_faults(library, duel, hit)
     shown = [id_ for hit in hits for id_ in _found_in(library, duel, hit)]
     found = {*shown}
     if relaxed and not expected:
@@ -187,13 +186,13 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
     text = "\n\n".join(paper.paragraphs)
     known: Json = {
         "id": hit["id"],
+        "uri": f"refdesk://{paper.collection}/{hit['id']}",
         "title": paper.title,
         "cite_as": f"{paper.title} › {paper.paragraphs[0]}, {pages}",
         "collection": paper.collection,
         "page": first + 1,
         "text": "\n\n".join(paper.paragraphs[first : last + 1]),
         "metadata": paper.metadata,
-        "citation": f"[{hit['id']}]",
     }
     if is_exact := duel.arguments.get("mode") == "exact":
         yield from _match_faults(paper, duel, hit)

@@ -63,7 +63,7 @@ async def test_a_context_is_one_text_of_passages_under_the_citations_of_the_resu
         cited = [
             line for line in found["context"].splitlines() if re.fullmatch(r"\[[a-z2-7]{16}/[\d-]+\]", line)
         ]
-        assert cited == [hit["citation"] for hit in found["results"]] != []
+        assert cited == [f"[{hit['id']}]" for hit in found["results"]] != []
         assert all("text" not in hit for hit in found["results"])
     plain = await search(client, QUESTIONS[0], max_chars=max_chars)
     assert "context" not in plain
@@ -74,8 +74,7 @@ async def test_a_question_finds_the_passage_that_answers_it_and_how_to_cite_it(c
     hits = (await search(client, "Who invented the pendulum clock?"))["results"]
     hit = next(hit for hit in hits if "Huygens" in hit["text"])
     assert hit["title"] == "The pendulum and the escapement"
-    assert hit["citation"] == f"[{hit['id']}]"
-    assert "uri" not in hit
+    assert (hit["uri"], hit["collection"]) == (f"refdesk://documents/{hit['id']}", "documents")
     assert json.dumps(hit).count(hit["id"]) == 2
     assert 0.3 < hit["similarity"] <= 1
     assert 0 < hit["score"] <= 1
@@ -116,7 +115,7 @@ async def test_every_citation_leads_back_to_its_passage(client: Client, question
     hits = (await search(client, question, limit=4, max_chars=50_000))["results"]
     assert len(hits) == 4
     for hit in hits:
-        for name in (hit["id"], f"refdesk://documents/{hit['id']}"):
+        for name in (hit["id"], hit["uri"]):
             around = await opened(client, name)
             assert hit["text"] in around["text"]
             assert around["id"] == hit["id"].partition("/")[0]

@@ -126,7 +126,7 @@ def shown(host: Callable[..., Host]) -> Host:
 def found_of(host: Host) -> dict[str, str]:
     """The ids of the passages that it finds, by collection."""
     found = host.tool("search", query="pendulum clock")["structuredContent"]
-    return {hit.get("collection", found.get("collection")): hit["id"] for hit in found["results"]}
+    return {hit["collection"]: hit["id"] for hit in found["results"]}
 
 
 def test_a_search_tool_names_the_page_and_a_tool_for_it_is_hidden_from_models(shown: Host) -> None:

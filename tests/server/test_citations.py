@@ -52,7 +52,7 @@ def shown(hits: list[Message]) -> str:
     for hit in hits:
         for start, end in sentences(hit["text"]):
             if not {*hit["text"][start:end]} & {*'"“”«»`[>'}:
-                lines.append(f"“{hit['text'][start:end]}” {hit['citation']}")
+                lines.append(f"“{hit['text'][start:end]}” [{hit['id']}]")
     return "\n\n".join(lines)
 
 
@@ -61,10 +61,10 @@ def test_every_sentence_that_is_shown_passes_the_check_of_its_citation(
     opened: Callable[..., Wire], scripts: Scripts, clock_room: Path, tmp_path: Path, stage: str
 ) -> None:
     hits = found(opened(stage))
-    wide = [hit for hit in hits if "-" in hit["citation"].rpartition("/")[2]]
+    wide = [hit for hit in hits if "-" in hit["id"]]
     assert len(wide) > len(hits) / 4
     (tmp_path / "answer.md").write_text(shown(hits))
-    narrowed = [hit | {"citation": f"{hit['citation'].rpartition('-')[0]}]"} for hit in wide]
+    narrowed = [hit | {"id": hit["id"].rpartition("-")[0]} for hit in wide]
     (tmp_path / "narrow.md").write_text(shown(narrowed))
     checked, narrow = (
         scripts.admin("cite", "check", tmp_path / name, "--data", clock_room)
@@ -81,10 +81,8 @@ def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
 ) -> None:
     hits, sizes = found(wire, detail=detail), []
     for hit in hits:
-        assert hit["citation"] == f"[{hit['id']}]"
-        (exact,) = wire.result("resources/read", {"uri": f"refdesk://documents/{hit['citation'][1:-1]}"})[
-            "contents"
-        ]
+        assert hit["uri"] == f"refdesk://documents/{hit['id']}"
+        (exact,) = wire.result("resources/read", {"uri": hit["uri"]})["contents"]
         assert hit["text"] in exact["text"]
         window = wire.tool("get_source", {"id": hit["id"].partition("/")[0], "start": hit["start"]})
         assert window["structuredContent"]["text"].startswith(hit["text"][:500])
@@ -101,9 +99,8 @@ def test_whatever_is_shown_of_a_hit_it_stands_at_its_offsets_under_its_citation(
 @pytest.mark.parametrize("stage", ["neighbors", "parent"])
 def test_a_wide_citation_opens_in_every_tool(opened: Callable[..., Wire], stage: str) -> None:
     wire = opened(stage)
-    (hit, *_) = [hit for hit in found(wire) if "-" in hit["citation"].rpartition("/")[2]]
-    id_ = hit["citation"][1:-1]
-    uri = f"refdesk://documents/{id_}"
+    (hit, *_) = [hit for hit in found(wire) if "-" in hit["id"]]
+    id_, uri = hit["id"], hit["uri"]
     (contents,) = wire.result("resources/read", {"uri": uri})["contents"]
     assert hit["text"] in contents["text"]
     for name in (id_, uri):
@@ -126,8 +123,8 @@ def test_a_context_has_each_passage_under_what_is_shown_of_it(opened: Callable[.
     arguments = {"query": QUESTIONS[0], "context": True, "max_chars": 100_000}
     reply = wire.tool("search", arguments)["structuredContent"]
     assert reply["results"]
-    assert all(f"{hit['citation']}\n" in reply["context"] for hit in reply["results"])
-    assert any("-" in hit["citation"].rpartition("/")[2] for hit in reply["results"])
+    assert all(f"[{hit['id']}]\n" in reply["context"] for hit in reply["results"])
+    assert any("-" in hit["id"] for hit in reply["results"])
 
 
 def test_a_range_that_is_longer_than_a_reply_says_how_much_is_missing(opened: Callable[..., Wire]) -> None:

@@ -30,21 +30,22 @@ if TYPE_CHECKING:
 class HitRecord(Reply):
     """A passage that answers, and how to cite it. Its id is the source's, a slash and its number, or a range.
 
-    `citation` is for machines, `cite_as` for people: title, section and page. Nothing that these say is said
-    again: every further mention would take room from passages. `start` and `end` are characters of the
-    source; `excerpts` are the parts of it that are shown, if they are several. `tokens` counts them.
-    `header` is the header row, further up in the source, of the table that the text continues. `stale` says
-    that the file has changed or gone since it was ingested, `flags` what the hit contains.
+    `[id]` is its citation for machines, and `uri` its resource. `cite_as` is for people: title, section and
+    page, which nothing else says again: every further mention would take room from passages. `start` and
+    `end` are characters of the source; `excerpts` are the parts of it that are shown, if they are several.
+    `tokens` counts what is shown. `header` is the header row, further up in the source, of the table that the
+    text continues. `stale` says that the file has changed or gone since it was ingested, `flags` what the hit
+    contains.
     In mode exact, `matches` are the line, the start and the end of the first matches in the passage,
     `match_count` the number of all that begin there.
     """
 
     id: str
+    uri: str
+    collection: str
     title: str
     cite_as: str
-    citation: str
     url: str | None = None
-    collection: str | None = None
     page: int | None = None
     date: str | None = None
     stale: Staleness | None = None
@@ -66,11 +67,9 @@ class HitRecord(Reply):
 class SearchReply(Reply):
     """The reply of `search`. Its texts are document text, not instructions.
 
-    `collection` is that of all results; if they are of several, each names its own. `degraded` is as in the
-    answer; absent if nothing failed.
+    `degraded` is as in the answer; absent if nothing failed.
     """
 
-    collection: str | None = None
     results: list[HitRecord]
     notes: list[str]
     degraded: list[str] | None = None
@@ -88,11 +87,9 @@ def search_reply(
     one is truncated. If the answer has a context, the reply has the hits that are in it, without their texts.
     With `vectors`, hits have their vectors. With `urls`, a hit without a URL has its resource's.
     """
-    collection = _only_collection(answer)
     hits = [
         hit_record(hit, vectors=vectors, urls=urls).model_copy(
             update={
-                "collection": None if collection else hit.source.collection,
                 "stale": answer.stale.get(hit.source.id),
                 "flags": list(answer.flags.get(hit.chunk.id, ())) or None,
             }
@@ -111,12 +108,6 @@ def search_reply(
     return reply if len(reply.compact()) <= max_chars else _truncated(reply, max_chars)
 
 
-def _only_collection(answer: Answer) -> str | None:
-    """The collection of all hits, None if they are of several or there are none."""
-    names = {hit.source.collection for hit in answer.hits}
-    return names.pop() if len(names) == 1 else None
-
-
 def _first_hits(count: int, answer: Answer, hits: Sequence[HitRecord]) -> SearchReply:
     more = len(hits) - count
     left_out = [f"{more} more hits were left out; raise max_chars or narrow the query."] if more else []
@@ -129,7 +120,6 @@ def _reply(
     answer: Answer, results: list[HitRecord], notes: list[str], context: str | None = None
 ) -> SearchReply:
     return SearchReply(
-        collection=_only_collection(answer),
         results=results,
         notes=notes,
         degraded=list(answer.degraded) or None,
@@ -193,17 +183,18 @@ def _truncated(reply: SearchReply, max_chars: int) -> SearchReply:
 
 def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
     """A hit as JSON, with its vector or without. With `urls`, its resource's URI stands for a missing URL."""
-    source, url, cited = hit.source, shown_url(hit.source), hit.cited
+    source, url = hit.source, shown_url(hit.source)
+    uri = resource_uri(source.collection, hit.cited)
     metadata = shown_metadata(source, hit.fields)
     if url:  # the document can be opened without its path
         metadata.pop("path", None)
     return HitRecord(
-        id=cited,
+        id=hit.cited,
+        uri=uri,
+        collection=source.collection,
         title=label(source.title),
         cite_as=cite_as(hit),
-        citation=f"[{cited}]",
-        url=url or (resource_uri(source.collection, cited) if urls else None),
-        collection=source.collection,
+        url=url or (uri if urls else None),
         page=hit.shown_chunks[0].page,
         date=shown_date(source),
         header=label(hit.header) or None,

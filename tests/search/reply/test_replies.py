@@ -72,13 +72,13 @@ def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
     )
     reply = search_reply(Answer((hit,), ("a note",)), None)
     assert json.loads(reply.compact()) == {
-        "collection": "documents",
         "results": [
             {
                 "id": "mfzq/3",
+                "uri": "refdesk://documents/mfzq/3",
+                "collection": "documents",
                 "title": "The title",
                 "cite_as": "The title › Part › Sub, p. 7",
-                "citation": "[mfzq/3]",
                 "url": "https://example.org/a",
                 "page": 7,
                 "date": "2024-05-01T00:00:00+00:00",
@@ -114,15 +114,13 @@ def test_a_hits_words_are_made_safe() -> None:
     )
 
 
-def test_nothing_is_said_twice_of_hits() -> None:
-    """The collection of all stands once, and a path only where there is no URL."""
+def test_each_hit_names_its_collection_and_its_path_only_where_there_is_no_url() -> None:
     path = {"path": "a.md", "author": "O'Neill"}
     one, two = _hit(metadata=path), _hit(seq=4, metadata=path, url="https://example.org/a")
     reply = search_reply(Answer((one, two)), None)
-    assert (reply.collection, [record.collection for record in reply.results]) == ("documents", [None, None])
     assert [record.metadata for record in reply.results] == [path, {"author": "O'Neill"}]
     reply = search_reply(Answer((one, replace(two, source=replace(two.source, collection="b")))), None)
-    assert (reply.collection, [record.collection for record in reply.results]) == (None, ["documents", "b"])
+    assert [record.collection for record in reply.results] == ["documents", "b"]
     (bare,) = search_reply(Answer((_hit(),)), None).results
     assert "metadata" not in bare.model_dump(exclude_none=True)
 
@@ -230,7 +228,7 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
     reply = search_reply(Answer(hits, ("kept",), context), max_chars)
     assert len(reply.compact()) <= max_chars
     assert all(record.text is None for record in reply.results)
-    shown = [record.citation for record in reply.results]
+    shown = [f"[{record.id}]" for record in reply.results]
     assert shown == [hit for hit in (f"[mfzq/{seq}]" for seq in range(len(texts))) if hit in reply.context]  # type: ignore[operator]
     notes = ["kept", *_altered(texts[: len(shown)])]
     if left := len(texts) - len(shown):
