@@ -53,8 +53,8 @@ async def console_command(
 ) -> None:
     """Show and administer this desk in a browser.
 
-    It listens on 127.0.0.1 only, until Ctrl-C. The printed address works once: the browser that opens it
-    first is signed in, and no other. From another machine, forward the port by SSH under the same number.
+    It listens on 127.0.0.1 only, until Ctrl-C. The printed address signs in one browser; after
+    that it is used up. From another machine, forward the port by SSH under the same number.
     """
     with _listening(port) as listener:
         door = Door(f"{HOST}:{listener.getsockname()[1]}")
@@ -73,7 +73,7 @@ async def console_command(
                 print_json({"address": door.address})
             else:
                 echo(f"The console is at {door.address}")
-                echo("The address works once, in one browser on this machine. Ctrl-C ends the console.")
+                echo("The address signs in one browser on this machine. Ctrl-C ends the console.")
             with _opened(door.address if opens else ""):
                 await _serve(console, listener)
 

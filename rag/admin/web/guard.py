@@ -6,7 +6,8 @@ The console can do what its administrator can, so it must be sure of three thing
   it away.
 - No page of another site sent it, nor one of another server on this machine: `Origin` and `Sec-Fetch-Site`
   say that, and each form has a secret of its own.
-- Its sender has the cookie, which one browser got for the token in the printed address. The token works once.
+- Its sender has the cookie, which one browser got for the token in the printed address. The token works until
+  that browser comes back with the cookie; then it is used up.
 
 Cookies know no ports: a browser brings this one to each server on 127.0.0.1 that it opens, and whoever runs
 one can use it. Only a host of its own would keep them apart, and not every system resolves one to this
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -49,7 +49,11 @@ HEADERS = {
 
 @dataclass(slots=True)
 class Door:
-    """Who may come in: whoever brings the `token` first. That browser gets the cookie of the `session`."""
+    """Who may come in: whoever brings the `token`. That browser gets the cookie of the `session`.
+
+    The token is used up by the first request that brings the cookie. So a browser that lost the cookie, or a
+    preview that opened the address first, locks nobody out. Of two browsers, the later one has the session.
+    """
 
     host: str
     token: str = field(default_factory=lambda: secrets.token_urlsafe(SECRET_BYTES), repr=False)
@@ -72,19 +76,25 @@ class Door:
         return f"refdesk-console-{self.host.rpartition(':')[2]}"
 
     def let_in(self, token: str) -> str | None:
-        """The cookie's value for the right token, which is used up then; None for any other."""
+        """The cookie's value of a new session for the right token; None for any other token."""
         if not self.token or not _same(token, self.token):
             return None
-        self.token, self.session = "", secrets.token_urlsafe(SECRET_BYTES)
+        self.session = secrets.token_urlsafe(SECRET_BYTES)
         return self.session
 
     def is_known(self, headers: Headers) -> bool:
-        """Whether a request brings the cookie."""
-        try:
-            sent = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return False
-        return bool(self.session) and sent is not None and _same(sent.value, self.session)
+        """Whether a request brings the cookie. The first one that does uses the token up."""
+        # Browsers send what other servers on this host have set, in any syntax: a strict parser would find
+        # nothing behind somebody's `prefs={"theme":"dark"}`.
+        pairs = (
+            pair.strip().partition("=") for part in headers.getlist("cookie") for pair in part.split(";")
+        )
+        known = bool(self.session) and any(
+            name == self.cookie and _same(value, self.session) for name, _, value in pairs
+        )
+        if known:
+            self.token = ""
+        return known
 
     def is_form_of_ours(self, secret: object) -> bool:
         """Whether a form has the secret that our pages put into it."""
@@ -103,7 +113,7 @@ class Door:
         if scope["method"] not in READS and headers.getlist("origin") != [self.origin]:
             return 403, "Another page sent this form. Nothing was done."
         if not self.is_known(headers):
-            return 401, "Open the address that refdesk-admin console printed. It works once, in one browser."
+            return 401, "Open the address that refdesk-admin console printed. It works in one browser."
         return None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+from starlette.datastructures import Headers
 
 from rag.admin.web.app import CHANGES, PAGES
 from rag.admin.web.guard import Door
@@ -34,6 +35,34 @@ def test_the_address_works_once_and_in_one_browser(browser: Browser, running: Ru
     assert browser.get(running.address).status == 200  # the first may load it again: it is signed in
 
 
+def test_who_lost_the_cookie_signs_in_again_and_the_one_before_is_out() -> None:
+    door = Door("127.0.0.1:1")
+    preview, browser = door.let_in(door.token), door.let_in(door.token)
+    assert not door.is_known(Headers({"cookie": f"{door.cookie}={preview}"}))
+    assert door.is_known(Headers({"cookie": f"{door.cookie}={browser}"}))
+    assert door.let_in(door.token) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        'prefs={"theme":"dark"}',
+        "flag",
+        "a=b=c",
+        "=",
+        "b\u00e4r=1",
+        "x=[1, 2]",
+        "refdesk-console-1=of another app",
+    ],
+)
+def test_what_another_local_application_has_set_locks_nobody_out(other: str) -> None:
+    door = Door("127.0.0.1:1")
+    session = door.let_in(door.token)
+    for cookies in (f"{other}; {door.cookie}={session}", f"{door.cookie}={session};{other}"):
+        assert door.is_known(Headers(raw=[(b"cookie", cookies.encode())]))
+    assert not door.is_known(Headers(raw=[(b"cookie", other.encode())]))
+
+
 @pytest.mark.parametrize("token", ["", "x", "A" * 43, "\u00e4", "%00"])
 def test_a_guessed_token_opens_nothing_and_uses_nothing_up(token: str) -> None:
     door = Door("127.0.0.1:1")
@@ -43,7 +72,8 @@ def test_a_guessed_token_opens_nothing_and_uses_nothing_up(token: str) -> None:
 
 def test_after_the_token_is_used_an_empty_one_opens_nothing() -> None:
     door = Door("127.0.0.1:1")
-    assert door.let_in(door.token)
+    session = door.let_in(door.token)
+    assert door.is_known(Headers({"cookie": f"{door.cookie}={session}"}))
     assert door.let_in("") is None
 
 
