@@ -20,11 +20,13 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rag.access.keys import parsed_keys
 from rag.errors import ConfigurationError
 from rag.file_state import local_path
 from rag.filters.predicate import literal
@@ -47,7 +49,6 @@ from rag.uris import ID_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import lancedb
 
@@ -120,11 +121,12 @@ async def restore(
 
     Raises:
         ConfigurationError: the tenant has one of the collections and `overwrite` is false, or the data folder
-            belongs to another key and has collections.
+            belongs to another key and has collections; or the backup gives access to what isn't its tenant's.
         BusyError: another process writes to one of them.
         StoreError: the storage failed.
     """
     wanted = [_collection(one, tenant) for one in backup.about.collections]
+    _refuse_foreign_tables(data, wanted)
     prepare(data)
     with ExitStack() as stack:
         stack.enter_context(locked(data, LOCK, seconds=0))
@@ -141,7 +143,7 @@ async def restore(
         records = await _records(data, tenant)
         gone = {id_ for id_, one in records.items() if not one.present and one.uri.startswith(PURGED)}
         away = frozenset() if exact else frozenset(gone | {*forgotten} - records.keys())
-        loaded = await _load(folder, backup.file, wanted, away)
+        loaded = await _load(folder, backup, wanted, away)
         if not exact:
             wanted = [_narrowed(one, present.get(one.name)) for one in wanted]
         result = await _switch(data, folder, backup.about.tenant, wanted, loaded, exact=exact)
@@ -206,20 +208,44 @@ async def _records(data: Path, tenant: str) -> dict[str, AccessRecord]:
         return await table.records()
 
 
-async def _load(folder: Path, file: Path, wanted: Sequence[Collection], away: frozenset[str]) -> _Loaded:
+def _refuse_foreign_tables(data: Path, wanted: Iterable[Collection]) -> None:
+    """Refuse a collection that is attached to a table of this desk: it would pass by that table's rights."""
+    tables = database_folder(data).resolve()
+    for collection in wanted:
+        attached = collection.attached
+        if attached and "://" not in attached.table and Path(attached.table).resolve().is_relative_to(tables):
+            raise ConfigurationError(
+                f"The collection {collection.name!r} of the backup is attached to {attached.table}, a table "
+                "of this desk. refdesk writes no such backup: somebody changed it. Nothing was restored."
+            )
+
+
+def _keys_of(backup: Archive, content: bytes) -> bytes:
+    """The API keys of the backup, all of which are its tenant's."""
+    foreign = [key.id for key in parsed_keys(content, archive.KEYS).keys if key.tenant != backup.about.tenant]
+    if foreign:
+        raise ConfigurationError(
+            f"The backup {backup.file} of the tenant {backup.about.tenant!r} has keys of another tenant: "
+            f"{', '.join(foreign)}. refdesk writes no such backup: somebody changed the file. Nothing was "
+            "restored."
+        )
+    return content
+
+
+async def _load(folder: Path, backup: Archive, wanted: Sequence[Collection], away: frozenset[str]) -> _Loaded:
     """Make the tables of the backup in a folder, without the sources that stay away."""
     loaded = _Loaded()
     database = await connect_to(str(folder))
     tables: dict[str, lancedb.AsyncTable] = {}
-    for name, content in archive.parts(file):
+    for name, content in archive.parts(backup.file):
         match name.split("/"):
             case [archive.KEY]:
                 loaded.key = content
             case [archive.KEYS]:
-                loaded.keys = content
+                loaded.keys = _keys_of(backup, content)
             case ["access", _]:
-                stored = map(schema.stored_record, archive.rows_of(content).to_pylist())
-                loaded.records |= {one.id: one for one in stored}
+                stored = [schema.stored_record(row) for row in archive.rows_of(content).to_pylist()]
+                loaded.records |= {record.id: record for record in stored}
             case ["collections", collection, kind, _]:
                 (one,) = [one for one in wanted if one.name == collection]
                 rows = loaded.kept(collection, kind, archive.rows_of(content), away)

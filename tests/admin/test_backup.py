@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rag.store import archive
 from tests.admin.three_documents import ingest_documents, titles, write_documents
 
 if TYPE_CHECKING:
@@ -178,6 +179,50 @@ def test_a_damaged_cut_or_foreign_file_is_refused_before_anything_changes(
     assert "cut short" in other(inside, "new").run("restore", backup, code=2).stderr
     assert "not a backup" in other(inside, "new").run("restore", docs / "leave.md", code=2).stderr
     assert not other(inside, "new").data.exists()
+    assert titles(inside) == {"leave", "travel"}
+
+
+def rewritten(backup: Path, change: Callable[[str, bytes], bytes]) -> Path:
+    """The backup with other parts, and digests that fit them."""
+    parts = {name: change(name, content) for name, content in archive.parts(backup)}
+    del parts[archive.CHECKSUMS]
+    with archive.writing(backup) as written:
+        for name, content in parts.items():
+            written.add(name, content)
+    return backup
+
+
+def test_a_backup_that_somebody_changed_brings_no_key_of_another_tenant(inside: Desk, backup: Path) -> None:
+    new = other(inside, "new")
+    new.run("tenant", "create", "acme")
+
+    def of_acme(name: str, content: bytes) -> bytes:
+        return (
+            content.replace(b'"tenant": "default"', b'"tenant": "acme"') if name == archive.KEYS else content
+        )
+
+    assert new.json("restore", rewritten(backup, lambda _name, content: content))["keys"]
+    (new.data / "keys.json").unlink()
+    (new.data / "audit.jsonl").unlink()
+    run = new.run("restore", rewritten(backup, of_acme), "--yes", "--exact", code=2)
+    assert "keys of another tenant" in run.stderr
+    assert new.json("key", "list") == {"keys": []}
+
+
+def test_a_backup_that_somebody_changed_attaches_no_table_of_the_desk(inside: Desk, backup: Path) -> None:
+    (table,) = (inside.data / "tables").glob("chunks__tenant_default__src_documents.lance")
+
+    def attached(name: str, content: bytes) -> bytes:
+        if name != archive.ABOUT:
+            return content
+        about = json.loads(content)
+        definition = json.loads(about["collections"][0]["definition"])
+        definition["attached"] = {"table": str(table), "id": "id", "text": "text"}
+        about["collections"][0]["definition"] = json.dumps(definition)
+        return json.dumps(about).encode()
+
+    run = inside.run("restore", rewritten(backup, attached), "--yes", code=2)
+    assert str(table) in run.stderr
     assert titles(inside) == {"leave", "travel"}
 
 
