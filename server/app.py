@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -26,11 +27,13 @@ from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
 from server.introduction import Introduction
 from server.published import callable_tools, extensions, fetches, through, through_any
-from server.schemas import argument_error
+from server.schemas import argument_error, decoded
 from server.telemetry import audit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from mcp.server.context import CallNext, HandlerResult
 
     from rag.config.published import ToolSettings
     from rag.config.settings import Settings
@@ -94,6 +97,7 @@ def create_server(  # noqa: PLR0913 what it is built around
         ErrorBoundary(lazy_desk, settings.limits, remote=remote),
         audit.CallRecorder(principal_of, measure, settings.server),
         RequestLimits(admission, settings.limits, principal_of),
+        decode_arguments,
     ]
     if settings.server.apps:
         server.middleware.append(apps.note_declaration)
@@ -328,6 +332,15 @@ class App:
         if not completes(params):
             return completion()
         return await completed(await self._lazy_desk.desk(), self._reader(context), params)
+
+
+async def decode_arguments(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Middleware: read all arguments of a call if a host sent them as JSON in one string."""
+    params = ctx.params or {}
+    sent = params.get("arguments")
+    if ctx.method == "tools/call" and isinstance(sent, str):
+        ctx = replace(ctx, params={**params, "arguments": decoded(sent) if sent.strip() else None})
+    return await call_next(ctx)
 
 
 def _no_headers(_tool: str) -> None:

@@ -1,26 +1,118 @@
-"""JSON Schemas of tools, as short as clients allow, and what is wrong with arguments that don't fit them.
+"""JSON Schemas of tools, how arguments are read by them, and what is wrong with arguments that don't fit.
 
-Every byte of them is part of each conversation. So a reply's schema says which fields there are, and of what
-type unless they are strings, and leaves to the descriptions what they mean.
+Every byte of a schema is part of each conversation. So a reply's schema says which fields there are, and of
+what type unless they are strings, and leaves to the descriptions what they mean.
+
+Hosts and models send what the schema doesn't say: numbers, lists and objects as JSON in a string, numbers
+with a point, an empty value for each argument that they don't need. Whatever can be meant in one way only is
+taken so, by the argument's type.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
+from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import from_json
 
 from rag.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from pydantic import BaseModel, ValidationError
+    from pydantic import ValidationError
 
 LISTED_RECORDS = {"HitRecord"}
 """The records within replies whose fields a schema lists. Descriptions explain the others."""
 _CHECKED_BY_US = {"minLength", "minItems", "maxLength", "maxItems"}
 """What the server checks and its errors say. No model counts characters, and few lists are that long."""
+
+_WORDS_FOR_NOTHING = {"", "null", "none", "undefined"}
+"""What stands for no value in a string where a number, true or false, or a name of a few is wanted."""
+_ENCODED = 3  # times that a value may be JSON in a string; some hosts encode twice
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool. Those that say nothing count as left out, unless the tool needs them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_meant(cls, sent: dict[str, Any]) -> dict[str, Any]:
+        schema = _cached_schema(cls)
+        types, needed = schema["properties"], schema.get("required", ())
+        read = {name: _meant(value, types.get(name, {})) for name, value in sent.items()}
+        return {
+            name: value
+            for name, value in read.items()
+            if name in needed or name not in types or not _says_nothing(value)
+        }
+
+
+def _meant(value: object, schema: Mapping[str, Any]) -> object:
+    """A value as its schema has it if it can be meant so, else as it is.
+
+    Example: "8.0" as an integer -> 8; "[5]" or 5 as a list of strings -> ["5"]; "Exact" as a mode -> "exact".
+    """
+    match schema:
+        case {"enum": names}:
+            folded = value.strip().lower() if isinstance(value, str) else value
+            return folded if folded in names else _unless_nothing(value)
+        case {"type": "integer" | "number"}:
+            number = _unless_nothing(value)
+            return int(number) if isinstance(number, float) and number.is_integer() else number
+        case {"type": "boolean"}:
+            return _unless_nothing(value.lower() if isinstance(value, str) else value)
+        case {"type": "array"}:
+            return _listed(value)
+        case {"type": "object"}:
+            return decoded(value)
+    return value
+
+
+def _unless_nothing(value: object) -> object:
+    """What a JSON text stands for; None for a word for nothing."""
+    if isinstance(value, str) and value.strip().lower() in _WORDS_FOR_NOTHING:
+        return None
+    return decoded(value)
+
+
+def _listed(value: object) -> object:
+    """A list of strings: of a single one, too, and of whole numbers, since a name may look like one."""
+    read = decoded(value)
+    if isinstance(value, str) and isinstance(read, bool | int | float):  # a name that looks like JSON
+        read = value
+    if isinstance(read, list):
+        return [str(item) if type(item) is int else item for item in read]
+    if type(read) is int:
+        return [str(read)]
+    return [read] if isinstance(read, str) and read.strip() else read
+
+
+def decoded(value: object) -> object:
+    """What a JSON text stands for, also if it was encoded twice; anything else as it is."""
+    for _ in range(_ENCODED):
+        if not isinstance(value, str):
+            break
+        try:
+            value = from_json(value, allow_inf_nan=False)
+        except ValueError:
+            break
+    return value
+
+
+def _says_nothing(value: object) -> bool:
+    """Whether a value stands for none: null, an empty list or object, a blank string, a list of these."""
+    if isinstance(value, str):
+        return not value.strip()
+    blank_items = isinstance(value, list) and all(
+        isinstance(item, str) and not item.strip() for item in value
+    )
+    return value is None or value == {} or blank_items
 
 
 def argument_schema(model: type[BaseModel]) -> dict[str, Any]:
@@ -106,7 +198,9 @@ def argument_error(
 
 def _problem(name: str, kind: str, properties: Mapping[str, Any]) -> str:
     if name not in properties:
-        return f"Unknown argument {name[:64]!r}. Valid arguments: {', '.join(properties)}."
+        near = get_close_matches(name[:64].lower(), properties, n=1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        return f"Unknown argument {name[:64]!r}.{meant} Valid arguments: {', '.join(properties)}."
     if kind == "missing":
         return f"The argument {name} is missing. It must be {_allowed(properties[name])}."
     return f"{name} must be {_allowed(properties[name])}."
@@ -125,7 +219,7 @@ def _allowed(schema: Mapping[str, Any]) -> str:
             return f"a list of {'1 to' if 'minItems' in schema else 'at most'} {high} strings"
         case {"minLength": low, "maxLength": high}:
             return f"a string of {low} to {high} characters"
-    return "a string" if schema["type"] == "string" else f"an {schema['type']}"
+    return f"{'an' if schema['type'][0] in 'aeiou' else 'a'} {schema['type']}"
 
 
 def _number(schema: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from mcp import types
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from rag.access.bindings import bounds
 from rag.answers import (
@@ -27,7 +27,7 @@ from rag.answers import (
 )
 from rag.config.profiles import Candidates, FusionMethod, Overridable, Share
 from rag.config.published import FETCH
-from rag.corpus import Distance
+from rag.corpus import Distance  # noqa: TC001 pydantic reads the annotations
 from rag.errors import ConfigurationError
 from rag.search.agents import (
     SEARCH,
@@ -44,7 +44,7 @@ from rag.search.reply.source import FetchReply, SourceReply
 from rag.search.reply.untrusted import label
 from server.filter_schema import filter_schema
 from server.published import fetches
-from server.schemas import argument_schema, reply_schema
+from server.schemas import Arguments, argument_schema, reply_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,25 +125,13 @@ _READ_ONLY = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
 """Without the hints that mean something only where a tool isn't read-only."""
 
 
-class _Arguments(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    @field_validator(
-        "limit", "candidates", "start", "around", "page", "max_chars", mode="before", check_fields=False
-    )
-    @classmethod
-    def _whole(cls, value: object) -> object:
-        """5.0 as 5: JSON has one kind of number, and some clients write each with a point."""
-        return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 MaxChars = Annotated[
     int | None,
     Field(ge=MIN_REPLY_CHARS, le=MAX_REPLY_CHARS, description="Maximum reply length."),
 ]
 
 
-class SearchArguments(_Arguments):
+class SearchArguments(Arguments):
     """The arguments of `search`. None means the operator's default."""
 
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS, description=SEARCH["query"])]
@@ -201,7 +189,7 @@ class SearchArguments(_Arguments):
         return SearchRequest(**given)
 
 
-class GetSourceArguments(_Arguments):
+class GetSourceArguments(Arguments):
     """The arguments of `get_source`."""
 
     id: Annotated[str | None, Field(min_length=1, max_length=MAX_PATH_CHARS, description=SOURCE["id"])] = None
@@ -236,13 +224,13 @@ class GetSourceArguments(_Arguments):
         return Part(self.start, self.around, self.section, lines, outline=bool(self.outline))
 
 
-class FetchArguments(_Arguments):
+class FetchArguments(Arguments):
     """The arguments of `fetch`."""
 
     id: Annotated[str, Field(min_length=1, max_length=200, description="id of a search result.")]
 
 
-class PageArguments(_Arguments):
+class PageArguments(Arguments):
     """The arguments of `page_picture`."""
 
     id: Annotated[str, Field(min_length=1, max_length=200)]

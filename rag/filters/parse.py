@@ -135,9 +135,10 @@ def _leaf(name: str, type_: FieldType, operator: str, value: object) -> Filter: 
                 raise InvalidRequestError(f"{name}: {how} takes a text that is not empty.")
             return Like(name, type_, how, text)
         case None:
+            article = "an" if type_ == "integer" else "a"
             raise InvalidRequestError(
                 f"{name} does not support {_shown(operator)}; "
-                f"it is a {type_}, which supports: {', '.join(OPERATORS[type_])}."
+                f"it is {article} {type_}, which supports: {', '.join(OPERATORS[type_])}."
             )
         case ordering:
             return Ordered(name, type_, ordering, _scalar(name, type_, value))

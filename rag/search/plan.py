@@ -261,7 +261,7 @@ def _hit_stages(settings: SearchSettings, mode: Mode, *, without_display: bool) 
 def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_bound: bool) -> Needle | None:
     """What mode exact searches for."""
     if mode != "exact":
-        if request.match is not None or request.case is not None:
+        if request.match not in {None, "text"} or request.case:  # the usual values say nothing
             raise InvalidRequestError(
                 "match and case are for mode exact; set mode to exact, or leave them out."
             )

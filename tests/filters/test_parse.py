@@ -170,8 +170,8 @@ def test_a_name_is_shown_only_in_part_and_escaped() -> None:
 def test_an_unknown_operator_is_refused_with_those_of_the_field(field: str, operator: str) -> None:
     type_ = FIELDS[field]
     wanted = (
-        f"{field} does not support {operator!r}; it is a {type_}, which supports: "
-        f"{', '.join(OPERATORS[type_])}."
+        f"{field} does not support {operator!r}; it is {'an' if type_ == 'integer' else 'a'} {type_}, "
+        f"which supports: {', '.join(OPERATORS[type_])}."
     )
     assert _refusal({field: {operator: CANARY}}) == wanted
 

@@ -228,9 +228,10 @@ async def test_an_expression_that_is_not_one_is_refused_in_our_words(
 
 async def test_match_and_case_are_for_mode_exact_alone(shelf: Shelf) -> None:
     await shelf.put("a", "ab")
-    for request in ({"match": "words"}, {"case": False}):
+    for request in ({"match": "words"}, {"case": True}):
         with pytest.raises(InvalidRequestError, match="match and case are for mode exact"):
             await shelf.search("ab", **request)
+    assert (await shelf.search("ab", match="text", case=False)).hits  # what a search does anyway
 
 
 async def test_a_document_of_any_length_is_searched_to_its_end(shelf: Shelf) -> None:

@@ -42,14 +42,22 @@ def hit(wire: Wire) -> dict[str, Any]:
         ({"query": MARK, "limit": 101}, LIMIT),
         ({"query": MARK, "limit": 10**9}, LIMIT),
         ({"query": MARK, "limit": 10**300}, LIMIT),
-        ({"query": MARK, "limit": "5"}, LIMIT),
+        ({"query": MARK, "limit": "five"}, LIMIT),
+        ({"query": MARK, "limit": "5.5"}, LIMIT),
+        ({"query": MARK, "limit": "101"}, LIMIT),
+        ({"query": MARK, "limit": "[5]"}, LIMIT),
+        ({"query": MARK, "limit": "Infinity"}, LIMIT),
+        ({"query": MARK, "limit": "9" * 5_000}, LIMIT),
         ({"query": MARK, "limit": 5.5}, LIMIT),
         ({"query": MARK, "limit": True}, LIMIT),
         ({"query": MARK, "mode": "fuzzy"}, "mode must be one of dense, sparse, hybrid, exact."),
         ({"query": MARK, "detail": "page"}, "detail must be one of snippet, passage, section."),
-        ({"query": MARK, "collections": "documents"}, "collections must be a list of 1 to 50 strings."),
-        ({"query": MARK, "collections": [5]}, "collections must be a list of 1 to 50 strings."),
-        ({"query": MARK, "sources": {}}, "sources must be a list of 1 to 100 strings."),
+        ({"query": MARK, "collections": {"a": 1}}, "collections must be a list of 1 to 50 strings."),
+        ({"query": MARK, "collections": [["a"]]}, "collections must be a list of 1 to 50 strings."),
+        ({"query": MARK, "sources": True}, "sources must be a list of 1 to 100 strings."),
+        ({"query": MARK, "sources": '{"id": "a"}'}, "sources must be a list of 1 to 100 strings."),
+        ({"query": MARK, "filter": "path=hr"}, "filter must be an object."),
+        ({"query": MARK, "filter": '["path"]'}, "filter must be an object."),
         ({"query": MARK, "sources": [MARK] * 101}, "sources must be a list of 1 to 100 strings."),
         (
             {"query": MARK, "exclude_sources": [None]},
@@ -67,6 +75,15 @@ def hit(wire: Wire) -> dict[str, Any]:
         ),
         ({"query": MARK, "match": "glob"}, "match must be one of text, words, regex."),
         ({"query": MARK, "case": "yes"}, "case must be true or false."),
+        ({"query": MARK, "case": 1}, "case must be true or false."),
+        (
+            {"query": MARK, "exclude_source": MARK},
+            (
+                "Unknown argument 'exclude_source'. Did you mean exclude_sources? Valid arguments: query, "
+                "limit, mode, match, case, collections, exclude_collections, sources, exclude_sources, "
+                "filter, detail, related, context, max_chars."
+            ),
+        ),
         ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),
     ],
     ids=lambda value: str(value)[:40],
@@ -93,7 +110,6 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
     ("arguments", "words"),
     [
         ({"id": 5}, ID),
-        ({"id": ""}, ID),
         ({"id": MARK * 456}, ID),
         ({"id": MARK}, NOT_FOUND),
         ({"id": MARK, "start": -1}, "start must be an integer of at least 0."),
@@ -101,7 +117,7 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
         ({"id": MARK, "around": 51}, "around must be an integer from 0 to 50."),
         ({"id": MARK, "around": -1}, "around must be an integer from 0 to 50."),
         ({"id": MARK, "max_chars": 0}, BUDGET),
-        ({"id": MARK, "section": ""}, "section must be a string of 1 to 500 characters."),
+        ({"id": MARK, "section": 5}, "section must be a string of 1 to 500 characters."),
         ({"id": MARK, "section": MARK, "start": 1}, NOT_FOUND),
         ({"id": MARK, "lines": 5.5}, "lines must be a string of 1 to 30 characters."),
         ({"id": MARK, "lines": MARK}, LINES),
@@ -109,7 +125,7 @@ def test_whole_numbers_may_have_a_point(wire: Wire) -> None:
         ({"id": MARK, "lines": "1-2-3"}, LINES),
         ({"id": MARK, "lines": "9999999999"}, LINES),
         ({"id": MARK, "outline": "yes"}, "outline must be true or false."),
-        ({"after": ""}, "after must be a string of 1 to 4096 characters."),
+        ({"after": 5}, "after must be a string of 1 to 4096 characters."),
         ({"after": MARK}, AFTER),
         ({"id": "documents", "after": MARK}, AFTER),
         ({"id": MARK, "after": f"{MARK}/"}, NOT_FOUND),
@@ -129,6 +145,78 @@ def test_a_wrong_argument_of_get_source_is_told_what_is_allowed(
     wire: Wire, arguments: dict[str, Any], words: str
 ) -> None:
     assert wire.tool_error("get_source", arguments) == words
+
+
+NATIVE = {
+    "query": "pendulum clock",
+    "limit": 2,
+    "mode": "exact",
+    "match": "words",
+    "case": False,
+    "collections": ["documents"],
+    "filter": {"path": {"$contains": "e"}},
+    "max_chars": 20_000,
+}
+ENCODED: dict[str, list[Any]] = {
+    "limit": ["2", " 2 ", "2.0", 2.0, '"2"'],
+    "mode": ["Exact", " exact "],
+    "match": ["WORDS"],
+    "case": ["false", "False", "null", ""],
+    "collections": ['["documents"]', "documents", '"documents"', json.dumps('["documents"]')],
+    "filter": ['{"path": {"$contains": "e"}}', json.dumps('{"path": {"$contains": "e"}}')],
+    "max_chars": ["20000"],
+}
+"""What hosts send for each: JSON in a string, once or twice, and a string where a list is wanted."""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, all_ in ENCODED.items() for value in all_]
+)
+def test_an_argument_that_is_encoded_once_more_means_the_same(wire: Wire, name: str, value: object) -> None:
+    plain = wire.tool("search", NATIVE)["structuredContent"]
+    assert plain["results"]
+    assert wire.tool("search", NATIVE | {name: value})["structuredContent"] == plain
+
+
+def test_all_arguments_may_come_as_one_json_text(wire: Wire) -> None:
+    plain = wire.result("tools/call", {"name": "search", "arguments": NATIVE})
+    text = json.dumps(NATIVE)
+    for encoded in (text, json.dumps(text)):
+        assert wire.result("tools/call", {"name": "search", "arguments": encoded}) == plain
+    everything = wire.result("tools/call", {"name": "get_source"})
+    for nothing in ("", "{}", "null"):
+        assert wire.result("tools/call", {"name": "get_source", "arguments": nothing}) == everything
+
+
+def test_values_that_say_nothing_are_as_good_as_left_out(wire: Wire) -> None:
+    fillers: list[Any] = [None, "", " ", [], {}, "[]", "{}"]
+    plain = wire.tool("search", {"query": "pendulum"})["structuredContent"]
+    optional = ("limit", "mode", "case", "collections", "exclude_sources", "filter", "related", "max_chars")
+    for filler in fillers:
+        named = dict.fromkeys(optional, filler)
+        if isinstance(filler, str) and filler not in {"", " "}:
+            del named["related"]  # which may be any text
+            del named["mode"]
+        assert wire.tool("search", {"query": "pendulum", **named})["structuredContent"] == plain, filler
+    usual = {"match": "text", "case": False, "context": False, "collections": [""], "sources": ["", " "]}
+    assert wire.tool("search", {"query": "pendulum", **usual})["structuredContent"] == plain
+    for filler in (None, "", " ", [], {}):
+        named = dict.fromkeys(("id", "start", "around", "section", "lines", "outline", "after"), filler)
+        assert wire.tool("get_source", named) == wire.tool("get_source", {})
+
+
+def test_a_query_that_looks_like_json_stays_a_query(wire: Wire) -> None:
+    for query in ('["pendulum"]', '{"query": "pendulum"}', '"pendulum"', "null", "12"):
+        found = wire.tool("search", {"query": query, "mode": "exact"})["structuredContent"]
+        texts = [hit["text"] for hit in found["results"]]
+        assert all(query in text for text in texts), query
+
+
+def test_a_number_where_names_are_wanted_is_a_name(wire: Wire) -> None:
+    for given in (7, [7], "7", "[7]"):
+        words = wire.tool_error("search", {"query": "pendulum", "collections": given})
+        assert "collection" in words
+        assert words == wire.tool_error("search", {"query": "pendulum", "collections": ["7"]})
 
 
 def test_where_to_begin_is_told_the_end_of_that_source(wire: Wire, hit: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ async def newer(
         kind = collection.fields.get(stage.field, "datetime")
         if kind != "datetime":
             raise ConfigurationError(
-                f"The stage recency uses the field {stage.field}, which is a {kind} in the collection "
+                f"The stage recency uses the field {stage.field}, of type {kind} in the collection "
                 f"{collection.name}. Name a field of type datetime."
             )
     return by_recency(
