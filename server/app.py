@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from anyio import to_thread
 from mcp import MCPError, types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -202,7 +203,7 @@ class App:
             reply = search_reply(answer, room, vectors=vectors, urls=urls)
             return with_trace(reply, answer, max_chars) if answer.trace else reply
 
-        result = self._noted(render, arguments.max_chars or server.max_chars)
+        result = await self._noted(render, arguments.max_chars or server.max_chars)
         if with_app:
             result.meta = apps.search_meta(tool, answer.hits, (result.structured_content or {})["results"])
         return result
@@ -239,25 +240,27 @@ class App:
         desk = await self._lazy_desk.desk()
         part, after = arguments.part(), arguments.after
         found = await looked_up(desk, principal, arguments.id, max_chars, part=part, after=after)
-        return self._noted(partial(found_reply, found), max_chars)
+        return await self._noted(partial(found_reply, found), max_chars)
 
-    def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
+    async def _noted(self, render: Callable[[int], NotedReply], max_chars: int) -> types.CallToolResult:
         """What `render` makes of `max_chars` or fewer, with the note of the intake if there is one."""
         note = self._intake and self._intake.note
         if not note:
-            return _within_bytes(lambda fitting: _result(render(fitting)), max_chars)
+            return await _within_bytes(lambda fitting: _result(render(fitting)), max_chars)
         room = len(json.dumps(note)) + 1
 
         def noted(fitting: int) -> types.CallToolResult:
             reply = render(fitting - room)
             return _result(reply.model_copy(update={"notes": [*reply.notes, note]}))
 
-        return _within_bytes(noted, max_chars)
+        return await _within_bytes(noted, max_chars)
 
     async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
         id_ = _arguments(tools.FetchArguments, given).id
         extract = await opened(await self._lazy_desk.desk(), principal, id_, MAX_REPLY_CHARS)
-        return _within_bytes(lambda fitting: _result(fetch_reply(extract, id_, fitting)), MAX_REPLY_CHARS)
+        return await _within_bytes(
+            lambda fitting: _result(fetch_reply(extract, id_, fitting)), MAX_REPLY_CHARS
+        )
 
     def _reader(self, context: Context) -> Principal:
         """Who reads resources: it reaches what its tools may show."""
@@ -303,7 +306,7 @@ class App:
             extract.source.collection, id_
         ):  # the id is right, the collection is not
             raise NotFoundError(NOT_FOUND)
-        return _within_bytes(
+        return await _within_bytes(
             lambda fitting: resources.contents(params.uri, extract, fitting), MAX_RESOURCE_CHARS
         )
 
@@ -362,7 +365,12 @@ def _arguments(model: type[Arguments], given: dict[str, Any]) -> Arguments:
         raise argument_error(error, model) from None
 
 
-def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:
+async def _within_bytes(render: Callable[[int], Result], max_chars: int) -> Result:
+    """What `render` makes of `max_chars`, or of fewer until it fits; in a thread, for replies can be long."""
+    return await to_thread.run_sync(_fitting, render, max_chars)
+
+
+def _fitting(render: Callable[[int], Result], max_chars: int) -> Result:
     """What `render` makes of `max_chars`, or of fewer until it fits into `MAX_REPLY_BYTES`."""
     result = render(max_chars)
     while max_chars * MAX_BYTES_PER_CHARACTER > MAX_REPLY_BYTES and (size := _size(result)) > MAX_REPLY_BYTES:

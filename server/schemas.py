@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from pydantic import ValidationError
 
+MOST_PROBLEMS = 10
+"""Told of a call's arguments at once: a caller could make thousands."""
 LISTED_RECORDS = {"HitRecord"}
 """The records within replies whose fields a schema lists. Descriptions explain the others."""
 _CHECKED_BY_US = {"minLength", "minItems", "maxLength", "maxItems"}
@@ -192,7 +194,8 @@ def argument_error(
     `hidden` are arguments that are not offered, so that none of them is suggested.
     """
     properties = {name: one for name, one in _schema(model)["properties"].items() if name not in hidden}
-    problems = [_problem(str(details["loc"][0]), details["type"], properties) for details in error.errors()]
+    faults = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
+    problems = [_problem(str(details["loc"][0]), details["type"], properties) for details in faults]
     return InvalidRequestError(" ".join(dict.fromkeys(problems)))
 
 

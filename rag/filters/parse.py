@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from rag.errors import InvalidRequestError
 from rag.filters.tree import OPERATORS, All, Any, Filter, Like, Not, OneOf, Ordered, Present, Scalar
@@ -20,6 +20,7 @@ MAX_LEAVES = 32
 MAX_DEPTH = 5
 MAX_VALUES = 100
 MAX_CHARS = 512
+MAX_ALL_CHARS = 65_536  # of all texts of a filter: each collection's predicate has them
 MAX_INTEGER = 2**53  # many JSON parsers read larger integers inexactly
 
 
@@ -48,7 +49,7 @@ def check_form(value: object) -> None:
 class _Parser:
     def __init__(self, fields: Mapping[str, FieldType]) -> None:
         self._fields = fields
-        self._leaves = 0
+        self._leaves = self._chars = 0
 
     def tree(self, value: object, depth: int) -> Filter:
         """The filter in an object, all of whose conditions must hold."""
@@ -87,6 +88,11 @@ class _Parser:
             self._leaves += 1
             if self._leaves > MAX_LEAVES:
                 raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
+            self._chars += sum(map(len, filter(_is_text, value if isinstance(value, list) else [value])))
+            if self._chars > MAX_ALL_CHARS:
+                raise InvalidRequestError(
+                    f"filter has texts of more than {MAX_ALL_CHARS:,} characters in all."
+                )
             yield _leaf(name, self._fields[name], operator, value)
 
 
@@ -109,6 +115,10 @@ class _Untyped(_Parser):
             yield from parts
             return
         raise problem
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str)
 
 
 def _all(parts: Sequence[Filter]) -> Filter:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, get_args
 
 from rag.answers import Match
 from rag.errors import InvalidRequestError
-from rag.needles.literal import MARKS, NOT_A_WORD, cleaned, is_in_word, literal_pattern
+from rag.needles.literal import MARKS, NOT_A_WORD, cleaned, folded, is_in_word, literal_pattern
 from rag.needles.regex import check_regex
-from rag.text import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rag.text import Span
+
 MAX_NEEDLE_CHARS = 1000
+_MARK = re.compile(f"[{MARKS}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class Needle:
 
     `pattern` finds out whether a text has a match, with RE2 or the engine's regex. Only these run it: a
     caller may have written it, and both take linear time. Every match has one of `core`, which is faster.
-    `located` finds the matches of what is not a regular expression; where `match` asks for whole words, they
-    also have to stand alone.
+    `words` are what is looked for in a folded text, empty for a regular expression; where `match` asks for
+    whole words, they also have to stand alone.
     """
 
     written: str
@@ -33,18 +35,18 @@ class Needle:
     case: bool
     core: str
     pattern: str
-    located: re.Pattern[str] | None = None
+    words: str = ""
 
     def spans(self, text: str) -> Iterator[Span]:
         """The matches in a text, in order, none overlapping another. Not for a regular expression."""
-        at = 0
-        while self.located and (found := self.located.search(text, at)):
-            start, end = found.span()
-            if self.match == "text" or stands_alone(text, start, end):
-                yield Span(start, end)
-                at = end
+        in_one_form, at = folded(text, case=self.case), 0
+        while self.words and (place := in_one_form.find(self.words, at)):
+            span, at = place
+            if _is_whole(text, span.end) and (self.match == "text" or stands_alone(text, *span)):
+                yield span
+                at += len(self.words)
             else:
-                at = start + 1
+                at += 1
 
 
 def needle(written: str, match: Match = "text", *, case: bool = False) -> Needle:
@@ -68,10 +70,15 @@ def needle(written: str, match: Match = "text", *, case: bool = False) -> Needle
     if not text:
         raise InvalidRequestError("There is no visible character to search for.")
     core = literal_pattern(text, case=case)
-    located = re.compile(f"{core}(?![{MARKS}])")
+    words = folded(text, case=case).text
     before = f"(?:^|{NOT_A_WORD})" if match == "words" and is_in_word(text[0]) else ""
     after = f"(?:$|{NOT_A_WORD})" if match == "words" and is_in_word(text[-1]) else f"(?:$|[^{MARKS}])"
-    return Needle(written, match, case, core, f"{before}{core}{after}", located)
+    return Needle(written, match, case, core, f"{before}{core}{after}", words)
+
+
+def _is_whole(text: str, end: int) -> bool:
+    """Whether the last letter of a match has no accent behind it, with which it would be another."""
+    return not _MARK.match(text, end)
 
 
 def stands_alone(text: str, start: int, end: int) -> bool:

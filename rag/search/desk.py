@@ -315,14 +315,15 @@ class Desk:
     async def _planned(self, principal: Principal, request: SearchRequest) -> Plan:
         """The plan of a request, with its seed if it asks what is related to a passage."""
         if request.related is None:
-            return make_plan(request, self._settings, principal)
+            return await to_thread.run_sync(make_plan, request, self._settings, principal)
         # Imported here, because few searches begin at a passage.
         from rag.search.related import from_seed, seed_of  # noqa: PLC0415
 
         source_id, seqs = split_id(parse_id(request.related))
         stored, view = await self._located(principal, source_id)
         seed = await seed_of(stored, seqs[0] if seqs else 0, view)
-        return replace(make_plan(from_seed(request, seed), self._settings, principal), seed=seed)
+        plan = await to_thread.run_sync(make_plan, from_seed(request, seed), self._settings, principal)
+        return replace(plan, seed=seed)
 
     async def extract(self, principal: Principal, id_: str, *, max_chars: int, part: Part = WHOLE) -> Extract:
         """A window on a source, up to `max_chars` long.

@@ -73,7 +73,8 @@ async def find_exact(query: Query, run: Run) -> list[Hit]:
         InvalidRequestError: the regular expression is not valid.
     """
     needle = cast("Needle", run.plan.needle)
-    check_syntax(needle)
+    if needle.match == "regex":
+        await to_thread.run_sync(check_syntax, needle)
     if not run.scan_until:
         run.scan_until = time.monotonic() + _seconds(query)
     for _ in range(READS):

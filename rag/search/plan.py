@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from rag.search.given import Given
 
 
+MAX_PHRASES = 16  # of a query: the engine looks for each in each passage
 LOOKED_AT = 3  # times the limit: so many hits usually make enough, once neighbours are one
 OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
 """What `rag.search.overrides` takes over from a request."""
@@ -204,7 +206,7 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         distance=request.distance,
         needle=_needle(request, settings, mode, is_bound=bool(bound.profiles)),
         contains=_contains(request, settings),
-        phrases=() if mode == "exact" else needles_of(request.query),
+        phrases=() if mode == "exact" else _phrases(request.query),
         unquoted=_unquoted(request.query, mode, settings),
     )
     plan = _joining(plan, request)
@@ -291,10 +293,28 @@ def _unquoted(query: str, mode: Mode, settings: SearchSettings) -> str | None:
     return unquoted(query)
 
 
+def _phrases(query: str) -> tuple[Needle, ...]:
+    """The phrases of a request's query.
+
+    Raises:
+        InvalidRequestError: there are too many.
+    """
+    asked = needles_of(query)
+    if len(asked) > MAX_PHRASES:
+        raise InvalidRequestError(
+            f"query has more than {MAX_PHRASES} phrases in quotation marks. Quote fewer."
+        )
+    return asked
+
+
 def needles_of(query: str) -> tuple[Needle, ...]:
-    """The phrases of a query, as what a passage is searched for. A blank one is none."""
-    found = () if QUOTES.isdisjoint(query) else phrases(query)
-    return tuple(needle(phrase[:MAX_NEEDLE_CHARS], "words") for phrase in found if cleaned(phrase))
+    """The phrases of a query, as what a passage is searched for: one more than `MAX_PHRASES` at most.
+
+    A blank one is none.
+    """
+    quoted = () if QUOTES.isdisjoint(query) else phrases(query)
+    visible = (phrase[:MAX_NEEDLE_CHARS] for phrase in quoted if cleaned(phrase))
+    return tuple(needle(phrase, "words") for phrase in islice(visible, MAX_PHRASES + 1))
 
 
 def _profile(request: SearchRequest, settings: SearchSettings, bound: Bounds) -> str:

@@ -14,6 +14,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
 from rag.languages import analysed_in
@@ -73,7 +75,7 @@ async def search(run: Run) -> Answer:
         queries = await embed(run)
     if not run.views:
         return run.answer([], None)
-    run.note(_truncations(queries[0], run))
+    run.note(await to_thread.run_sync(_truncations, queries[0], run))
     run.note(_chance(queries[0], run))
     planned = as_planned(queries, run) if plan.query_stages else queries
     hits = await find(planned, run)
@@ -93,8 +95,8 @@ async def search(run: Run) -> Answer:
     if plan.detail != "passage":
         hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()
-    run.note(_lacking(hits, plan))
-    if _is_weak(hits, run):
+    run.note(await to_thread.run_sync(_lacking, hits, plan) if plan.phrases else [])
+    if await to_thread.run_sync(_is_weak, hits, run):
         run.note([UNGROUNDED])
         hits = hits if plan.thresholds.weak_evidence == "note" else []
     return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio import to_thread
 
 from rag.concurrency import concurrently
 from rag.corpus import NO_VECTORS
@@ -155,7 +156,8 @@ async def _embedded(name: str, collections: Sequence[Collection], texts: Sequenc
         _check_dimension(identity, theirs)
     except ProviderError as error:
         return Embedded(embedder.identity, trouble=error)
-    return Embedded(identity, vectors, tuple(embedder.known(text) for text in texts))
+    known = await to_thread.run_sync(lambda: tuple(map(embedder.known, texts)))
+    return Embedded(identity, vectors, known)
 
 
 async def _vectors(embedder: Embedder, texts: Sequence[str], plan: Plan) -> Vectors:

@@ -22,7 +22,7 @@ from rag.store.strict import readable_only
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from rag.corpus import Access, AccessRecord, LetterCase, Principal, Value
+    from rag.corpus import Access, AccessRecord, FieldType, LetterCase, Principal, Value
     from rag.filters.tree import Filter, Leaf
     from rag.needles.needle import Needle
     from rag.search.plan import Plan
@@ -225,7 +225,7 @@ async def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
     everywhere = {name: kind for fields in declared for name, kind in fields.items()}
     kinds = [everywhere | filterable(fields) for fields in declared]
     try:
-        filters = [parse(plan.filter, one) for one in kinds]
+        filters = await to_thread.run_sync(_parsed, plan.filter, kinds)
     except InvalidRequestError as error:
         differing = {name for one in kinds for name in one if one[name] != kinds[0][name]}
         if not differing:
@@ -239,3 +239,12 @@ async def narrowed(views: Sequence[View], plan: Plan) -> list[View]:
         replace(view, filter=filter_, resolved=await resolved(view.table, filter_))
         for view, filter_ in zip(narrower, filters, strict=True)
     ]
+
+
+def _parsed(written: Mapping[str, object], kinds: Sequence[Mapping[str, FieldType]]) -> list[Filter]:
+    """The filter for the fields of each collection, parsed once for all that have the same."""
+    filters: dict[frozenset[tuple[str, FieldType]], Filter] = {}
+    for fields in kinds:
+        if (key := frozenset(fields.items())) not in filters:
+            filters[key] = parse(written, fields)
+    return [filters[frozenset(fields.items())] for fields in kinds]

@@ -307,7 +307,7 @@ class CollectionReader:
         version = self._words[0]  # the newest: it was just asked for
         languages = asked_languages(self.collection)
         if column == schema.TERMS:
-            words = query_words(text, languages)
+            words = await to_thread.run_sync(query_words, text, languages)
             terms, match = search_terms(words), matching(words, every=every)
         else:  # the engine analyses its words
             terms, match = [], words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)

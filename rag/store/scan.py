@@ -162,7 +162,7 @@ def _holders(
     if not all(may):  # filtering copies the texts
         batch = batch.filter(pa.array(may, pa.bool_()))
     texts = batch["text"]
-    steps = _literal_steps(texts, needle) if needle.located else _regex_steps(texts, needle, pace)
+    steps = _literal_steps(texts, needle) if needle.words else _regex_steps(texts, needle, pace)
     held = np.zeros(len(texts), dtype=np.bool_)
     whole = True
     for rows, matched in steps:
@@ -219,7 +219,7 @@ def _matched(texts: Any, needle: Needle) -> npt.NDArray[np.bool_]:  # noqa: ANN4
 
 def spans(text: str, needle: Needle, most: int, until: float) -> list[Span]:
     """The first `most` matches in a text, in order, none of them empty; fewer if the time is over."""
-    find = needle.spans if needle.located else partial(_regex_spans, needle)
+    find = needle.spans if needle.words else partial(_regex_spans, needle)
     found: list[Span] = []
     at = 0
     while at < len(text) and len(found) < most and time.monotonic() < until:

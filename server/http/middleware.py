@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
+from mcp import types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecurityMiddleware
 from pydantic_core import from_json
@@ -14,11 +15,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from server.http.identity import Caller
-from server.jsonrpc import MAX_MESSAGE_BYTES, refusal
+from server.jsonrpc import MAX_MESSAGE_BYTES, TOO_MANY, error, is_vast, refusal
 from server.telemetry.logs import RequestInfo, current_request, note_refusal, refusal_fields
 
 if TYPE_CHECKING:
-    from mcp import types
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -237,6 +237,8 @@ class JsonRpcCheck:
 
 
 def _refusal_of(body: bytes) -> types.JSONRPCError | None:
+    if is_vast(body.decode("latin-1")):
+        return error(None, types.INVALID_REQUEST, TOO_MANY)
     try:
         return refusal(from_json(body))
     except ValueError:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag.errors import InvalidRequestError
-from rag.needles.literal import cleaned, literal_pattern
+from rag.needles.literal import cleaned, folded, literal_pattern
 from rag.needles.needle import MAX_NEEDLE_CHARS, needle
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Co", "Cn"]), min_size=1, max_size=12)
@@ -98,6 +98,28 @@ def test_the_pattern_of_whole_words_says_the_same_as_their_spans() -> None:
         one = needle("leave", "words")
         column = pa.array([text])
         assert pc.match_substring_regex(column, one.pattern)[0].as_py() == any(one.spans(text)), text
+
+
+ALIKE = st.text("sSßẞfiıIİﬁﬃtﬅ\u0307e\u0301éα\u0345ᾷＡaA'’-‐ \n\u3000한\u1112\u1161", max_size=14)
+
+
+@pytest.mark.parametrize("case", [True, False])
+@given(written=ALIKE, before=ALIKE, after=ALIKE)
+def test_what_the_pattern_finds_is_located(*, case: bool, written: str, before: str, after: str) -> None:
+    if not cleaned(written):
+        return
+    searched = needle(written, case=case)
+    text = unicodedata.normalize("NFC", f"{before}{written.swapcase()}{after} {written}")
+    spans = [*searched.spans(text)]
+    assert not is_found(searched.pattern, text) or spans
+    for start, end in spans:
+        assert folded(text[start:end], case=case).text == searched.words
+
+
+def test_hostile_needles_have_patterns_in_proportion_to_them() -> None:
+    for letters in ("ß", "ﬃ", "ΐ", "ᾷ", "i", "é", "s ", "sst", "a\u0301", "한", "㍿", "(", '"'):
+        written = (letters * 1000)[:MAX_NEEDLE_CHARS]
+        assert len(needle(written, "words").pattern) < 60 * MAX_NEEDLE_CHARS, letters
 
 
 def test_what_cannot_be_searched_for_is_refused() -> None:

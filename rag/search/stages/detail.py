@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from rag.answers import Excerpt
 from rag.concurrency import concurrently
 from rag.config.profiles import ParentStage
@@ -63,14 +65,11 @@ async def with_snippets(
     embedder of their collection compares the sentences. If that can't be, the first sentence stands.
     """
     views = query.views_by_collection
-    parts = {hit.chunk.id: _statements(hit) for hit in hits}
-    best: dict[str, Excerpt] = {}
+    parts, best = await to_thread.run_sync(_all_by_words, hits, query)
     wordless: dict[str | None, list[str]] = {}
     for hit in hits:
         id_, view = hit.chunk.id, views[hit.source.collection]
-        if by_words := _by_words(parts[id_], query.text, stop_languages(view.table.collection)):
-            best[id_] = by_words
-        elif len(parts[id_]) > 1:
+        if id_ not in best and len(parts[id_]) > 1:
             wordless.setdefault(comparing_model(query, view), []).append(id_)
     calls = [
         partial(_by_meaning, model, {id_: parts[id_] for id_ in ids}, query, embedders)
@@ -84,6 +83,19 @@ async def with_snippets(
             best |= found
     shown = {hit.chunk.id: best.get(hit.chunk.id) or _first(parts[hit.chunk.id], hit) for hit in hits}
     return [replace(hit, excerpts=(shown[hit.chunk.id],)) for hit in hits], warnings
+
+
+def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Excerpt]], dict[str, Excerpt]]:
+    """The parts of each hit, by its id, and of those that share words with the query the best one."""
+    views = query.views_by_collection
+    parts = {hit.chunk.id: _statements(hit) for hit in hits}
+    by_words = {
+        hit.chunk.id: _by_words(
+            parts[hit.chunk.id], query.text, stop_languages(views[hit.source.collection].table.collection)
+        )
+        for hit in hits
+    }
+    return parts, {id_: part for id_, part in by_words.items() if part}
 
 
 def _statements(hit: Hit) -> list[Excerpt]:
