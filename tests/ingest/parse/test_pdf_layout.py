@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -112,6 +113,77 @@ def test_columns_are_read_one_after_the_other_below_what_spans_both() -> None:
     text = parsed([*right, title, *left]).text
     positions = [text.index("A title"), *numbered(text, "left"), *numbered(text, "right")]
     assert positions == sorted(positions)
+
+
+STROKES = "".join(f"40 {y} m 560 {y} l S " for y in (770, 420, 410, 400, 390, 40))
+"""Rules at the edges of a page, and strokes of a figure that begin and end beyond the columns."""
+ABOVE = [
+    At(50 + 170 * x, 700 - 20 * y, f"cell {x} of {y}") for y in range(5) for x in range(3)
+]  # a table whose cells leave the gutter between the columns below empty
+FRAME = "".join(f"40 {712 - 20 * y} m 560 {712 - 20 * y} l S " for y in range(6))
+
+
+def in_order(text: str, *words: str) -> bool:
+    """Whether the numbered lines of these columns follow each other, and none is a cell."""
+    positions = [text.index(f"{word} {number} ") for word in words for number in range(8)]
+    return positions == sorted(positions) and not re.search(rf"\|[^|\n]*({'|'.join(words)}) \d ", text)
+
+
+@pytest.mark.parametrize("drawn", ["", STROKES, STROKES * 3, "300 40 m 300 780 l S"])
+def test_strokes_of_figures_and_frames_do_not_join_columns(drawn: str) -> None:
+    assert in_order(parsed([*column(50, "left"), *column(320, "right")], drawn=drawn).text, "left", "right")
+
+
+@pytest.mark.parametrize("drawn", ["", FRAME])
+def test_columns_below_a_table_across_the_page_are_columns_and_the_table_one(drawn: str) -> None:
+    page = [*ABOVE, *column(50, "left", top=560), *column(320, "right", top=560)]
+    text = parsed(page, drawn=drawn).text
+    assert text.startswith("| cell 0 of 0 | cell 1 of 0 | cell 2 of 0 |")
+    assert text.index("cell 2 of 4") < text.index("left 0")
+    assert in_order(text, "left", "right")
+
+
+def test_columns_above_and_below_a_ruled_table_are_read_before_and_after_it() -> None:
+    above = [*column(50, "above"), *column(320, "beside")]
+    table_lines = [line._replace(y=line.y - 150) for line in ABOVE]
+    below = [*column(50, "left", top=440), *column(320, "right", top=440)]
+    frame = "".join(f"40 {562 - 20 * y} m 560 {562 - 20 * y} l S " for y in range(6))
+    text = parsed([*above, *table_lines, *below], drawn=frame).text
+    assert in_order(text, "above", "beside", "left", "right")
+    assert text.index("beside 7") < text.index("| cell 0 of 0 |") < text.index("left 0")
+
+
+def test_three_columns_are_read_one_after_the_other_with_their_footnotes() -> None:
+    columns = [
+        line._replace(size=8, x=x)
+        for x, name in ((40, "first"), (225, "second"), (410, "third"))
+        for line in column(x, name)
+    ]
+    notes = [At(225, 560, "A note below the second of the three columns", 6)]
+    text = parsed([*columns[:16], *notes, *columns[16:]], drawn=STROKES).text
+    assert in_order(text, "first", "second", "third")
+    assert text.index("second 7") < text.index("A note") < text.index("third 0")
+
+
+def test_columns_that_the_file_has_line_by_line_are_read_by_their_sentences() -> None:
+    """As OCR has them, and some programs that write the text below a scan."""
+    left, right = column(50, "left"), column(250, "right")
+    text = parsed([line for pair in zip(left, right, strict=True) for line in pair]).text
+    assert in_order(text, "left", "right")
+
+
+def test_a_table_of_wrapped_cells_between_rules_is_no_pair_of_columns() -> None:
+    rows = [
+        At(x, 700 - 42 * row - 12 * line, f"{side} {row}{line} and more words of this cell")
+        for row in range(4)
+        for x, side in ((50, "what"), (320, "why"))
+        for line in range(3)
+    ]
+    drawn = "".join(f"40 {711 - 42 * y} m 560 {711 - 42 * y} l S " for y in range(5))
+    text = parsed(rows, drawn=drawn).text
+    assert [text.index(f"{side} {row}0") for row in range(4) for side in ("what", "why")] == sorted(
+        text.index(f"{side} {row}0") for row in range(4) for side in ("what", "why")
+    )
 
 
 def test_a_column_whose_first_line_stands_further_left_than_the_others_is_one() -> None:
