@@ -406,7 +406,8 @@ class Collection:
     """A named set of sources of one tenant, and how they are indexed.
 
     `fields` are the declared metadata fields, which searches can filter by. `visibility` is the default for
-    new sources. `description` says what the collection holds; `link` is where a person finds more about it.
+    new sources; somebody chose it if `visibility_is_set`, else it is what the desk's was when it was made.
+    `description` says what the collection holds; `link` is where a person finds more about it.
     `embedder_name` is the name in the settings of the embedder that searches and ingestions use; it has to
     have the identity `embedder`.
     If it is `attached`, its sources are the rows of a table that refdesk only reads. The first of `chunking`
@@ -442,6 +443,7 @@ class Collection:
     calibration: Calibration | None = None
     languages: tuple[Language, ...] = ()
     tag_of: str = ""
+    visibility_is_set: bool = False
 
     @property
     def usual_language(self) -> Language:

@@ -28,9 +28,12 @@ from anyio.from_thread import start_blocking_portal
 from lancedb.query import AsyncFTSQuery, AsyncVectorQuery
 from mcp import Client
 
+from rag.access.keys import Keys
 from rag.access.rule import NOBODY
+from rag.admin import key
+from rag.admin.ingest import run_ingest
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
-from rag.config.settings import EmbedderSettings, SearchSettings, Settings
+from rag.config.settings import EmbedderSettings, PrincipalSettings, SearchSettings, Settings
 from rag.corpus import Access, EmbedderIdentity, FieldType, Principal
 from rag.errors import InvalidRequestError, NotFoundError, ProviderError
 from rag.filters.tree import OneOf
@@ -559,6 +562,23 @@ def _not_asked(part: str, value: object) -> Replacement:
     return lambda real: lambda view, source: real(replace(view, **{part: value}), source)
 
 
+async def what_comes_in_when_others_can_ask_is_hidden(shelf: Shelf) -> None:
+    """The collection is from before the first key, and so is open."""
+    settings = Settings(data=shelf.data, principal=PrincipalSettings(tenant="default"))
+    folder = shelf.data.with_name("papers")
+    folder.mkdir()
+    reader = shelf.desk()
+    (folder / "before.md").write_text("# before\n\na pendulum\n")
+    await run_ingest(settings, (folder,), "papers", quiet=True)
+    key.created(settings, user="ann", groups=("hr",), days=1)
+    (folder / "after.md").write_text("# after\n\nanother pendulum\n")
+    await run_ingest(settings, (folder,), "papers", quiet=True)
+    asked: dict[str, Any] = {"mode": "sparse", "collections": ("papers",)}
+    control(await _found(reader, ANN, **asked) >= {"before"})
+    assert await _found(reader, ANN, **asked) == {"before"}
+    assert await _found(reader, Principal("default"), **asked) == {"before"}
+
+
 def _unescaped(real: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: f"'{value}'" if isinstance(value, str) else real(value)
 
@@ -930,6 +950,19 @@ BROKEN = [
         "rag.models.breaker.Breaker.begin",
         lambda _real: lambda breaker, patience: Call(breaker.clock(), patience, trial=False),
         an_endpoint_that_failed_is_not_asked_by_the_next_call,
+    ),
+    # What comes in.
+    Broken(
+        "a collection from before the first key stays open for what comes in later",
+        "rag.admin.ingest.usual_visibility",
+        lambda _real: lambda _settings, collection: collection.visibility,
+        what_comes_in_when_others_can_ask_is_hidden,
+    ),
+    Broken(
+        "keys don't make a desk a shared one",
+        "rag.admin.sharing.keys_in",
+        lambda _real: lambda _home: Keys(),
+        what_comes_in_when_others_can_ask_is_hidden,
     ),
 ]
 CHECKS = list(dict.fromkeys(one.check for one in BROKEN))

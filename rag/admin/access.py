@@ -96,30 +96,46 @@ class Held:
         return not same(self.access, self.found_by)
 
 
+def _sources_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The names of sources, and --collection."""
+    collection = click.option(
+        "--collection", metavar="NAME", help="All sources of this collection, or those named that are in it."
+    )
+    return click.argument("names", metavar="[ID|PATH]...", nargs=-1)(collection(function))
+
+
 @click.group("access")
 def access_command() -> None:
     """Show and change who may see which sources.
 
-    Name sources by id or URI, by file or folder, or by a pattern like "hr/*.pdf". A change takes effect with
-    the next request. Removed sources can be named, too: their access record applies again if they come back.
+    Name sources by id or URI, by file or folder, by a pattern like "hr/*.pdf", or all of a collection by
+    --collection. A change takes effect with the next request.
+    Removed sources can be named, too: their access record applies again if they come back.
     """
 
 
 @command("show", on_bucket=True)
-@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
-async def show_command(settings: Settings, *, names: tuple[str, ...], as_json: bool) -> None:
+@_sources_options
+async def show_command(
+    settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
+) -> None:
     """Show who may see sources."""
-    for one in await _as_found(settings, await held_by(settings, names)):
+    for one in await _as_found(settings, await held_by(settings, names, collection)):
         _print(one, one.access, as_json=as_json)
 
 
 @command("set")
-@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
+@_sources_options
+@click.option(
+    "--if-open", is_flag=True, help="Only sources that are open to the tenant. Whom they deny stays denied."
+)
 @access_options
-async def set_command(
+async def set_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
     names: tuple[str, ...],
+    collection: str | None,
+    if_open: bool,
     visibility: Visibility | None,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
@@ -129,30 +145,55 @@ async def set_command(
     asked = from_options(visibility, allow, deny)
     if asked is None or not (visibility or allow):
         raise click.UsageError("Give --visibility or --allow. To only take access away, use access revoke.")
-    await _change(settings, "access set", names, lambda _before: asked.record("restricted"), as_json=as_json)
+    found, record = await held_by(settings, names, collection), asked.record("restricted")
+
+    def changed(before: Access | None) -> Access:
+        if not if_open:
+            return record
+        if before is None or before.visibility != "tenant":  # somebody else changed it meanwhile
+            return before or Access("restricted")
+        return replace(record, deny=record.deny | before.deny)
+
+    if if_open:
+        found = [held for held in found if held.access and held.access.visibility == "tenant"]
+    if not found:
+        raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
+    await _change(settings, "access set", found, changed, as_json=as_json)
 
 
 @command("grant")
-@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
+@_sources_options
 @click.option("--to", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
 async def grant_command(
-    settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
+    settings: Settings,
+    *,
+    names: tuple[str, ...],
+    collection: str | None,
+    entries: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Let users or groups see sources, and lift their denials."""
-    await _change(settings, "access grant", names, granting(settings, entries), as_json=as_json)
+    found = await held_by(settings, names, collection)
+    await _change(settings, "access grant", found, granting(settings, entries), as_json=as_json)
 
 
 @command("revoke")
-@click.argument("names", metavar="ID|PATH", nargs=-1, required=True)
+@_sources_options
 @click.option("--from", "entries", multiple=True, required=True, metavar="ENTRY", help=ENTRIES)
 async def revoke_command(
-    settings: Settings, *, names: tuple[str, ...], entries: tuple[str, ...], as_json: bool
+    settings: Settings,
+    *,
+    names: tuple[str, ...],
+    collection: str | None,
+    entries: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Deny sources to users or groups.
 
     Removes them from the allow list and adds them to the deny list. Deny always wins.
     """
-    await _change(settings, "access revoke", names, revoking(settings, entries), as_json=as_json)
+    found = await held_by(settings, names, collection)
+    await _change(settings, "access revoke", found, revoking(settings, entries), as_json=as_json)
 
 
 @command("explain", on_bucket=True)
@@ -256,16 +297,27 @@ def why(asker: Principal, access: Access | None, case: LetterCase) -> str:
     return "it is restricted, and neither the user nor one of their groups is allowed."
 
 
-async def held_by(settings: Settings, names: tuple[str, ...]) -> list[Held]:
-    """The distinct sources of these names.
+async def held_by(settings: Settings, names: tuple[str, ...], collection: str | None = None) -> list[Held]:
+    """The distinct sources of these names; of a collection only, and all of it without names.
 
     Raises:
-        NotFoundError: a name matches none.
+        NotFoundError: a name matches none, or the collection has none.
+        UsageError: neither names nor a collection are given.
     """
+    if not (names or collection):
+        raise click.UsageError("Name sources by ID or PATH, or all of a collection by --collection NAME.")
     reader, tenant = open_reader(settings), tenant_of(settings)
-    gone = await reader.gone(tenant)
-    tables = readable(await tables_of(reader, tenant, None))
-    return held_among([(table, await table.stored()) for table in tables], gone, names)
+    gone = {
+        id_: record
+        for id_, record in (await reader.gone(tenant)).items()
+        if collection in {None, record.collection}
+    }
+    tables = readable(await tables_of(reader, tenant, collection))
+    stored = [(table, await table.stored()) for table in tables]
+    names = names or (*gone, *(source.id for _, sources in stored for source in sources))
+    if not names:
+        raise NotFoundError(f"The collection {collection} has no sources.")
+    return held_among(stored, gone, names)
 
 
 def held_among(
@@ -296,9 +348,8 @@ def held_among(
 
 
 async def _change(
-    settings: Settings, act: ActName, names: tuple[str, ...], changed: Changed, *, as_json: bool
+    settings: Settings, act: ActName, found: Sequence[Held], changed: Changed, *, as_json: bool
 ) -> None:
-    found = await held_by(settings, names)
     records = await change_held(settings, act, found, changed)
     for one in found:
         _print(one, records[one.id][1].access, as_json=as_json)

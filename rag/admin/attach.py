@@ -142,6 +142,7 @@ async def attach_command(  # noqa: PLR0913 one parameter an option
             embedder_name=embedder_name,
             created_at=wanted.created_at,
             attached=attachment,
+            visibility_is_set=True,
         )
     if as_json:
         print_json({"name": name, "table": attachment.table, "rows": rows, "remarks": remarks})

@@ -25,9 +25,9 @@ from rag.admin.collection_options import (
     personal_data_option,
     with_policies,
 )
-from rag.admin.console import command, echo, language_option, print_json, print_table
-from rag.admin.ingest import first_visibility
+from rag.admin.console import command, echo, language_option, print_json, print_table, same_desk
 from rag.admin.rebuild import rebuild_command
+from rag.admin.sharing import first_visibility
 from rag.admin.sources import open_collections, open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Distance, FieldType, Visibility
 from rag.errors import ConfigurationError, NotFoundError
@@ -166,7 +166,7 @@ async def created(
     """
     if valid_name(name) in {one.name for one in await open_reader(settings).collections(tenant_of(settings))}:
         raise ConfigurationError(f"The collection {name!r} already exists.")
-    visibility = visibility or first_visibility(settings)
+    is_set, visibility = visibility is not None, visibility or first_visibility(settings)
     tenant, state = tenant_of(settings), {"visibility": visibility, "fields": dict(fields)}
     async with open_embedder(settings.embedder_named(embedder_name), os.environ) as embedder:
         prepare(settings.data)
@@ -178,6 +178,7 @@ async def created(
                 embedder.identity,
                 fields=fields,
                 visibility=visibility,
+                visibility_is_set=is_set,
                 embedder_name=embedder_name,
                 **others,
             )
@@ -206,6 +207,12 @@ async def created(
 @language_option("the collection", default=None)
 @personal_data_option
 @keep_days_option()
+@click.option(
+    "--visibility",
+    type=click.Choice(get_args(Visibility)),
+    help="Who may see new sources: everybody in the tenant, or only those allowed. Sources that are there "
+    "stay as they are; access set changes them.",
+)
 async def set_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -219,9 +226,10 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     language: LanguageChoice | None,
     policies: dict[Flag, Policy],
     keep_days: int | None,
+    visibility: Visibility | None,
     as_json: bool,
 ) -> None:
-    """Change how a collection is described, cut and searched.
+    """Change how a collection is described, cut and searched, and who may see what comes in.
 
     An empty description or link is removed. The embedder must be the model that made the collection's
     vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again. Another
@@ -234,12 +242,14 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         "embedder_name": embedder_name,
         "chunking": chunking,
         "keep_days": keep_days,
+        "visibility": visibility,
+        "visibility_is_set": visibility and True,
     }
     after: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if not after and not fields and not no_field and not policies and not language:
         raise click.UsageError(
             "Give --description, --link, --embedder, --chunking, --language, --field, --no-field, "
-            "--personal-data or --keep-days."
+            "--personal-data, --keep-days or --visibility."
         )
     (table,) = await open_collections(settings, name)
     if policies:
@@ -277,8 +287,27 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         return
     if declared:
         _print_declared(declared, no_field)
+    after.pop("visibility_is_set", None)
     for key, value in (after | ({"language": language_in_words(made)} if language else {})).items():
         echo(_set_line(name, key, value))
+    if visibility and (staying := await _staying(table, visibility)):
+        echo(staying)
+
+
+async def _staying(table: CollectionReader, visibility: Visibility) -> str:
+    """What is said of the documents that stay as they are, now that new ones get this visibility."""
+    name, total, opened = table.collection.name, await table.source_count(), await table.open_documents()
+    if visibility == "restricted" and opened:
+        change = f"access set --collection {name} --if-open --allow group:NAME"
+        now = f"{opened} of them open to everybody in the tenant"
+    elif visibility == "tenant" and total > opened:
+        change, now = "access set ID --visibility tenant", f"{total - opened} of them restricted"
+    else:
+        return ""
+    return (
+        f"Its {counted(total, 'document')} stay as they are, {now}. To change that: refdesk-admin "
+        f"{change}{same_desk()}"
+    )
 
 
 @command("tag")
@@ -317,6 +346,9 @@ async def _identity_of(settings: Settings, embedder_name: str) -> EmbedderIdenti
 def _set_line(name: str, key: str, value: Any) -> str:  # noqa: ANN401 of any property
     if key == "chunking":
         return f"The next ingest cuts the documents of the collection {name} so: {chunking_words(value)}."
+    if key == "visibility":
+        whom = "open to everybody in the tenant" if value == "tenant" else "restricted to those allowed"
+        return f"New documents of the collection {name} are {whom}, unless their folder or a rule differs."
     if key == "language":
         return f"The words of the collection {name} are analysed as {value} now."
     done = f"{'Set' if value else 'Removed'} the {CALLED.get(key, key)} of the collection {name}."
@@ -350,7 +382,7 @@ def _check_open(collection: Collection, keys: Iterable[str], language: LanguageC
     """Check that these properties of the collection mean anything."""
     if OF_INGESTION.intersection(keys) or language:
         check_writable(collection)
-    if {"chunking", "personal_data"}.intersection(keys):
+    if {"chunking", "personal_data", "visibility"}.intersection(keys):
         check_ingestible(collection)
 
 
@@ -499,7 +531,8 @@ def _json(collection: Collection) -> dict[str, Any]:
         if not one:
             del details[name]
     details["created_at"] = collection.created_at.isoformat(timespec="seconds")
-    for name in ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages", "tag_of"):
+    optional = ("attached", "calibration", "personal_data", "keep_days", "expiring", "languages", "tag_of")
+    for name in (*optional, "visibility_is_set"):
         if not details[name]:
             del details[name]
     return details

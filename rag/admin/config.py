@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag.admin.config_checks import findings
+from rag.admin.config_checks import exposed, findings
 from rag.admin.console import command, echo, print_json, settings_file
 from rag.config.load import environment_name, setting_keys
 from rag.config.settings import Settings
@@ -45,14 +45,15 @@ async def check_command(settings: Settings, *, everything: bool, as_json: bool) 
             echo(line)
         echo(f"{'ok':<{STATE_WIDTH}}settings: every key and value is valid")
     found = []
-    async for finding in findings(settings, os.environ):
-        found.append(finding)
-        if not as_json:
-            echo(f"{finding.state:<{STATE_WIDTH}}{finding.part}: {finding.text}")
+    for checks in (findings(settings, os.environ), exposed(settings)):
+        async for finding in checks:
+            found.append(finding)
+            if not as_json:
+                echo(f"{finding.state:<{STATE_WIDTH}}{finding.part}: {finding.text}")
     wrong = sum(finding.state == "wrong" for finding in found)
     if as_json:
-        checks = [asdict(finding) for finding in found]
-        print_json({"settings_file": str(path), "settings": values, "checks": checks})
+        listed = [asdict(finding) for finding in found]
+        print_json({"settings_file": str(path), "settings": values, "checks": listed})
     else:
         echo(f"Wrong: {wrong} of {len(found) + 1}." if wrong else "The settings are valid.")
     return FAILED if wrong else 0

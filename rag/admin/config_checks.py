@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.binding_checks import binding_problems
+from rag.admin.sharing import exposures
 from rag.config.check import stages_of
 from rag.config.data_folder import data_folder_problem
 from rag.config.exposure import check_exposure
@@ -225,6 +226,14 @@ async def _of_others(settings: Settings) -> AsyncIterator[Finding]:
             yield Finding(f"retriever {name}", "wrong", str(error))
         else:
             yield Finding(f"retriever {name}", "ok", retriever.call)
+
+
+async def exposed(settings: Settings) -> AsyncIterator[Finding]:
+    """A note for each collection that others can read although nobody decided that."""
+    with suppress(RefdeskError):  # which the embedders' findings say
+        for tenant in tenants(settings.home):
+            for exposure in await exposures(settings, tenant):
+                yield Finding("visibility", "note", str(exposure))
 
 
 async def _collections(settings: Settings) -> list[Collection]:

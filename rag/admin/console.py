@@ -168,7 +168,8 @@ def same_desk(*names: str) -> str:
 
     Only the options of these names, if any are given. Example: " --data /srv/desk --tenant acme".
     """
-    given = click.get_current_context().params
+    context = click.get_current_context(silent=True)  # a program has none
+    given = context.params if context else {}
     options = ((f"--{name}", given.get(name)) for name in names or ("config", "data", "tenant"))
     return arguments(*(str(part) for name, value in options if value is not None for part in (name, value)))
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rag.access.tenants import tenants
 from rag.admin.acts import cut_lines, log_file, read_log
 from rag.admin.bug_report import check_free, write_report
 from rag.admin.console import command, echo, print_json, settings_file
 from rag.admin.left_behind import left_behind
 from rag.admin.machine_checks import check_clients, check_machine, check_settings
+from rag.admin.sharing import exposures
 from rag.config.data_folder import data_folder_problem
 from rag.corpus import NO_VECTORS
 from rag.errors import ConfigurationError, RefdeskError
@@ -152,6 +154,8 @@ async def findings(settings: Settings) -> AsyncIterator[Finding]:
             yield finding
         for finding in await _origins(settings):
             yield finding
+        for finding in await _exposed(settings):
+            yield finding
     yield _audit_log(settings.data)
 
 
@@ -198,6 +202,18 @@ async def _origins(settings: Settings) -> list[Finding]:
         return []
     notes = [Finding("origins", one.origin, note=str(one)) for one in left]
     return notes or [Finding("origins", f"{len(settings.origins)} in the settings")]
+
+
+async def _exposed(settings: Settings) -> list[Finding]:
+    """Whether others can read collections about which nobody decided."""
+    found = []
+    for tenant in tenants(settings.home):
+        try:
+            exposed = await exposures(settings, tenant)
+        except RefdeskError:  # which other findings say
+            continue
+        found += [Finding("visibility", f"{tenant}.{one.collection.name}", note=str(one)) for one in exposed]
+    return found
 
 
 async def _identity(settings: Settings, name: str) -> EmbedderIdentity | None:

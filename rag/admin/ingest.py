@@ -16,7 +16,6 @@ import anyio
 import click
 from anyio import to_thread
 
-from rag.access.keys import keys_file, read_keys
 from rag.access.names import valid_name
 from rag.access.rule import same
 from rag.access.tenants import tenant_of
@@ -30,6 +29,7 @@ from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
 from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
 from rag.admin.runs import in_history
+from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.sources import open_reader
 from rag.admin.tied import end_with_starter
 from rag.admin.watch import watch
@@ -155,10 +155,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if estimate:
         return exit_code(await run_estimate(settings, paths, collection, rights, as_json=as_json))
     if dry_run:
-        usual = first_visibility(settings)
         return show_rehearsed(
-            await rehearse(settings, paths, collection, rights, visibility=usual, removes=yes),
-            as_json=as_json,
+            await rehearse(settings, paths, collection, rights, removes=yes), as_json=as_json
         )
     if page:
         _check_page(page, paths)
@@ -325,7 +323,8 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
             visibility=first_visibility(settings),
             created_at=began,
         )
-        rights = replace(rights or rights_of(settings), usual=made.visibility)
+        usual = usual_visibility(settings, made)
+        rights = replace(rights or rights_of(settings), usual=usual)
 
         def around(pairs: Pairs) -> AbstractContextManager[None]:
             changed = {
@@ -356,15 +355,17 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                             report = await ingest(writer, cached, run or paths, instructions, progress)
                     except InterruptedRunError as error:
                         error.report = entry.report = with_bill(error.report, cached, model)
-                        print_summary(error.report, made, quiet=quiet, before=before)
+                        print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
+                    opened = [str(one) for one in await exposures(settings, tenant, name)]
+                    report = replace(report, notes=(*report.notes, *opened))
                     entry.report = report = with_bill(report, cached, model)
                 if run:
                     await to_thread.run_sync(run.keep, await writer.known(), report.outcomes)
     if report.fruitless and made.created_at == began:
         await drop_if_empty(settings.data, made)
     if not only_news or report.has_news:
-        print_summary(report, made, quiet=quiet, before=before)
+        print_summary(report, name, usual, quiet=quiet, before=before)
     return report
 
 
@@ -425,17 +426,6 @@ async def _no_leftover(settings: Settings, made: Collection, began: datetime) ->
             with anyio.CancelScope(shield=True):
                 await drop_if_empty(settings.data, made)
         raise
-
-
-def first_visibility(settings: Settings) -> Visibility:
-    """The default visibility of a new collection: restricted if several principals can ask.
-
-    That is so if the tenant has keys, OAuth is on, or the local principal has groups.
-    """
-    tenant = tenant_of(settings)
-    keys = any(key.tenant == tenant for key in read_keys(keys_file(settings.data)).keys)
-    several = keys or "oauth" in settings.http.authentication or settings.principal.groups
-    return "restricted" if several else "tenant"
 
 
 def rights_of(

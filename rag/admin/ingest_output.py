@@ -16,7 +16,7 @@ from rag.report.tables import counted, listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rag.corpus import Collection
+    from rag.corpus import Visibility
     from rag.ingest.report import Bill, Outcome, OutcomeKind, Report
 
 UNUSUAL = ("moved", "missing")
@@ -45,18 +45,21 @@ def is_notable(outcome: Outcome) -> bool:
     )
 
 
-def print_summary(report: Report, collection: Collection, *, quiet: bool, before: str = "") -> None:
+def print_summary(
+    report: Report, collection: str, usual: Visibility, *, quiet: bool, before: str = ""
+) -> None:
     """Print the counts, who may see what was added, what was not read, and the notes of a run.
 
-    All goes to standard error if `quiet`; the notes always do. Each line has `before` in front of it.
+    `usual` is the visibility that new documents of the collection got unless something said otherwise. All
+    goes to standard error if `quiet`; the notes always do. Each line has `before` in front of it.
     """
-    for line in _summary(report, collection):
+    for line in _summary(report, collection, usual):
         echo(f"{before}{line}", err=quiet)
     for one in report.notes:
         echo(f"{before}Note: {one}", err=True)
 
 
-def _summary(report: Report, collection: Collection) -> Iterator[str]:
+def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str]:
     counts = {kind: count for kind, count in report.counts.items() if count or kind not in UNUSUAL}
     yield ", ".join(f"{count} {kind}" for kind, count in counts.items())
     if stored := stored_formats(report.outcomes):
@@ -70,10 +73,11 @@ def _summary(report: Report, collection: Collection) -> Iterator[str]:
     if report.visibility:
         yield report.visibility
     if report.for_nobody:
+        why = f": new sources of {collection} are restricted unless --visibility says otherwise"
         yield (
-            f"Nobody may see {report.for_nobody} of them yet{_usual(collection)}. Grant a group access with "
-            "refdesk-admin access grant PATH --to group:NAME, or everybody with refdesk-admin access set "
-            "PATH --visibility tenant."
+            f"Nobody may see {report.for_nobody} of them yet{why if usual == 'restricted' else ''}. Grant a "
+            "group access with refdesk-admin access grant PATH --to group:NAME, or everybody with "
+            "refdesk-admin access set PATH --visibility tenant."
         )
     if report.bill:
         yield bill_line(report.bill)
@@ -96,11 +100,6 @@ def bill_line(bill: Bill) -> str:
     cost = f", cost {bill.cost:.4g}" if bill.cost is not None else ""
     cached = f", {bill.cached:,} taken from the cache" if bill.cached else ""
     return f"Embedding: {counted(bill.texts, 'text')} sent ({tokens}{cost}){cached}"
-
-
-def _usual(collection: Collection) -> str:
-    usual = f": new sources of {collection.name} are restricted unless --visibility says otherwise"
-    return usual if collection.visibility == "restricted" else ""
 
 
 def stored_formats(outcomes: Iterable[Outcome]) -> str:

@@ -14,6 +14,7 @@ from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
 from rag.admin.console import command, echo, print_json, print_table
 from rag.admin.key_binding import binding_options, bound_to, in_words
+from rag.admin.sharing import exposures, reached_by
 from rag.config.addresses import resource_url
 from rag.errors import NotFoundError, StoreError
 from rag.store.folder import prepare, spending_reserve, write_whole
@@ -63,6 +64,9 @@ async def create_command(
     bound = await bound_to(settings, tenant_of(settings), binding)
     key, secret = created(settings, user=user, groups=groups, days=days, bound=bound)
     _show(key, secret, as_json=as_json)
+    exposed = await exposures(settings, key.tenant, intended=True)
+    for exposure in reached_by(exposed, bound.collections if bound else None):
+        echo(f"Note: {exposure}", err=True)
     if not as_json:
         _tell_hosts(settings.http)
 

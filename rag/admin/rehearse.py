@@ -12,6 +12,7 @@ from rag.access.names import valid_name
 from rag.access.tenants import tenant_of
 from rag.admin.console import echo
 from rag.admin.ingest_output import outcome_line
+from rag.admin.sharing import usual_visibility
 from rag.admin.sources import open_reader
 from rag.corpus import DEFAULT_EMBEDDER, Collection
 from rag.ingest.estimate import CountingEmbedder
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from rag.access.gained import Change
     from rag.config.settings import Settings
-    from rag.corpus import Visibility
     from rag.ingest.origins.run import OriginRun
     from rag.ingest.report import Report
     from rag.ingest.rights import Rights
@@ -50,20 +50,18 @@ class Rehearsed:
     access: dict[str, Change]
 
 
-async def rehearse(  # noqa: PLR0913 the options of a run
+async def rehearse(
     settings: Settings,
     paths: tuple[Path, ...],
     name: str,
     rights: Rights,
     *,
-    visibility: Visibility,
     removes: bool,
     origin: Callable[[Collection, Path], OriginRun] | None = None,
 ) -> Rehearsed:
     """What a run on these paths, or on an origin, would do to the collection.
 
-    `visibility` is that of the collection if it would be made. `origin` makes what looks through an origin,
-    with a folder for what it must put somewhere.
+    `origin` makes what looks through an origin, with a folder for what it must put somewhere.
     """
     name, tenant = valid_name(name), tenant_of(settings)
     known = {one.name: one for one in await open_reader(settings).collections(tenant)}
@@ -71,10 +69,10 @@ async def rehearse(  # noqa: PLR0913 the options of a run
     model = settings.embedder_named(embedder_name)
     async with open_embedder(model, os.environ, probe=False) as embedder:
         made = known.get(name) or Collection(
-            tenant, name, embedder.identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC), {}, visibility
+            tenant, name, embedder.identity, DEFAULT_LANGUAGE, "cosine", datetime.now(UTC)
         )
         check_writable(made)
-        rights = replace(rights, usual=made.visibility)
+        rights = replace(rights, usual=usual_visibility(settings, made))
         moderator = unasked(settings.moderation)
         instructions = Instructions.of(settings, rights, removes=removes, moderator=moderator)
         async with open_rehearsal(settings.data, made) as writer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rag.access.tenants import tenant_of
 from rag.admin.console import command, echo, print_json, print_table
+from rag.admin.sharing import exposures
 from rag.admin.sources import open_collections, readable
 from rag.corpus import DEFAULT_EMBEDDER
 from rag.home import Bucket
@@ -27,8 +28,11 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
     collections = [await size_of(table) for table in readable(tables)]
     home = settings.home
     disk = sum(size for size, _ in listed(home).values()) if isinstance(home, Bucket) else folder_bytes(home)
+    exposed = await exposures(settings, tenant_of(settings), intended=True)
     if as_json:
-        print_json({"data": str(home), "bytes": disk, "collections": collections})
+        opened = {exposure.collection.name: exposure.documents for exposure in exposed}
+        shared = {"open_to_others": opened} if opened else {}
+        print_json({"data": str(home), "bytes": disk, "collections": collections} | shared)
         return
     echo(f"{'Bucket' if settings.storage.uri else 'Data folder':12} {home} ({disk / 1e6:.1f} MB)")
     echo(f"Tenant       {tenant_of(settings)}")
@@ -60,6 +64,8 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
                 f"{counted(lacking, 'chunk')} of {one['name']} found by words only: the embedding model "
                 "had no valid vector. The next ingest asks again."
             )
+    for exposure in exposed:
+        echo(exposure)
 
 
 async def size_of(table: CollectionReader) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from rag.admin.console import command, echo, print_json
 from rag.admin.ingest import (
     PARTLY_FAILED,
     exit_code,
-    first_visibility,
     origin_run,
     report_json,
     rights_of,
@@ -272,7 +271,6 @@ async def rehearse_origin(settings: Settings, name: str, *, set_access: bool, ye
         (origin.path,) if isinstance(origin, FolderOrigin) else (),
         origin.collection,
         rights_of_origin(settings, origin, set_access=set_access),
-        visibility=first_visibility(own),
         removes=yes,
         origin=None if is_folder else partial(origin_run, own, name),
     )

@@ -54,7 +54,7 @@ class Rights:
     URI, were ingested with before; the deepest one counts. `rules` are those of the settings; the first match
     counts. What documents request themselves counts if `of_documents`. If several of these apply, the
     narrowest access results, except that the command goes before rules, and with `set_access` before
-    everything. If none applies, it is `usual`, the visibility of the collection.
+    everything. If none applies, it is `usual`, that of new documents of the collection.
     """
 
     usual: Visibility

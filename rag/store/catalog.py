@@ -41,6 +41,7 @@ USUAL: dict[str, object] = {
     "calibration": None,
     "languages": (),
     "tag_of": "",
+    "visibility_is_set": False,
 }
 
 

@@ -80,14 +80,15 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
     chunking: tuple[Chunking, ...] = (),
     personal_data: Mapping[Flag, Policy] = MappingProxyType({}),
     keep_days: int = 0,
+    visibility_is_set: bool = False,
 ) -> Collection:
     """The collection of this name, made if it doesn't exist.
 
-    `fields`, `visibility`, `distance`, `description`, `link`, `chunking`, `personal_data`, `keep_days` and
-    `embedder_name`, the name of the embedder in the settings, apply to a new collection only. Without a
-    `language`, an existing collection keeps its own and a new one gets `DEFAULT_LANGUAGE`. A caller that
-    gives `created_at` recognises by it whether the collection is new; otherwise it is now. A collection
-    that is `attached` must be new, and gets no tables.
+    `fields`, `visibility` (and whether that `visibility_is_set` by somebody), `distance`, `description`,
+    `link`, `chunking`, `personal_data`, `keep_days` and `embedder_name`, the name of the embedder in the
+    settings, apply to a new collection only. Without a `language`, an existing collection keeps its own and a
+    new one gets `DEFAULT_LANGUAGE`. A caller that gives `created_at` recognises by it whether the collection
+    is new; otherwise it is now. A collection that is `attached` must be new, and gets no tables.
 
     Raises:
         ConfigurationError: it was made with another embedder or language, it is attached or to be attached,
@@ -129,6 +130,7 @@ async def ensure_collection(  # noqa: PLR0913 what a collection is made of
             chunking,
             dict(personal_data),
             keep_days,
+            visibility_is_set=visibility_is_set,
         )
         await create_access_table(database, tenant)
         if not attached:

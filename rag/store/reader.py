@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from anyio import to_thread
 from lancedb.query import BooleanQuery, FullTextOperator, MatchQuery, Occur
 
+from rag.access.rule import predicate
 from rag.access.tenants import tenants
 from rag.concurrency import cores
-from rag.corpus import Chunk
+from rag.corpus import Chunk, Principal
 from rag.errors import BusyError, NotReadyError
 from rag.expiry import Clock
 from rag.filters.predicate import literal
@@ -593,6 +594,13 @@ class CollectionReader:
         await self._access.refresh()
         access = await self._access.seen(self.collection.name, where)
         return await to_thread.run_sync(places_of, rows, access, self.collection.fields)
+
+    async def open_documents(self) -> int:
+        """How many sources everybody in the tenant may see who isn't denied them."""
+        await self._access.refresh()
+        return len(
+            await self._access.seen(self.collection.name, predicate(Principal(self.collection.tenant)))
+        )
 
     async def has_any(self, where: str) -> bool:
         """Whether any source's labels satisfy the predicate, as of the tenant's last `Reader.refresh`."""

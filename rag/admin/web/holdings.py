@@ -9,6 +9,7 @@ from rag.access.keys import keys_in, token_of
 from rag.admin import collection, key
 from rag.admin.collection_options import MAX_DESCRIPTION
 from rag.admin.key_binding import in_words
+from rag.admin.sharing import exposures
 from rag.admin.status import size_of
 from rag.admin.web.asker import Asker
 from rag.admin.web.console import number_in, seen_other
@@ -74,6 +75,8 @@ async def create_key(console: Console, _request: Request, form: FormData) -> Res
     made, secret = key.created(
         console.settings, user=holder.user or "", groups=sorted(holder.groups), days=days
     )
+    for exposure in await exposures(console.settings, console.tenant, intended=True):
+        console.say(str(exposure))
     return console.page("keys.html", **_keys(console), made=made, token=token_of(made, secret))
 
 

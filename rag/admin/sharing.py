@@ -1,0 +1,130 @@
+"""Whether others can ask this desk, which of its collections they can read, and how narrow new documents are.
+
+A desk begins as one person's: everything is open, because nobody else can ask. The first API key, OAuth or
+groups make it a shared one. From then on new documents are restricted, in collections from before, too,
+unless somebody said otherwise. What is open already stays so: it is named, with the command that changes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rag.access.keys import keys_in
+from rag.access.tenants import tenant_of, tenants
+from rag.admin.console import arguments, same_desk
+from rag.admin.sources import open_reader
+from rag.report.tables import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from rag.config.settings import Settings
+    from rag.corpus import Collection, Visibility
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """A collection with documents that everybody in the tenant may see, and who can ask for them.
+
+    `desk` is what names the desk and the tenant behind a command.
+    """
+
+    collection: Collection
+    documents: int
+    askers: tuple[str, ...]
+    desk: str
+
+    def __str__(self) -> str:
+        """What that means, and the commands that change it."""
+        made, who = self.collection, f"all who ask with {' or '.join(self.askers)}"
+        if made.attached:
+            return (
+                f"{made.name}: its rows are open to the whole tenant, so {who} can read them. To restrict "
+                "them, remove the collection, and attach the table again with --allow COLUMN."
+            )
+        are, them = ("document is", "it") if self.documents == 1 else ("documents are", "them")
+        new, other = ("restricted", "tenant")
+        if made.visibility_is_set and made.visibility == "tenant":
+            new, other = ("open, too", "restricted")
+        return (
+            f"{made.name}: {self.documents} {are} open to the whole tenant, so {who} can read {them}. To "
+            f"restrict {them}: refdesk-admin access set --collection {made.name} --if-open --allow "
+            f"group:NAME{self.desk}. New documents of it are {new}; to change that: refdesk-admin "
+            f"collection set {made.name} --visibility {other}{self.desk}"
+        )
+
+
+def askers(settings: Settings, tenant: str) -> tuple[str, ...]:
+    """What others can ask with; empty on one person's desk.
+
+    Expired keys count until they are revoked: `key rotate` brings them back.
+
+    Raises:
+        ConfigurationError, StoreError: the keys can't be read.
+    """
+    ways, now = [], datetime.now(UTC)
+    if keys := [key for key in keys_in(settings.home).keys if key.tenant == tenant]:
+        expired = sum(1 for key in keys if key.expires_at <= now)
+        ended = f", {expired} expired, which key revoke ends" if expired else ""
+        ways.append(f"an API key ({counted(len(keys), 'key')}{ended})")
+    if "oauth" in settings.http.authentication:
+        ways.append("a token of the OAuth issuer")
+    if settings.principal.groups:
+        ways.append("other groups than those in [principal]")
+    return tuple(ways)
+
+
+def first_visibility(settings: Settings) -> Visibility:
+    """The visibility of new documents of which nobody said who may see them: restricted if others can ask."""
+    return "restricted" if askers(settings, tenant_of(settings)) else "tenant"
+
+
+def usual_visibility(settings: Settings, collection: Collection) -> Visibility:
+    """The same of new documents of a collection: what somebody chose for it, else the narrower of both.
+
+    A collection from before others could ask is as narrow for new documents as a new collection would be.
+    """
+    if collection.visibility_is_set or collection.visibility == "restricted":
+        return collection.visibility
+    return first_visibility(settings)
+
+
+async def exposures(
+    settings: Settings, tenant: str, name: str | None = None, *, intended: bool = False
+) -> list[Exposure]:
+    """The collections of a shared desk that others read only because nobody decided about them yet.
+
+    With `intended` also those that somebody made open. Tags are left out: they follow their collections.
+
+    Raises:
+        RefdeskError: the desk can't be read.
+    """
+    ways = askers(settings, tenant)
+    if not ways:
+        return []
+    reader = open_reader(settings)
+    desk = same_desk("config", "data") + _tenant_option(settings, tenant)
+    there = []
+    for collection in await reader.collections(tenant):
+        is_undecided = collection.visibility == "tenant" and not collection.visibility_is_set
+        if name not in {None, collection.name} or collection.tag_of or not (intended or is_undecided):
+            continue
+        table = await reader.open(collection)
+        if collection.attached:
+            documents = int(collection.visibility == "tenant")
+        else:
+            documents = await table.open_documents()
+        if documents:
+            there.append(Exposure(collection, documents, ways, desk))
+    return there
+
+
+def reached_by(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:
+    """Those that a credential bound to these collections reaches; None is bound to none in particular."""
+    return [one for one in exposed if collections is None or one.collection.name in collections]
+
+
+def _tenant_option(settings: Settings, tenant: str) -> str:
+    return arguments("--tenant", tenant) if len(tenants(settings.home)) > 1 else ""
