@@ -5,7 +5,9 @@ The frame that reports share: one HTML file that needs nothing else.
 
 from __future__ import annotations
 
+import re
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 from rag.hidden import without_hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class Html(str):
@@ -62,6 +64,40 @@ def page(title: str, header: Html, sections: Iterable[Html], *, style: str = "")
 def section(title: str, *content: Html) -> Html:
     """A part of the page under its heading; nothing where there is nothing to show."""
     return tag("section", tag("h2", title), *content) if content else Html()
+
+
+_ROW = re.compile(r"\|.*\|")
+_RULE = re.compile(r"\|[-:| ]+\|")
+_CELL_BORDER = re.compile(r"(?<!\\)\|")
+
+
+def drawn(text: str) -> Html:
+    """A text whose Markdown tables are drawn as tables; all else stays as it is.
+
+    A table is two lines or more that begin and end with a stroke. Its first row is the header if the second
+    one has nothing but strokes, dashes and colons.
+    """
+    parts: list[str] = []
+    for is_table, lines in groupby(text.splitlines(keepends=True), _is_row):
+        rows = list(lines)
+        parts += [_table(rows)] if is_table and len(rows) > 1 else rows
+    return joined(parts)
+
+
+def _is_row(line: str) -> bool:
+    return bool(_ROW.fullmatch(line.strip()))
+
+
+def _table(rows: Sequence[str]) -> Html:
+    has_header = bool(_RULE.fullmatch(rows[1].strip()))
+    head = [_row(rows[0], "th")] if has_header else []
+    body = [_row(row, "td") for row in rows[2 if has_header else 0 :]]
+    return tag("table", *([tag("thead", *head)] if head else []), tag("tbody", *body), class_="drawn")
+
+
+def _row(line: str, cell: str) -> Html:
+    cells = _CELL_BORDER.split(line.strip()[1:-1])
+    return tag("tr", *(tag(cell, text.strip().replace("\\|", "|")) for text in cells))
 
 
 def folded(title: str, content: Html) -> Html:

@@ -20,7 +20,7 @@ from rag.admin.search_trace import (
     rank_steps,
     tokens,
 )
-from rag.report.html import Html, folded, joined, page, section, tag
+from rag.report.html import Html, drawn, folded, joined, page, section, tag
 from rag.report.tables import counted, decimals, one_line
 from rag.search.reply.untrusted import label
 
@@ -118,7 +118,7 @@ def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep], address
     parts = joined(_isolated(heading_parts(hit)))
     heading = tag("h3", badge, tag("a", parts, href=address) if address else parts)
     ranks = _ranks_list(rank_changes(steps, hit.chunk.id))
-    text = tag("blockquote", _beginning(hit.text), dir="auto")
+    text = tag("blockquote", drawn(_beginning(hit.text)), dir="auto")
     return tag("article", heading, *_facts(hit, answer), ranks, text, class_="hit")
 
 

@@ -18,9 +18,10 @@ from starlette.routing import Route
 from rag.admin import search_report
 from rag.admin.console import echo
 from rag.admin.web import access, activity, documents, holdings, ingestion, judged, overview, search
+from rag.admin.web.console import EntryError
 from rag.admin.web.guard import SIGN_IN, Guard
 from rag.admin.web.pages import page_of
-from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
+from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, RefdeskError
 from rag.report import html
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 
 STATIC = Path(__file__).with_name("static")
 STYLES = (html.STYLE, search_report.STYLE, STATIC / "console.css")
-STATUS: dict[type[RefdeskError], int] = {NotFoundError: 404, InvalidRequestError: 400, BusyError: 409}
+STATUS: dict[type[RefdeskError], int] = {
+    NotFoundError: 404,
+    InvalidRequestError: 400,
+    EntryError: 400,
+    BusyError: 409,
+}
 MAX_FILES, MAX_FIELDS = 1000, 1000  # of a form
 FORM_FIELD, TENANT_FIELD = "form", "of"  # with the secret, and with the tenant that the page showed
 
@@ -71,6 +77,14 @@ CHANGES: dict[str, Change] = {
     "/judged/{name}/forget": judged.forget,
     "/judged/{name}/measure": judged.measure,
 }
+
+
+FORMS: dict[Change, Page] = {
+    ingestion.upload: ingestion.ingestion,
+    holdings.create_collection: holdings.collections,
+    holdings.create_key: holdings.keys,
+}
+"""The pages with forms that people write into: they show a mistake beside its field, and nothing is lost."""
 
 
 def console_app(console: Console) -> Starlette:
@@ -156,7 +170,15 @@ def _change(console: Console, change: Change) -> Endpoint:
             return await change(console, request, form)
         looking = console.for_one_request()
         looking.check_shown(form.get(TENANT_FIELD))
-        return await change(looking, request, form)
+        try:
+            return await change(looking, request, form)
+        except (InvalidRequestError, ConfigurationError) as error:
+            if change not in FORMS:
+                raise
+            entries = {name: value for name, value in form.items() if isinstance(value, str)}
+            reply = await FORMS[change](looking.with_mistake(entries, error), request)
+            reply.status_code = STATUS.get(type(error), 422)
+            return reply
 
     return apply
 

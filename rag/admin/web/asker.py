@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rag.access.names import bare_name
+from rag.admin.web.console import entry
 from rag.corpus import Principal
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ class Asker:
         """As a principal of a tenant.
 
         Raises:
-            ConfigurationError: a name is not valid.
+            EntryError: a name is not valid.
         """
-        groups = [one.strip() for one in self.groups.split(",") if one.strip()]
-        user = bare_name("user", self.user) if self.user else None
-        return Principal(tenant, user, frozenset(bare_name("group", one) for one in groups))
+        groups = [group.strip() for group in self.groups.split(",") if group.strip()]
+        with entry("user"):
+            user = bare_name("user", self.user) if self.user else None
+        with entry("groups"):
+            return Principal(tenant, user, frozenset(bare_name("group", group) for group in groups))
 
     @property
     def parameters(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,10 @@ from rag.admin.web.jobs import Jobs
 from rag.admin.web.pages import page_of
 from rag.admin.web.shelves import Shelves
 from rag.config.data_folder import data_folder_problem
-from rag.errors import BusyError, NotFoundError
+from rag.errors import BusyError, InvalidRequestError, NotFoundError, RefdeskError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from starlette.responses import HTMLResponse, Response
@@ -42,11 +44,41 @@ PLACES = (
 """The pages of the menu, with their names."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A form that could not be accepted: its entries, which it shows again, and what is wrong at which field.
+
+    `field` is empty if it isn't one field that is wrong.
+    """
+
+    entries: Mapping[str, str]
+    field: str
+    reason: str
+
+
+class EntryError(InvalidRequestError):
+    """What somebody wrote into a field of a form can't be accepted."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field = field
+
+
+@contextmanager
+def entry(field: str) -> Iterator[None]:
+    """Say of what fails in this block that it is the entry of this field."""
+    try:
+        yield
+    except RefdeskError as error:
+        raise EntryError(field, str(error)) from error
+
+
 @dataclass(slots=True)
 class Console:
     """The console of one desk. `chosen` is the tenant that its administrator looks at, if there are several.
 
-    For one request it is `held`, whatever another tab chooses meanwhile.
+    For one request it is `held`, whatever another tab chooses meanwhile, and the page says what is the
+    `mistake` in a form that was sent.
 
     `given` are the settings as the command line has them, `config` their file, whether it exists or not.
     Files that a browser sends go to folders in `uploads`.
@@ -63,6 +95,7 @@ class Console:
     jobs: Jobs = field(default_factory=Jobs)
     chosen: str = ""
     held: str = ""
+    mistake: Mistake | None = None
     said: list[str] = field(default_factory=list)
 
     @property
@@ -94,6 +127,15 @@ class Console:
     def for_one_request(self) -> Console:
         """The same console, which looks at the present tenant from beginning to end."""
         return replace(self, held=self.tenant)
+
+    def with_mistake(self, entries: Mapping[str, str], error: RefdeskError) -> Console:
+        """The same console, whose page shows a form again with its entries, and what is wrong with them."""
+        field = error.field if isinstance(error, EntryError) else ""
+        return replace(self, mistake=Mistake(entries, field, str(error)))
+
+    def entered(self, field: str, default: object = "") -> object:
+        """What a field shows: what was entered into it, or else its default."""
+        return self.mistake.entries.get(field, default) if self.mistake else default
 
     def choose(self, tenant: str) -> None:
         """Look at another tenant.

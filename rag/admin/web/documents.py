@@ -9,6 +9,7 @@ from rag.access.rule import in_words
 from rag.admin.web.asker import Asker
 from rag.admin.web.shelves import Wanted, found
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.report.html import drawn
 from rag.uris import split_id
 
 if TYPE_CHECKING:
@@ -26,6 +27,39 @@ EVERY_CHUNK = "(true)"  # the administrator's view
 MAX_PAGE = 10**9
 
 
+KINDS = {
+    "application/pdf": "PDF",
+    "application/msword": "Word",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "Word",
+    "application/vnd.ms-excel": "Excel",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "Excel",
+    "application/vnd.ms-powerpoint": "PowerPoint",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "PowerPoint",
+    "application/vnd.oasis.opendocument.text": "OpenDocument text",
+    "application/vnd.oasis.opendocument.spreadsheet": "OpenDocument sheet",
+    "application/vnd.oasis.opendocument.presentation": "OpenDocument slides",
+    "application/vnd.ms-outlook": "Mail",
+    "application/epub+zip": "E-book",
+    "application/x-ipynb+json": "Notebook",
+    "application/rtf": "RTF",
+    "application/json": "JSON",
+    "application/xml": "XML",
+    "message/rfc822": "Mail",
+    "text/calendar": "Calendar",
+    "text/csv": "CSV",
+    "text/html": "Web page",
+    "text/markdown": "Markdown",
+    "text/plain": "Text",
+}
+"""What people call a media type. Others go by the name in them: "text/x-python" -> "Python"."""
+
+
+def kind_of(mime_type: str) -> str:
+    """What people call this kind of document."""
+    name = mime_type.partition("/")[2].removeprefix("x-").removeprefix("vnd.").partition("+")[0]
+    return KINDS.get(mime_type) or name.replace("-", " ").capitalize() or "Other"
+
+
 async def documents(console: Console, request: Request) -> Response:
     """The list, page by page."""
     given = request.query_params
@@ -41,7 +75,11 @@ async def documents(console: Console, request: Request) -> Response:
         given=given,
         asker=asker,
         collections=await console.collections(),
-        kinds=sorted(frozenset[str]().union(*(shelf.kinds for shelf in shelves))),
+        kinds=sorted(
+            ((kind, kind_of(kind)) for kind in frozenset[str]().union(*(shelf.kinds for shelf in shelves))),
+            key=lambda pair: (pair[1].casefold(), pair[0]),
+        ),
+        kind_of=kind_of,
         documents=listed[(page - 1) * LISTED : page * LISTED],
         total=len(listed),
         number=page,
@@ -64,6 +102,8 @@ async def document(console: Console, request: Request) -> Response:
         stored=stored,
         source=stored.source,
         rights=in_words(stored.access),
+        kind_of=kind_of,
+        drawn=drawn,
         passages=await table.between(stored, first, first + PASSAGES - 1, EVERY_CHUNK),
         number=page,
         pages=pages,

@@ -6,16 +6,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from rag.access.keys import keys_in, token_of
-from rag.admin import collection, key
+from rag.access.names import valid_name
+from rag.admin import collection as admin_collection
+from rag.admin import key
 from rag.admin.collection_options import MAX_DESCRIPTION
 from rag.admin.key_binding import in_words
 from rag.admin.sharing import exposures
 from rag.admin.status import size_of
 from rag.admin.web.asker import Asker
-from rag.admin.web.console import number_in, seen_other
+from rag.admin.web.console import EntryError, entry, number_in, seen_other
 from rag.config.addresses import resource_url
 from rag.corpus import LanguageChoice, Visibility
-from rag.errors import InvalidRequestError, NotFoundError
+from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from rag.report.tables import one_line
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ async def collections(console: Console, _request: Request) -> Response:
         rows=[(table.collection, await size_of(table)) for table in tables],
         languages=LANGUAGES,
         visibilities=get_args(Visibility),
-        language_of=collection.language_in_words,
+        language_of=admin_collection.language_in_words,
     )
 
 
@@ -48,10 +50,14 @@ async def create_collection(console: Console, _request: Request, form: FormData)
         raise InvalidRequestError("Choose a language and a visibility of the list.")
     description = one_line(str(form.get("description", "")))
     if len(description) > MAX_DESCRIPTION:
-        raise InvalidRequestError(f"A description has at most {MAX_DESCRIPTION} characters.")
-    made = await collection.created(
+        raise EntryError("description", f"A description has at most {MAX_DESCRIPTION} characters.")
+    with entry("name"):
+        name = valid_name(str(form.get("name", "")).strip())
+        if name in {collection.name for collection in await console.collections()}:
+            raise ConfigurationError(f"The collection {name!r} already exists.")
+    made = await admin_collection.created(
         console.settings,
-        str(form.get("name", "")).strip(),
+        name,
         language=cast("LanguageChoice", language),
         visibility=cast("Visibility", visibility) if visibility else None,
         description=description,
@@ -69,7 +75,7 @@ async def create_key(console: Console, _request: Request, form: FormData) -> Res
     """Make a key, and show it on this page, once."""
     days = number_in(str(form.get("days", USUAL_DAYS)), 1, MAX_DAYS)
     if days is None:
-        raise InvalidRequestError(f"A key lasts from 1 to {MAX_DAYS} days.")
+        raise EntryError("days", f"A key lasts from 1 to {MAX_DAYS} days.")
     asked = Asker.of({"user": form.get("user", ""), "groups": form.get("groups", "")}, console.settings)
     holder = asked.principal(console.tenant)
     made, secret = key.created(

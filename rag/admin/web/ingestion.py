@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from rag.access.names import valid_entries, valid_name
 from rag.admin.runs import took
-from rag.admin.web.console import number_in, seen_other
+from rag.admin.web.console import EntryError, entry, number_in, seen_other
 from rag.admin.web.uploads import folder_of, save
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError
@@ -62,17 +62,21 @@ async def run(console: Console, request: Request) -> Response:
 
 async def upload(console: Console, _request: Request, form: FormData) -> Response:
     """Keep the files that were sent, and begin to ingest them."""
-    collection = valid_name(str(form.get("new", "")).strip() or str(form.get("collection", "")))
-    arguments = _rights(form)
-    files = [one for one in form.getlist("files") if isinstance(one, UploadFile) and one.filename]
+    new = str(form.get("new", "")).strip()
+    with entry("new" if new else "collection"):
+        collection = valid_name(new or str(form.get("collection", "")))
+    with entry("allow"):
+        arguments = _rights(form)
+    files = [file for file in form.getlist("files") if isinstance(file, UploadFile) and file.filename]
     if not files:
-        raise InvalidRequestError("Choose files first.")
+        raise EntryError("files", "Choose files first.")
     console.jobs.check_free()
     folder = folder_of(console.uploads, console.tenant, collection)
-    sent = [(one.filename or "", one.file) for one in files]
-    paths = await to_thread.run_sync(
-        partial(save, folder, sent, console.settings.ingest.max_file_bytes), cancellable=False
-    )
+    sent = [(file.filename or "", file.file) for file in files]
+    with entry("files"):
+        paths = await to_thread.run_sync(
+            partial(save, folder, sent, console.settings.ingest.max_file_bytes), cancellable=False
+        )
     console.jobs.start(
         collection,
         folder,

@@ -67,6 +67,14 @@ class Job:
         return self.folder.parent.name
 
     @property
+    def by_outcome(self) -> dict[str, list[FileLine]]:
+        """The last files by what became of them, failures first, the latest first in each."""
+        groups: dict[str, list[FileLine]] = {"skipped": []}
+        for line in reversed(self.lines):
+            groups.setdefault(line.outcome, []).append(line)
+        return {outcome: lines for outcome, lines in groups.items() if lines}
+
+    @property
     def runs(self) -> bool:
         """Whether it has not ended."""
         return self.code is None

@@ -47,6 +47,10 @@ def _moment(at: datetime | None) -> str:
     return f"{at:%Y-%m-%d %H:%M}" if at else "–"
 
 
+def _day(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d}" if at else "–"
+
+
 def _number(value: float) -> str:
     """Example: 12345 -> "12,345"."""
     return f"{value:,}"
@@ -67,6 +71,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "line": _line,
     "moment": _moment,
+    "day": _day,
     "number": _number,
     "joined": _joined,
     "counted": counted,

@@ -38,6 +38,7 @@ async def search(console: Console, request: Request) -> Response:
         "search.html",
         status=400 if problem else 200,
         given=given,
+        refined=any(value.strip() for name, value in given.items() if name != "q"),
         asker=asker,
         modes=get_args(Mode),
         profiles=sorted(console.settings.search.profiles),

@@ -183,7 +183,7 @@ def _judged(page: Any, axe: str) -> None:  # noqa: ANN401 Playwright's
 def _key(page: Any, axe: str) -> None:  # noqa: ANN401 Playwright's
     page.get_by_role("link", name="Keys").click()
     page.get_by_label("User").fill("ann")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create the key").click()
     assert page.locator("code.key").is_visible()
     accessible(page, axe)
 

@@ -187,8 +187,14 @@ def test_an_archive_that_climbs_out_stays_in(browser: Browser, web_data: Path) -
 
 def test_a_form_without_files_or_with_bad_fields_ingests_nothing(browser: Browser) -> None:
     assert sent(browser).status == 400
-    assert sent(browser, ("a.md", b"# A\n"), new="../x").status == 422
-    assert sent(browser, ("a.md", b"# A\n"), who="restricted", allow="--yes").status == 422
+    assert sent(browser, ("a.md", b"# A\n"), new="../x").status == 400
+    assert sent(browser, ("a.md", b"# A\n"), who="restricted", allow="--yes").status == 400
+    again = sent(browser, ("a.md", b"# A\n"), new="fine", who="restricted", allow="--yes")
+    kept = [one.get("value") for one in again.elements("input") if one.get("name") in {"new", "allow"}]
+    assert kept == ["fine", "--yes"]
+    assert [
+        one["value"] for one in again.elements("input") if one.get("name") == "who" and "checked" in one
+    ] == ["restricted"]
     assert sent(browser, ("a.md", b"# A\n"), ("a.md", b"# B\n")).status == 400
     assert sent(browser, ("..", b"# A\n")).status == 400
     assert sent(browser, ("a.md", b"# A\n"), new="fine").status == 200
@@ -203,7 +209,7 @@ def test_too_many_files_at_once_are_refused_in_words(browser: Browser) -> None:
 def test_files_that_can_t_be_read_are_listed_with_their_reasons(browser: Browser) -> None:
     page = sent(browser, ("broken.pdf", b"%PDF-1.4 broken"), ("good.md", b"# Good\n"), new="mixed")
     assert "some files failed" in page.text
-    assert "skipped broken.pdf" in page.text
+    assert "failed broken.pdf" in page.text
     run = next(str(one["href"]) for one in page.elements("a") if "/runs/" in str(one["href"]))
     assert "broken.pdf" in browser.get(run).text
     assert browser.get("/ingestion/runs/999999").status == 404

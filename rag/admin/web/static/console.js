@@ -33,3 +33,14 @@ for (const area of document.querySelectorAll(".drop")) {
     if (event.dataTransfer.files.length) input.files = event.dataTransfer.files;
   });
 }
+
+// On a phone the menu is one line that scrolls.
+document.querySelector("nav [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// Who names a reader means that reader.
+for (const [name, value] of [["user", "one"], ["groups", "one"], ["allow", "restricted"]]) {
+  for (const input of document.querySelectorAll(`form.fields input[name=${name}]`)) {
+    const choice = input.form.querySelector(`input[type=radio][name=who][value=${value}]`);
+    if (choice) input.addEventListener("input", () => { choice.checked ||= input.value !== ""; });
+  }
+}
