@@ -6,10 +6,12 @@ that clients that only hold connections open keep nobody out.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ BAD_REQUEST, TIMEOUT, TOO_MANY, FULL = 400, 408, 429, 503
 RAW_RESPONSE = (
     "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n"
     "Cache-Control: no-store\r\nConnection: close\r\n\r\n{reason}"
+)
+_HEAD = re.compile(rb"(.*?)\r?\n\r?\n", re.DOTALL)
+_FRAMING = re.compile(
+    rb"^(content-length|transfer-encoding)[ \t]*:[ \t]*(.*?)[ \t\r]*$", re.IGNORECASE | re.MULTILINE
 )
 REASONS = {BAD_REQUEST: "Bad Request", TOO_MANY: "Too Many Requests", FULL: "Service Unavailable"}
 
@@ -41,6 +47,26 @@ def max_connections() -> int:
     soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return min(MAX_CONNECTIONS, max(soft - OTHER_FILES, soft // 2))
+
+
+def is_ambiguous(received: bytes) -> bool:
+    r"""Whether a request whose head has arrived could end elsewhere for the proxy before us.
+
+    It does if it says twice how long it is, or in a way that not everybody knows. Then what one takes for the
+    body, the other takes for the next request, perhaps somebody else's (RFC 9112, 11.2). h11 takes a length
+    beside chunks, and the same length twice.
+    Example: b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" -> True.
+    """
+    head = _HEAD.match(received)
+    said = [(name.lower(), value) for name, value in _FRAMING.findall(head[1])] if head else []
+    match said:
+        case []:
+            return False
+        case [(b"content-length", length)]:
+            return not re.fullmatch(rb"[0-9]+", length)
+        case [(b"transfer-encoding", coding)]:
+            return coding.lower() != b"chunked" or b"HTTP/1.0" in received.partition(b"\n")[0]
+    return True
 
 
 class ConnectionLimit:
@@ -150,6 +176,13 @@ class SlowClientProtocol(H11Protocol):
             self._header_timer.cancel()
             self._header_timer = None
         self._update_limit()
+
+    def handle_events(self) -> None:
+        """Answer requests of which it is certain where they end, and close the connection at others."""
+        if self.conn.their_state is h11.IDLE and is_ambiguous(self.conn.trailing_data[0]):
+            self.send_400_response("")
+        else:
+            super().handle_events()
 
     def on_response_complete(self) -> None:
         """The connection is idle, unless the next request has arrived already (pipelining)."""

@@ -139,6 +139,42 @@ def test_d1_what_follows_a_body_is_nobodys_credentials(remote: Remote, crowd: Cr
     assert asked(remote.port, behind).status == 401
 
 
+UNCLEAR: dict[str, list[tuple[str, str]]] = {
+    "both": [("Content-Length", "{size}"), ("Transfer-Encoding", "chunked")],
+    "both-the-other-way": [("Transfer-Encoding", "chunked"), ("Content-Length", "{size}")],
+    "twice": [("Content-Length", "{size}"), ("Content-Length", "{size}")],
+    "twice-in-one": [("Content-Length", "{size}, {size}")],
+    "two-lengths": [("Content-Length", "5"), ("content-length", "{size}")],
+    "signed": [("Content-Length", "+{size}")],
+    "xchunked": [("Transfer-Encoding", "xchunked")],
+    "gzip-chunked": [("Transfer-Encoding", "gzip, chunked")],
+    "chunked-twice": [("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")],
+    "space-before-colon": [("Content-Length ", "{size}"), ("Transfer-Encoding", "chunked")],
+}
+
+
+@pytest.mark.parametrize("framing", UNCLEAR.values(), ids=UNCLEAR.keys())
+def test_d1_a_request_of_which_it_is_unclear_where_it_ends_is_refused_and_nothing_behind_it_is_read(
+    remote: Remote, crowd: Crowd, framing: list[tuple[str, str]]
+) -> None:
+    """What a proxy takes for a body must not be another's request for us."""
+    person = crowd.people[0]
+    honest = posted("modern", person.key, search(person))
+    assert finds(asked(remote.port, honest), person)
+    bodies = honest.body, f"{len(honest.body):x}\r\n".encode() + honest.body + b"\r\n0\r\n\r\n"
+    for body in bodies:
+        headers = tuple((name, value.format(size=len(body))) for name, value in framing)
+        unclear = replace(honest, headers=honest.headers + headers, body=body, framed=False)
+        with Connection(remote.port) as connection:
+            connection.socket.sendall(
+                honest.raw(remote.port) + unclear.raw(remote.port) + honest.raw(remote.port)
+            )
+            answers = b"".join(iter(lambda: connection.socket.recv(1 << 16), b""))
+        assert answers.count(b"HTTP/1.1 ") == 2
+        assert answers.count(b"HTTP/1.1 200 ") == 1
+        assert b"HTTP/1.1 400 " in answers
+
+
 NO_IDS: tuple[object, ...] = (None, 1.5, 1.0, {}, [], True, False)
 LONG = "quokka" * 10_000
 
