@@ -285,6 +285,42 @@ def test_a_row_of_numbers_is_no_header_and_one_of_years_is() -> None:
     assert "| Drift | 1735 | 1759 |\n| --- " in parsed(table([("Drift", "1735", "1759"), *ROWS[1:]])).text
 
 
+def test_figures_below_two_columns_are_read_after_both_where_the_file_has_them_last() -> None:
+    captions = [
+        At(x, 560 - 12 * y, f"{side} caption {y}")
+        for x, side in ((50, "left"), (320, "right"))
+        for y in (0, 1)
+    ]
+    text = parsed([*column(50, "left"), *column(320, "right"), *captions]).text
+    assert in_order(text, "left", "right")
+    assert text.index("right 7") < text.index("left caption 0") < text.index("right caption 0")
+
+
+@pytest.mark.parametrize("marks", ["•••", ("1.", "2.", "3."), ("a)", "b)", "c)"), "---"])
+def test_marks_and_their_text_are_a_list_and_no_table(marks: Sequence[str]) -> None:
+    items = [
+        (At(50, 700 - 14 * number, mark), At(75, 700 - 14 * number, f"the clock number {number} strikes"))
+        for number, mark in enumerate(marks)
+    ]
+    document = parsed([line for item in items for line in item])
+    assert {kind for kind, _ in shape(document)} == {"paragraph"}
+    assert document.text.split("\n") == [
+        f"{mark} the clock number {number} strikes" for number, mark in enumerate(marks)
+    ]
+
+
+def test_numbers_of_the_rows_of_a_table_are_its_first_column() -> None:
+    assert (
+        "| 2. | H4 | 1759 |"
+        in parsed(table([("No", "Clock", "Year"), ("1.", "H1", "1735"), ("2.", "H4", "1759")])).text
+    )
+
+
+def test_lines_on_both_sides_of_a_picture_are_no_cells() -> None:
+    pairs = zip(column(50, "left"), column(320, "right"), strict=True)
+    assert {kind for kind, _ in shape(parsed([line for pair in pairs for line in pair]))} == {"paragraph"}
+
+
 PROSE = column(50, "body", 12, 650)
 
 

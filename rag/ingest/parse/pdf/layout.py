@@ -6,6 +6,7 @@ both sides are text that the file has one after the other, or that flows from li
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from itertools import chain, combinations, groupby, pairwise
@@ -39,8 +40,8 @@ _RULES = 3  # horizontal rules across a gutter that frame the rows of a table
 _CELL = 3  # lines of a cell between two rules
 _ROWS_APART = 14  # times the height of a line: how far the rules of one table are apart at most
 _NEAR = 1.0  # times the size of the letters: a gap within a line
-_MARK = re.compile(r"[•●▪▫◦‣⁃∙·■□✓✔➢➤►\uf0b7\uf0a7\uf0d8–—*-]")
-_NUMBERED = re.compile(r"\(?(\d{1,2}|[a-z]|[ivx]{1,4})[.)]", re.IGNORECASE)
+_BULLET = re.compile(r"[•●▪▫◦‣⁃∙·■□✓✔➢➤►\uf000-\uf0ff]")
+_NUMBERED = re.compile(r"[–—*-]|\(?(\d{1,2}|[a-z]|[ivx]{1,4})[.)]", re.IGNORECASE)
 _MARKED_TEXT = 20  # characters of an item at least, beside its number
 _MARK_GAP = 4.0  # times the size of the letters: how far the text of an item stands from its mark
 _SENTENCE_END = re.compile(r"[.!?:;。！？]['\"”’)\]]*\Z")
@@ -59,8 +60,7 @@ def _regions(lines: Sequence[Line], rules: Sequence[Box], depth: int) -> Iterato
         return
     for band in bands:
         if isinstance(band, _Columns):
-            columns = (band.right, band.left) if _runs_left(lines) else (band.left, band.right)
-            for column in columns:
+            for column in _in_turn(band, first=int(_runs_left(lines))):
                 yield from _regions(column, rules, depth - 1)
         else:
             yield from _regions(band, rules, depth - 1)
@@ -95,6 +95,25 @@ class _Columns(NamedTuple):
 _Band: TypeAlias = "_Columns | list[Line]"
 
 
+def _in_turn(both: _Columns, first: int) -> list[list[Line]]:
+    """The columns as they are read, in turns where the file has more of both below, as figures below text."""
+    marked = [(line, side) for side in (0, 1) for line in both[side]]
+    marked.sort(key=lambda mark: mark[0].place)
+    turns = [
+        (side, [line for line, _ in run]) for side, run in groupby(marked, key=lambda mark: mark[1] != first)
+    ]
+    ends = [-math.inf, -math.inf]
+    for side, run in turns:
+        reach = _reach(run)
+        if len(run) < _FEW or reach.top < ends[side] - _APART * run[0].box.height:
+            break
+        ends[side] = reach.bottom
+    else:
+        if not turns[0][0]:
+            return [sorted(run, key=lambda line: line.box.top) for _, run in turns]
+    return [both[first], both[1 - first]]
+
+
 def _bands(lines: Sequence[Line], rules: Sequence[Box]) -> list[_Band] | None:
     """The bands of a region by the gutter beside which most lines stand in columns, if there is any."""
     if len(lines) < 2 * _FEW:
@@ -107,7 +126,10 @@ def _bands(lines: Sequence[Line], rules: Sequence[Box]) -> list[_Band] | None:
     for edge, both in sides:
         if both.fewest <= most:
             break
-        bands = _bands_at(lines, rules, edge, are_columns=_are_columns(both, lines))
+        are_columns = _are_columns(both, lines)
+        if not are_columns and not _may_be_prose(both):
+            continue
+        bands = _bands_at(lines, rules, edge, are_columns=are_columns)
         if (count := sum(band.fewest for band in bands if isinstance(band, _Columns))) > most:
             best, most = bands, count
     return best
@@ -182,14 +204,19 @@ def _middle(line: Line) -> float:
 def _columns_in(lines: list[Line], crossing: Sequence[Box], edge: float) -> list[_Band]:
     """The longest stretch of lines beside a gutter that is columns of text, and what is above and below."""
     stretches = _stretches(lines, crossing)
-    if _at(lines, edge).fewest < _FEWEST or not 1 < len(stretches) <= _MOST_BANDS:
+    if not 1 < len(stretches) <= _MOST_BANDS or not _may_be_prose(_at(lines, edge)):
         return [lines]
+    sides = [_at(stretch, edge) for stretch in stretches]
     best: tuple[int, int, _Columns] | None = None
     most = 0
     for begin, end in combinations(range(len(stretches) + 1), 2):
-        both = _at(list(chain.from_iterable(stretches[begin:end])), edge)
-        weight = len(both.left) + len(both.right) - _LINES_A_CHANGE * _changes(both)
-        if weight > most and _are_prose(both):
+        both = _Columns(*(list(chain.from_iterable(part)) for part in zip(*sides[begin:end], strict=True)))
+        weight = len(both.left) + len(both.right)
+        if (
+            weight > most
+            and (weight := weight - _LINES_A_CHANGE * _changes(both)) > most
+            and _are_prose(both)
+        ):
             best, most = (begin, end, both), weight
     if best is None:
         return [lines]
@@ -218,21 +245,33 @@ def _are_columns(both: _Columns, lines: Sequence[Line]) -> bool:
     beside = _beside(both)
     if beside is None or beside.fewest < _FEW:
         return False
-    count = len(beside.left) + len(beside.right)
-    box = _shared(both)
-    across = sum(_is_within(line, box.top, box.bottom) for line in lines) - count
-    if across > _CROSSING * count:
-        return False
-    changes = _changes(beside)
-    is_text = beside.fewest >= _FEWEST and all(map(_is_prose, beside))
+    changes, count = _changes(beside), len(beside.left) + len(beside.right)
     is_block = beside.fewest >= _BLOCK or count == len(lines) <= 2 * _FEWEST
-    return (changes == 1 and is_block) or (is_text and changes <= beside.fewest / 2)
+    may_be_text = beside.fewest >= _FEWEST and changes <= beside.fewest / 2
+    if not (changes == 1 and is_block) and not (may_be_text and all(map(_is_prose, beside))):
+        return False
+    shared = _shared(both)
+    across = sum(_is_within(line, shared) for line in lines) - count
+    return across <= _CROSSING * count
 
 
-def _shared(both: _Columns) -> Box:
+class _Reach(NamedTuple):
+    top: float
+    bottom: float
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top
+
+
+def _reach(lines: Sequence[Line]) -> _Reach:
+    return _Reach(min(line.box.top for line in lines), max(line.box.bottom for line in lines))
+
+
+def _shared(both: _Columns) -> _Reach:
     """From where to where both sides have lines."""
-    left, right = _extent(both.left), _extent(both.right)
-    return Box(left.left, max(left.top, right.top), right.right, min(left.bottom, right.bottom))
+    left, right = map(_reach, both)
+    return _Reach(max(left.top, right.top), min(left.bottom, right.bottom))
 
 
 def _beside(both: _Columns) -> _Columns | None:
@@ -240,11 +279,9 @@ def _beside(both: _Columns) -> _Columns | None:
     if not both.fewest:
         return None
     shared = _shared(both)
-    if shared.height < min(_extent(side).height for side in both) / 2:
+    if shared.height < min(_reach(side).height for side in both) / 2:
         return None
-    return _Columns(
-        *([line for line in side if _is_within(line, shared.top, shared.bottom)] for side in both)
-    )
+    return _Columns(*([line for line in side if _is_within(line, shared)] for side in both))
 
 
 def _are_prose(both: _Columns) -> bool:
@@ -259,6 +296,10 @@ def _are_prose(both: _Columns) -> bool:
         return True
     gutter = min(line.box.left for line in wide.right) - max(line.box.right for line in wide.left)
     return gutter <= _NARROW * wide.left[0].size and all(map(_flows, wide))
+
+
+def _may_be_prose(both: _Columns) -> bool:
+    return all(sum(map(_is_wide, side)) >= _FEWEST for side in both)
 
 
 def _is_wide(line: Line) -> bool:
@@ -287,21 +328,14 @@ def reads_on(above: str, below: str) -> bool:
     return not begins and not _SENTENCE_END.search(above)
 
 
-def _is_within(line: Line, top: float, bottom: float) -> bool:
-    return top <= line.box.bottom and line.box.top <= bottom
+def _is_within(line: Line, reach: _Reach) -> bool:
+    return reach.top <= line.box.bottom and line.box.top <= reach.bottom
 
 
 def _changes(both: _Columns) -> int:
     """How often the file goes over from one side to the other. It does for each row of a table."""
     sides = sorted([(line.place, 0) for line in both.left] + [(line.place, 1) for line in both.right])
     return sum(one != other for (_, one), (_, other) in pairwise(sides))
-
-
-def _extent(lines: Sequence[Line]) -> Box:
-    box = lines[0].box
-    for line in lines[1:]:
-        box = box.around(line.box)
-    return box
 
 
 def level_rows(lines: Sequence[Line]) -> list[Row]:
@@ -341,8 +375,9 @@ def _joined(row: Row) -> Row:
     for line in row[1:]:
         last = joined[-1]
         gap = last.box.left - line.box.right if backwards else line.box.left - last.box.right
-        if gap <= _NEAR * max(last.size, line.size) and not last.text.endswith("\ufffe"):
-            largest = max(last, line, key=lambda one: len(one.text))
+        reach = _MARK_GAP if _marks(last, line, row) else _NEAR
+        if gap <= reach * max(last.size, line.size) and not last.text.endswith(HYPHEN):
+            largest = max(last, line, key=lambda part: len(part.text))
             joined[-1] = largest._replace(
                 text=f"{last.text} {line.text}",
                 box=last.box.around(line.box),
@@ -351,6 +386,14 @@ def _joined(row: Row) -> Row:
         else:
             joined.append(line)
     return joined
+
+
+def _marks(mark: Line, line: Line, row: Row) -> bool:
+    """Whether it is the bullet or the number of an item in a list, whose text follows."""
+    if _BULLET.fullmatch(mark.text):
+        return True
+    is_first = mark is row[0] and len(row) == 2  # noqa: PLR2004 a mark and its text
+    return is_first and len(line.text) >= _MARKED_TEXT and bool(_NUMBERED.fullmatch(mark.text))
 
 
 def _runs_left(lines: Sequence[Line]) -> bool:

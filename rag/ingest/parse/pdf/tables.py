@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.pdf.hyphens import with_next_line
+from rag.ingest.parse.pdf.layout import reads_on
 from rag.ingest.parse.pdf.words import Box
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _OTHER_SIZE = 1.06  # times the size of the letters before
 _CELLS = 6  # at least, of what is taken for a table: three rows of two, or two of three
 _RULED_CELLS = 3  # the same, if rules frame it
 _LONG = 90  # characters: cells of a table are shorter on average
+_SENTENCE = 20  # characters of a cell that may be a part of a sentence
 _EDGE = 1.0  # points: the cells of a column begin or end so near to each other
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
@@ -100,9 +102,12 @@ def _table_end(rows: Sequence[Row], at: int) -> int:
 def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
     """The table that rows are, None if their cells don't stand below each other."""
     columns = _columns(rows)
-    if not columns or sum(map(len, rows)) < (_RULED_CELLS if _is_ruled(rows, rules) else _CELLS):
+    is_ruled = _is_ruled(rows, rules)
+    if not columns or sum(map(len, rows)) < (_RULED_CELLS if is_ruled else _CELLS):
         return None
     if sum(len(cell.text) for row in rows for cell in row) > _LONG * sum(map(len, rows)):
+        return None
+    if not is_ruled and _reads_on(rows):
         return None
     box, cells = rows[0][0].box, list[list[str]]()
     last = Box(0, 0, 0, 0)
@@ -118,6 +123,19 @@ def _table(rows: Sequence[Row], rules: Sequence[Box]) -> Part | None:
         last = row[0].box
     whole = tuple(tuple(row) for row in cells)
     return Part(whole, box, rows[0][0].size, bold=False, is_table=True) if len(whole) > 1 else None
+
+
+def _reads_on(rows: Sequence[Row]) -> bool:
+    """Whether most rows go on with the sentences of the row above, in all of its cells: those are columns."""
+    pairs = [
+        [(cell, more) for cell, more in zip(above, row, strict=False) if len(cell.text) > _SENTENCE]
+        for above, row in pairwise(rows)
+        if len(above) == len(row)
+    ]
+    flowing = [
+        pair for pair in pairs if len(pair) > 1 and all(reads_on(cell.text, more.text) for cell, more in pair)
+    ]
+    return 2 * len(flowing) > len(rows) - 1
 
 
 def _is_ruled(rows: Sequence[Row], rules: Sequence[Box]) -> bool:
