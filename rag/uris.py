@@ -17,7 +17,7 @@ TAG_CHARS = 8
 """What a tag adds to the ids of the sources that it is a copy of."""
 _SEQ = r"(0|[1-9][0-9]{0,8})"
 _ID = re.compile(rf"([a-z2-7]{{1,32}})(?:/{_SEQ}(?:-{_SEQ})?)?")
-_PREFIX = re.compile(rf"{SCHEME}[a-z0-9_-]+/")
+_PREFIX = re.compile(rf"{SCHEME}([a-z0-9_-]+)/")
 
 
 def resource_uri(collection: str, id_: str) -> str:
@@ -42,6 +42,29 @@ def parse_id(name: str) -> str:
     id_ = name[prefix.end() :] if prefix else name
     split_id(id_)
     return id_
+
+
+def named_id(name: str) -> tuple[str | None, str]:
+    """The id in `name`, and the collection if it is a URI. Blanks and the brackets of a citation don't count.
+
+    Example: " [mfzq/3] " -> (None, "mfzq/3"); "refdesk://handbook/mfzq" -> ("handbook", "mfzq").
+
+    Raises:
+        NotFoundError: `name` has no such id.
+    """
+    bare = name.strip()
+    if bare.startswith("[") and bare.endswith("]"):
+        bare = bare[1:-1].strip()
+    prefix = _PREFIX.match(bare)
+    return prefix and prefix[1], parse_id(bare)
+
+
+def is_surely_id(name: str) -> bool:
+    """Whether it is surely meant as an id, so that an unknown one doesn't cost a look at all paths."""
+    try:
+        return len(split_id(named_id(name)[1])[0]) == ID_CHARS
+    except NotFoundError:
+        return False
 
 
 def split_id(id_: str) -> tuple[str, range]:

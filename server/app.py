@@ -22,7 +22,7 @@ from rag.search.agents import found_reply, looked_up, opened
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import fetch_reply
 from rag.search.reply.trace import NO_ROOM_CHARS, with_trace
-from rag.uris import NOT_FOUND, parse_id, resource_uri
+from rag.uris import resource_uri
 from server import apps, resources, tools
 from server.completion import completed, completes, completion
 from server.guard import ErrorBoundary, RequestLimits, message_for
@@ -256,11 +256,15 @@ class App:
         return await _within_bytes(noted, max_chars)
 
     async def _fetch(self, principal: Principal, given: dict[str, Any]) -> types.CallToolResult:
-        id_ = _arguments(tools.FetchArguments, given).id
-        extract = await opened(await self._lazy_desk.desk(), principal, id_, MAX_REPLY_CHARS)
-        return await _within_bytes(
-            lambda fitting: _result(fetch_reply(extract, id_, fitting)), MAX_REPLY_CHARS
-        )
+        name, desk = _arguments(tools.FetchArguments, given).id, await self._lazy_desk.desk()
+        id_ = await desk.named(principal, name)
+        extract = await opened(desk, principal, id_, MAX_REPLY_CHARS)
+
+        def render(fitting: int) -> types.CallToolResult:
+            reply = fetch_reply(extract, id_, fitting)
+            return _result(reply.model_copy(update={"id": name}))  # as connectors expect
+
+        return await _within_bytes(render, MAX_REPLY_CHARS)
 
     def _reader(self, context: Context) -> Principal:
         """Who reads resources: it reaches what its tools may show."""
@@ -293,21 +297,13 @@ class App:
         """resources/read: the text of a source or a chunk, or the page of passages."""
         if params.uri == apps.URI and self._shows_apps(context):
             return apps.contents()
-        id_ = parse_id(params.uri)
-        is_chunk = "/" in id_
-        desk = await self._lazy_desk.desk()
-        extract = await desk.extract(
-            self._reader(context),
-            id_,
-            max_chars=MAX_RESOURCE_CHARS,
-            part=Part(around=0 if is_chunk else None),
-        )
-        if params.uri != resource_uri(
-            extract.source.collection, id_
-        ):  # the id is right, the collection is not
-            raise NotFoundError(NOT_FOUND)
+        desk, reader = await self._lazy_desk.desk(), self._reader(context)
+        id_ = await desk.named(reader, params.uri)
+        part = Part(around=0 if "/" in id_ else None)
+        extract = await desk.extract(reader, id_, max_chars=MAX_RESOURCE_CHARS, part=part)
+        uri = resource_uri(extract.source.collection, id_)
         return await _within_bytes(
-            lambda fitting: resources.contents(params.uri, extract, fitting), MAX_RESOURCE_CHARS
+            lambda fitting: resources.contents(uri, extract, fitting), MAX_RESOURCE_CHARS
         )
 
     async def list_prompts(self, _context: Context, _params: object) -> types.ListPromptsResult:

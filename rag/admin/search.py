@@ -24,7 +24,6 @@ from rag.search.overrides import LIMITS, with_every_override
 from rag.search.reply.search import search_reply
 from rag.search.reply.trace import with_trace
 from rag.search.search import NO_DOCUMENTS
-from rag.uris import parse_id
 
 if TYPE_CHECKING:
     from rag.config.settings import Settings
@@ -213,7 +212,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     fates: list[SourceTrace] = []
     async with Desk.open(settings, os.environ) as desk:
         if expect is not None:
-            answer, fate = await desk.why_not(principal, request, parse_id(expect))
+            answer, fate = await desk.why_not(principal, request, expect)
             fates.append(fate)
         else:
             answer = await desk.search(principal, request, trace=explain or report is not None)

@@ -22,7 +22,7 @@ from rag.search.reply.search import search_reply
 from rag.search.reply.source import TEXT_SHARE, source_reply
 from rag.search.source import LINES
 from rag.search.tree import MAX_ENTRIES, Folder
-from rag.uris import NOT_FOUND, SCHEME, parse_id, resource_uri
+from rag.uris import SCHEME
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -65,7 +65,7 @@ SEARCH = {
     "profile": "Retrieval profile.",
     "collections": "Only these.",
     "exclude_collections": "All but these.",
-    "sources": "Only these source_ids.",
+    "sources": "Only these: ids, paths or titles.",
     "exclude_sources": "All but these.",
     "filter": 'Only what matches, like {"date": {"$gte": "2024-05-01"}, "path": {"$prefix": "hr/"}}.',
     "detail": "The sentence that answers, the passage, or its section.",
@@ -74,7 +74,7 @@ SEARCH = {
 }
 """The arguments of `search` that are described to models."""
 SOURCE = {
-    "id": "A result's id, a source_id, or a path. Omit to list the collections.",
+    "id": "A result's id, a source_id, a path or a title. Omit to list the collections.",
     "start": "First character to show.",
     "around": "Chunks to each side of a passage.",
     "section": "Heading of a section.",
@@ -159,19 +159,33 @@ def _docstring(description: str, arguments: Mapping[str, str]) -> str:
 
 
 async def opened(desk: Desk, principal: Principal, name: str, max_chars: int, part: Part = WHOLE) -> Extract:
-    """The window of a source for a reply of `max_chars`; `name` is the id or URI of a source, chunk or range.
+    """The window of a source for a reply of `max_chars`; `name` is any name of a source, chunk or range.
 
     Raises:
         NotFoundError: no source that the principal may read has this name.
-        InvalidRequestError, BusyError: as `Desk.extract` does.
+        InvalidRequestError: several have it, or `Desk.extract` raises it.
+        BusyError: as `Desk.extract` does.
     """
-    id_, length = parse_id(name), int(max_chars * TEXT_SHARE)
-    extract = await desk.extract(principal, id_, max_chars=length, part=part)
-    if name not in {id_, resource_uri(extract.source.collection, id_)}:
-        raise NotFoundError(NOT_FOUND)
+    id_ = await desk.named(principal, name)
+    extract = await desk.extract(
+        principal, id_, max_chars=int(max_chars * TEXT_SHARE), part=_meant(part, id_)
+    )
     stale = await desk.stale([extract.source])
     flags = await to_thread.run_sync(flags_in, f"{extract.source.title}\n{extract.text}")
     return replace(extract, stale=stale.get(extract.source.id), flags=flags)
+
+
+def _meant(part: Part, id_: str) -> Part:
+    """The part without zeros that say nothing: hosts send them for arguments that a model leaves out.
+
+    `start` 0 says nothing beside another part, nor does `around` 0, which alone shows just the passage.
+    """
+    narrowed = part.section is not None or part.lines is not None or part.outline
+    if part.start == 0 and (narrowed or part.around is not None):
+        part = replace(part, start=None)
+    if part.around == 0 and (narrowed or part.start is not None or "/" not in id_):
+        part = replace(part, around=None)
+    return part
 
 
 async def looked_up(
@@ -183,23 +197,30 @@ async def looked_up(
     part: Part = WHOLE,
     after: str | None = None,
 ) -> Extract | Folder:
-    """As `opened`, but the name may also be a path, as `Desk.at` has it; without one, the collections.
+    """As `opened`, but the name may also be a folder's, as `Desk.at` has it; without one, the collections.
 
-    What is an id and a path is an id. `after` is for folders, and `part` for documents.
+    What is an id and a path is an id; what is a path and a title is a path. `after` is for folders, and
+    `part` for documents.
 
     Raises:
         NotFoundError, InvalidRequestError, BusyError: as `opened` and `Desk.at` do.
     """
     if name is not None and after is None:
         with suppress(NotFoundError):
-            return await opened(desk, principal, name, max_chars, part)
-    path = (name or "").removeprefix(SCHEME)
-    found = await desk.at(principal, path, after=after, limit=min(MAX_ENTRIES, max_chars // ENTRY_CHARS))
+            id_ = await desk.named(principal, name, by_id_alone=True)
+            return await opened(desk, principal, id_, max_chars, part)
+    path = (name or "").strip().removeprefix(SCHEME)
+    try:
+        found = await desk.at(principal, path, after=after, limit=min(MAX_ENTRIES, max_chars // ENTRY_CHARS))
+    except NotFoundError:
+        if name is None or after is not None:
+            raise
+        return await opened(desk, principal, name, max_chars, part)
     if isinstance(found, str) and after is None:
         return await opened(desk, principal, found, max_chars, part)
     if isinstance(found, str):
         raise InvalidRequestError("after goes with a collection or a folder, and this is a document.")
-    if part != WHOLE:
+    if replace(part, start=part.start or None, around=part.around or None) != WHOLE:
         raise InvalidRequestError("This is a folder: give only id, after and max_chars, or open a document.")
     return found
 

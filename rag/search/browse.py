@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from rag.search.tree import (
     several,
     shown_parts,
 )
-from rag.uris import ID_CHARS, NOT_FOUND, split_id
+from rag.uris import NOT_FOUND, is_surely_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +50,9 @@ async def at(
     first, _, rest = path.lstrip("/").partition("/")
     first = first.lower()  # as all names of collections are
     found = [one for view in views if _name(view) == first for one in await _found(view, rest, after, limit)]
-    if not found and shown_parts(path) and not _is_id(path):  # as results show it, without its collection
+    if (
+        not found and shown_parts(path) and not is_surely_id(path)
+    ):  # as results show it, without its collection
         present = [view for view in views if not view.table.collection.tag_of]
         groups = await concurrently([partial(_found, view, path, after, limit) for view in present])
         found = [one for group in groups for one in group]
@@ -62,13 +63,6 @@ async def at(
     if not found:
         raise NotFoundError(NOT_FOUND)
     return found[0]
-
-
-def _is_id(path: str) -> bool:
-    """Whether it is surely meant as an id, so that an unknown one doesn't cost a look at all paths."""
-    with suppress(NotFoundError):
-        return len(split_id(path)[0]) == ID_CHARS
-    return False
 
 
 def _name(view: View) -> str:

@@ -33,6 +33,7 @@ from rag.search.browse import at, collections_page
 from rag.search.explain.why_not import trace_source
 from rag.search.file_watch import FileWatch
 from rag.search.gate import READS, is_fault
+from rag.search.names import by_id, identified, unknown
 from rag.search.overview import Overviews, counted, without_notes
 from rag.search.plan import make_plan, requested
 from rag.search.reply.context import assemble
@@ -43,7 +44,7 @@ from rag.search.stages.custom import loaded
 from rag.search.tree import MAX_ENTRIES
 from rag.search.view import View, narrowed
 from rag.store.reader import Reader
-from rag.uris import NOT_FOUND, parse_id, split_id
+from rag.uris import NOT_FOUND, split_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -282,13 +283,13 @@ class Desk:
     async def why_not(
         self, principal: Principal, request: SearchRequest, id_: str
     ) -> tuple[Answer, SourceTrace]:
-        """A search with its trace, and what happened in it to a source. `id_` is the source's or a chunk's.
+        """A search with its trace, and what happened in it to a source. `id_` is any name of it.
 
         Raises:
-            NotFoundError: nothing readable has this id.
+            NotFoundError: nothing readable has this name.
             RefdeskError: as `search`.
         """
-        source_id = id_.partition("/")[0]
+        source_id, _ = split_id(await self.named(principal, id_))
         stored, _ = await self._located(principal, source_id)
         answer, run = await self._run(principal, request, trace=True)
         return answer, await trace_source(stored, answer, run)
@@ -308,9 +309,25 @@ class Desk:
         steps = Steps(detailed=trace, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
+            plan, notes = await self._with_sources(principal, plan)
             views = await narrowed(await self._chosen(principal, plan, broken), plan)
         run = Run(plan, views, self._models, self._alarm, steps, broken=bool(broken))
+        run.note(notes)
         return await search(run), run
+
+    async def _with_sources(self, principal: Principal, plan: Plan) -> tuple[Plan, list[str]]:
+        """The plan with the ids of the sources that it names, and notes on names that mean nothing."""
+        named = {"sources": plan.sources or (), "exclude_sources": plan.exclude_sources}
+        if not any(named.values()):
+            return plan, []
+        ids = await self.identify(principal, [name for names in named.values() for name in names])
+        missing = {argument: [one for one in names if one not in ids] for argument, names in named.items()}
+        sources, excluded = (
+            tuple(dict.fromkeys(split_id(ids[name])[0] for name in names if name in ids))
+            for names in named.values()
+        )
+        plan = replace(plan, sources=None if plan.sources is None else sources, exclude_sources=excluded)
+        return plan, [unknown(argument, names) for argument, names in missing.items() if names]
 
     async def _planned(self, principal: Principal, request: SearchRequest) -> Plan:
         """The plan of a request, with its seed if it asks what is related to a passage."""
@@ -319,7 +336,7 @@ class Desk:
         # Imported here, because few searches begin at a passage.
         from rag.search.related import from_seed, seed_of  # noqa: PLC0415
 
-        source_id, seqs = split_id(parse_id(request.related))
+        source_id, seqs = split_id(await self.named(principal, request.related))
         stored, view = await self._located(principal, source_id)
         seed = await seed_of(stored, seqs[0] if seqs else 0, view)
         plan = await to_thread.run_sync(make_plan, from_seed(request, seed), self._settings, principal)
@@ -344,6 +361,28 @@ class Desk:
                 return await extract(view, source_id, seqs, part, max_chars)
         return await extract(view, source_id, seqs, part, max_chars)
 
+    async def named(self, principal: Principal, name: str, *, by_id_alone: bool = False) -> str:
+        """The id of the source, chunk or range that a name means; `rag.search.names` says what a name is.
+
+        Raises:
+            NotFoundError: nothing readable has this name.
+            InvalidRequestError: several readable documents have it.
+        """
+        ids = await self.identify(principal, [name], by_id_alone=by_id_alone)
+        if name not in ids:
+            raise NotFoundError(NOT_FOUND)
+        return ids[name]
+
+    async def identify(
+        self, principal: Principal, names: Sequence[str], *, by_id_alone: bool = False
+    ) -> dict[str, str]:
+        """The ids that names mean, as `named` has it, by name; unknown names are absent."""
+        views = await self._all_views(principal)
+        ids = await (by_id if by_id_alone else identified)(views, names)
+        if ids.keys() != {*names} and any(view.table.failed for view in views):
+            raise StoreError(BROKEN, for_caller=BROKEN)
+        return ids
+
     async def page(self, principal: Principal, id_: str, number: int | None = None) -> Page:
         """A page of a PDF as a picture, with the passage marked that `id_` names: a chunk, or a range.
 
@@ -358,6 +397,7 @@ class Desk:
         # Imported here, because most desks are never asked for one.
         from rag.search.page import page_of  # noqa: PLC0415
 
+        id_ = await self.named(principal, id_)
         passage = await self.extract(principal, id_, max_chars=PASSAGE_CHARS, part=Part(around=0))
         return await page_of(passage, number)
 

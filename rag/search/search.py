@@ -65,7 +65,7 @@ async def search(run: Run) -> Answer:
     plan = run.plan
     run.queries = _asked(plan)
     _leave_out_retrievers(run)
-    if not run.views or not plan.limit:
+    if not run.views or not plan.limit or plan.sources == ():
         run.note(_why_none(run))
         return run.answer([], None)
     if plan.mode == "exact":
@@ -116,7 +116,7 @@ def _leave_out_retrievers(run: Run) -> None:
 def _why_none(run: Run) -> list[str]:
     """Why nothing is searched, unless another note says so."""
     if run.views:
-        return [NO_HITS_WANTED]
+        return [] if run.plan.sources == () else [NO_HITS_WANTED]
     return [] if run.broken or run.degraded else [NO_DOCUMENTS]
 
 

@@ -82,17 +82,18 @@ def documents(places: Iterable[Place]) -> list[Document]:
     """The documents at these places, with what is shown of their paths."""
     placed = []
     for place in places:
-        *above, name = shown_parts(place.path) or [_shown(place.title) or place.id]
+        *above, name = shown_parts(place.path) or [shown(place.title) or place.id]
         placed.append(Document(place.id, "/".join(above), name))
     return placed
 
 
 def shown_parts(path: str) -> list[str]:
     """The names in a path, as they are shown: "a//b c/" -> ["a", "b c"]."""
-    return [shown for part in path.split("/") if (shown := _shown(part))]
+    return [name for part in path.split("/") if (name := shown(part))]
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """A name or a title as replies show it, in one Unicode normal form."""
     if len(name) <= MAX_LABEL_CHARS and _PLAIN.fullmatch(name):
         return name
     return _labelled(name)

@@ -156,10 +156,30 @@ async def test_sources_and_exclude_sources_part_the_hits(client: Client) -> None
     assert not {hit["id"].partition("/")[0] for hit in without} & set(some)
 
 
-async def test_a_search_among_unknown_sources_says_why_it_finds_nothing(client: Client) -> None:
-    found = await search(client, "second", sources=["nosuchsource"])
+async def test_a_search_names_the_sources_that_it_does_not_know(client: Client) -> None:
+    found = await search(client, "second", sources=["notes/nowhere.md"])
     assert found["results"] == []
-    assert any("Search without sources and exclude_sources" in note for note in found["notes"])
+    (note,) = found["notes"]
+    assert note.startswith("sources: ")
+    assert "notes/nowhere.md" in note
+    (first, *_) = (await search(client, "second"))["results"]
+    found = await search(client, "second", sources=[first["id"], "nowhere"], exclude_sources=["never"])
+    assert {hit["id"].partition("/")[0] for hit in found["results"]} == {first["id"].partition("/")[0]}
+    assert [note.partition(":")[0] for note in found["notes"]] == ["sources", "exclude_sources"]
+
+
+async def test_every_place_that_takes_an_id_takes_the_names_that_a_reply_shows(client: Client) -> None:
+    (hit, *_) = (await search(client, "pendulum", limit=1))["results"]
+    source_id = hit["id"].partition("/")[0]
+    source = await opened(client, source_id)
+    path, title = source["metadata"]["path"], source["title"]
+    names = [source_id, hit["id"], f" [{hit['id']}]\n", hit["uri"], source["uri"], path, f"documents/{path}"]
+    within = await search(client, "second", sources=[source_id])
+    for name in [*names, title, title.upper()]:
+        assert await search(client, "second", sources=[name]) == within, name
+        assert (await opened(client, name))["id"] == source_id, name
+        (shown,) = (await client.read_resource(name)).contents
+        assert str(shown.uri) in {hit["uri"], source["uri"]}, name
 
 
 async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(client: Client) -> None:

@@ -10,7 +10,7 @@ from rag.admin.web.asker import Asker
 from rag.admin.web.console import number_in
 from rag.answers import MAX_LIMIT, Mode, SearchRequest
 from rag.errors import InvalidRequestError, RefdeskError
-from rag.uris import parse_id, split_id
+from rag.uris import split_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,7 @@ async def _answered(
     if not wanted:
         answer = await console.desk.search(principal, request, trace=True)
         return await console.desk.checked(answer), None
-    answer, fate = await console.desk.why_not(principal, request, parse_id(wanted))
+    answer, fate = await console.desk.why_not(principal, request, wanted)
     return await console.desk.checked(answer), fate
 
 

@@ -73,7 +73,7 @@ async def test_of_a_hit_its_rank_after_each_stage_is_told(shelf: Shelf, ids: dic
     assert fate.ranks == (("fuse", 4), ("gate", 4), ("dedupe", 3))
 
 
-@pytest.mark.parametrize("seq", ["1", "0", "99", ""])
+@pytest.mark.parametrize("seq", ["1", "0", "99", "0-1"])
 async def test_a_chunk_stands_for_its_source(shelf: Shelf, ids: dict[str, str], seq: str) -> None:
     assert (await _why_not(shelf, f"{ids['poor']}/{seq}"))[1] == (await _why_not(shelf, ids["poor"]))[1]
 

@@ -1,0 +1,178 @@
+"""Finds the documents that callers name, as the asker sees them.
+
+A name is an id as a hit or a source has it, a citation, a `refdesk://` URI, a path as replies show it (with
+its collection or without), the file or the address that a document was ingested from, or a title that no
+other document has. What the asker can't read is as unknown as what doesn't exist. No text is read.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio import to_thread
+
+from rag.concurrency import concurrently
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.tree import documents, shown, shown_parts
+from rag.uris import SCHEME, is_surely_id, named_id, split_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from rag.search.view import View
+    from rag.store.reader import Place
+
+MOST_LISTED = 5  # documents that an error lists
+QUOTED_CHARS = 64  # of a name in a message
+
+
+class _Candidate(NamedTuple):
+    """A readable document, and the names that it has besides its id. Those of a tag need its name."""
+
+    collection: str
+    id: str
+    path: str
+    title: str
+    is_of_tag: bool = False
+
+    @property
+    def listed(self) -> str:
+        return f"{self.id} ({self.collection}/{self.path})"
+
+
+async def identified(views: Sequence[View], names: Collection[str]) -> dict[str, str]:
+    """The ids of the documents, passages or ranges that these names mean, by name; unknown ones are absent.
+
+    Raises:
+        InvalidRequestError: several documents have a name; the message lists them.
+    """
+    ids = await by_id(views, names)
+    if places := [name for name in names if name not in ids and not is_surely_id(name)]:
+        ids |= await _by_place(views, places)
+    if addresses := {name: uri for name in places if name not in ids and (uri := _address(name))}:
+        ids |= await _by_address(views, addresses)
+    return ids
+
+
+async def by_id(views: Sequence[View], names: Iterable[str]) -> dict[str, str]:
+    """The same of those names that are ids, citations or URIs of ids."""
+    wanted: dict[str, tuple[str | None, str]] = {}
+    for name in names:
+        with suppress(NotFoundError):
+            wanted[name] = named_id(name)
+    ids: dict[str, str] = {}
+    for view in views:
+        left = {name: one for name, one in wanted.items() if name not in ids}
+        if not left:
+            break
+        stored = await view.table.sources({split_id(id_)[0] for _, id_ in left.values()})
+        for name, (collection, id_) in left.items():
+            source = stored.get(split_id(id_)[0])
+            if source and collection in {None, view.table.collection.name} and view.admits(source):
+                ids[name] = id_
+    return ids
+
+
+async def _by_place(views: Sequence[View], names: Sequence[str]) -> dict[str, str]:
+    """The ids of the documents at these paths or with these titles."""
+    places = await concurrently([view.places for view in views])
+    return await to_thread.run_sync(_placed, [*zip(views, places, strict=True)], names)
+
+
+def _placed(groups: Sequence[tuple[View, Sequence[Place]]], names: Sequence[str]) -> dict[str, str]:
+    """One look at each document, however many names there are."""
+    words = {name: "/".join(shown_parts(name.strip().removeprefix(SCHEME))) for name in names}
+    titles = {name: shown(name) for name in names}
+    folded = {word.casefold() for word in (*words.values(), *titles.values()) if word}
+    near = [one for one in _candidates(groups) if folded & {*_folded_names(one)}]
+    chosen = {name: _meant(near, words[name], titles[name]) for name in names}
+    return {name: _only(name, candidates) for name, candidates in chosen.items() if candidates}
+
+
+def _candidates(groups: Sequence[tuple[View, Sequence[Place]]]) -> Iterator[_Candidate]:
+    for view, places in groups:
+        collection = view.table.collection
+        for place, document in zip(places, documents(places), strict=True):
+            title = shown(place.title)
+            yield _Candidate(collection.name, place.id, document.path, title, bool(collection.tag_of))
+
+
+def _folded_names(candidate: _Candidate) -> tuple[str, str, str]:
+    path = candidate.path.casefold()
+    return path, f"{candidate.collection}/{path}", candidate.title.casefold()
+
+
+def _meant(near: Sequence[_Candidate], path: str, title: str) -> list[_Candidate]:
+    """Those with the path, else those with the title; as it is written, else in any letter case."""
+    collection, slash, rest = path.partition("/")
+    inside = f"{collection.lower()}{slash}{rest}"
+    usual = [one for one in near if not one.is_of_tag]
+    for of, name, wanted in (
+        (near, lambda one: f"{one.collection}/{one.path}", inside),
+        (usual, lambda one: one.path, path),
+        (usual, lambda one: one.title, title),
+    ):
+        if wanted and (same := _alike(of, name, wanted)):
+            return same
+    return []
+
+
+def _alike(
+    candidates: Iterable[_Candidate], name: Callable[[_Candidate], str], wanted: str
+) -> list[_Candidate]:
+    folded = [one for one in candidates if name(one).casefold() == wanted.casefold()]
+    return [one for one in folded if name(one) == wanted] or folded
+
+
+def _address(name: str) -> str:
+    """The URI in a name, or that of the absolute path in it; empty if it is neither."""
+    written = name.strip()
+    if "://" in written:
+        return written
+    for path in (PurePosixPath(written), PureWindowsPath(written)):
+        if path.is_absolute():
+            return path.as_uri()
+    return ""
+
+
+async def _by_address(views: Sequence[View], addresses: Mapping[str, str]) -> dict[str, str]:
+    """The ids of the documents that were ingested from these addresses, or can be opened there."""
+    having: dict[str, list[_Candidate]] = {}
+    for view in views:
+        collection = view.table.collection
+        if collection.tag_of:
+            continue
+        async for batch in view.walk():
+            for source in (stored.source for stored in batch):
+                for address in {source.uri, source.url} & {*addresses.values()}:
+                    candidate = _Candidate(collection.name, source.id, source.name, source.title)
+                    having.setdefault(str(address), []).append(candidate)
+    return {name: _only(name, having[uri]) for name, uri in addresses.items() if uri in having}
+
+
+def _only(name: str, candidates: Sequence[_Candidate]) -> str:
+    if len(candidates) == 1:
+        return candidates[0].id
+    listed = ", ".join(sorted(one.listed for one in candidates)[:MOST_LISTED])
+    more = f" and {len(candidates) - MOST_LISTED} more" if len(candidates) > MOST_LISTED else ""
+    raise InvalidRequestError(
+        f"Several documents are called {quoted(name)}: {listed}{more}. Give the id of one."
+    )
+
+
+def quoted(name: str) -> str:
+    """A caller's name in a message, on one line and shortened."""
+    line = shown(name)
+    return repr(line if len(line) <= QUOTED_CHARS else f"{line[: QUOTED_CHARS - 1]}…")
+
+
+def unknown(argument: str, names: Sequence[str]) -> str:
+    """The note on names that mean nothing which the asker can read."""
+    listed = ", ".join(map(quoted, names[:MOST_LISTED]))
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return (
+        f"{argument}: nothing readable has this id, path or title: {listed}{more}. Use an id or a path from "
+        "a search result or a listing; the documents of a folder are found by a filter on path."
+    )

@@ -1,0 +1,163 @@
+"""What a document may be called: by id, citation, URI, path, file, address or title, as the asker sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rag.answers import SearchRequest
+from rag.corpus import Access, Principal
+from rag.errors import InvalidRequestError, NotFoundError
+from rag.search.agents import tool_functions
+from rag.search.names import QUOTED_CHARS, unknown
+
+if TYPE_CHECKING:
+    from rag.corpus import Source
+    from rag.search.desk import Desk
+    from tests.search.conftest import Shelf
+
+pytestmark = pytest.mark.anyio
+ANN, BOB = Principal("default", "ann"), Principal("default", "bob")
+FOR_ANN = Access("restricted", frozenset({"user:ann"}))
+
+
+async def _put(shelf: Shelf, path: str, title: str, **details: Any) -> Source:  # noqa: ANN401
+    metadata = {"path": path}
+    uri = f"file:///srv/My%20files/{path}"
+    return await shelf.put(uri, "pendulum", "clock", title=title, uri=uri, metadata=metadata, **details)
+
+
+@pytest.fixture
+async def rules(shelf: Shelf) -> Source:
+    await _put(shelf, "leave/sick.md", "Sick leave")
+    await _put(shelf, "leave.md", "Leave")
+    url = "https://wiki.example/rules"
+    return await _put(shelf, "hr/Rules.md", "The rules [2024]", collection="handbook", url=url)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{id}",
+        " {id}\n",
+        "[{id}]",
+        " [ {id} ] ",
+        "refdesk://handbook/{id}",
+        "[refdesk://handbook/{id}]",
+        "handbook/hr/Rules.md",
+        "refdesk://handbook/hr/Rules.md",
+        "Handbook/HR/rules.md",
+        "hr/Rules.md",
+        " hr//rules.md ",
+        "The rules [2024]",
+        "the RULES  [2024] ",
+        "file:///srv/My%20files/hr/Rules.md",
+        "/srv/My files/hr/Rules.md",
+        "https://wiki.example/rules",
+    ],
+)
+async def test_each_name_of_a_document_means_it(shelf: Shelf, rules: Source, name: str) -> None:
+    desk = shelf.desk()
+    for id_ in (rules.id, f"{rules.id}/1", f"{rules.id}/0-1") if "{id}" in name else (rules.id,):
+        assert await desk.named(ANN, name.format(id=id_)) == id_
+    called = name.format(id=rules.id)
+    narrowed = await desk.search(ANN, SearchRequest("pendulum", sources=(called,)))
+    assert ({hit.source.id for hit in narrowed.hits}, narrowed.notes) == ({rules.id}, ())
+    without = await desk.search(ANN, SearchRequest("pendulum", exclude_sources=(called,)))
+    assert {hit.source.title for hit in without.hits} == {"Sick leave", "Leave"}
+    related = await desk.search(ANN, SearchRequest(related=called))
+    assert rules.id not in {hit.source.id for hit in related.hits} != set()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "refdesk://documents/{id}",  # the id is right, the collection is not
+        "{id}/",
+        "({id})",
+        "[{id}",
+        "The rules",
+        "rules.md",
+        "hr",
+        "/srv/My%20files/hr/Rules.md",
+        "/srv/My files/hr",
+        "file:///srv/My%20files/",
+        "https://wiki.example/rules?x",
+        "",
+        " ",
+        "*",
+        "%",
+    ],
+)
+async def test_what_is_only_near_a_name_means_nothing(shelf: Shelf, rules: Source, name: str) -> None:
+    desk = shelf.desk()
+    with pytest.raises(NotFoundError):
+        await desk.named(ANN, name.format(id=rules.id))
+
+
+async def test_a_path_goes_before_a_title_and_a_folder_too(shelf: Shelf, rules: Source) -> None:
+    await _put(shelf, "other.md", "leave/sick.md")
+    desk = shelf.desk()
+    sick = await desk.named(ANN, "leave/sick.md")
+    assert (await desk.extract(ANN, sick, max_chars=9)).source.title == "Sick leave"
+    _, get_source = tool_functions(desk, ANN)
+    assert '"path":"documents/leave/"' in await get_source("leave")  # not the document "Leave"
+    assert f'"id":"{rules.id}"' in await get_source("the rules [2024]")
+
+
+async def test_a_name_of_several_documents_lists_those_that_the_asker_can_read(shelf: Shelf) -> None:
+    mine = await _put(shelf, "a/plan.md", "The plan", access=FOR_ANN)
+    first, second = [await _put(shelf, f"{folder}/plan.md", "The plan") for folder in ("b", "c")]
+    desk = shelf.desk()
+    for name in ("The plan", "the plan"):
+        with pytest.raises(InvalidRequestError) as told:
+            await desk.named(BOB, name)
+        assert all(f"{one.id} (documents/{one.name})" in str(told.value) for one in (first, second))
+        assert mine.id not in str(told.value)
+        with pytest.raises(InvalidRequestError, match=mine.id):
+            await desk.named(ANN, name)
+        with pytest.raises(InvalidRequestError, match=first.id):
+            await desk.search(BOB, SearchRequest("pendulum", sources=(name,)))
+
+
+async def test_a_title_that_only_hidden_documents_share_is_unique(shelf: Shelf) -> None:
+    shown = await _put(shelf, "a.md", "The plan")
+    await _put(shelf, "b.md", "The plan", access=FOR_ANN)
+    assert await shelf.desk().named(BOB, "The plan") == shown.id
+
+
+async def _told(desk: Desk, name: str) -> list[str]:
+    """All that bob is told of a name, wherever it may stand."""
+    told = []
+    for request in (
+        SearchRequest("pendulum", sources=(name,)),
+        SearchRequest("clock", exclude_sources=(name,)),
+    ):
+        answer = await desk.search(BOB, request)
+        told += [*answer.notes, *(hit.source.title for hit in answer.hits)]
+    search, get_source = tool_functions(desk, BOB)
+    for call in (search("", related=name), get_source(name), get_source(f"{name} ")):
+        with pytest.raises(NotFoundError) as error:
+            await call
+        told.append(str(error.value))
+    return told
+
+
+async def test_what_is_hidden_deleted_or_never_was_is_told_in_the_same_words(shelf: Shelf) -> None:
+    await _put(shelf, "open.md", "Open")
+    names = ["pay/ann.md", "documents/pay/ann.md", "Salaries", "/srv/My files/pay/ann.md"]
+    never = [await _told(shelf.desk(), name) for name in names]
+    hidden = await _put(shelf, "pay/ann.md", "Salaries", access=FOR_ANN)
+    assert [await shelf.desk().named(ANN, name) for name in names] == [hidden.id] * len(names)
+    assert [await _told(shelf.desk(), name) for name in names] == never
+    strangers = [f" [{id_}/0]" for id_ in (hidden.id, "a" * 16)]
+    of_it, of_none = [await _told(shelf.desk(), name) for name in strangers]
+    assert of_it == [told.replace("a" * 16, hidden.id) for told in of_none]
+
+
+def test_a_name_in_a_note_is_short_and_on_one_line() -> None:
+    note = unknown("sources", ["a\nb" + "x" * 500, *map(str, range(9))])
+    assert "\n" not in note
+    assert "x" * QUOTED_CHARS not in note
+    assert "and 5 more" in note
