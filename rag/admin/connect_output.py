@@ -59,7 +59,7 @@ def tell_change(wish: Wish, path: Path, change: str, backup: Path | None, *, as_
         "removed": f"Removed {wish.name} from {wish.host.title}.",
         "unchanged": f"{wish.host.title} has this entry already.",
     }
-    echo(words[change] + (f" The file as it was is {backup}." if backup else ""))
+    echo(words[change] + (f" The file as it was before the first change is {backup}." if backup else ""))
 
 
 def tell_rest(settings: Settings, wish: Wish, path: Path, remote: str | None) -> None:

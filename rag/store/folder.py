@@ -49,6 +49,20 @@ def prepare(data: Path) -> None:
         raise cannot(f"The data folder's reserve {reserve_file(data)} can't be created", error) from error
 
 
+def make_private(folder: Path) -> None:
+    """Create a folder and those above it, if they don't exist, so that only their owner may access them.
+
+    `Path.mkdir` gives its mode to the last one alone.
+
+    Raises:
+        OSError: it can't be created.
+    """
+    if not folder.is_dir():
+        if folder.parent != folder:
+            make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def reserve_file(data: Path) -> Path:
     """The file of the reserve."""
     return data / "reserve"

@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -129,13 +130,48 @@ def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home
     path.write_text(MINE)
     run = inside.run("connect", "vscode")
     backup = path.with_name("mcp.json.before-refdesk")
-    assert run.stdout == f"Added refdesk to VS Code. The file as it was is {backup}.\n"
+    assert (
+        run.stdout == f"Added refdesk to VS Code. The file as it was before the first change is {backup}.\n"
+    )
     assert backup.read_text() == MINE
     added = [line[1:] for line in run.stderr.splitlines() if line.startswith("+")]
     assert added[0] == '        "git": {"command": "git-mcp"}, // pinned'
     assert path.read_text().splitlines()[4:-2] == added[1:]
     inside.run("connect", "vscode", "--remove")
     assert path.read_text() == MINE
+
+
+def test_the_first_original_is_kept_however_often_it_is_changed(inside: Desk, home: Path) -> None:
+    path = file_of("vscode", home)
+    path.parent.mkdir(parents=True)
+    path.write_text(MINE)
+    path.chmod(0o640)
+    backup = path.with_name("mcp.json.before-refdesk")
+    for options in ([], ["--user", "ann", "--yes"], ["--name", "hr"], ["--remove", "--name", "hr"]):
+        assert str(backup) in inside.run("connect", "vscode", *options).stdout
+        assert backup.read_text() == MINE
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder"])
+def test_nothing_is_written_through_a_link_in_the_place_of_the_copy(
+    inside: Desk, home: Path, tmp_path: Path, kind: str
+) -> None:
+    path, other = file_of("vscode", home), tmp_path / "precious"
+    path.parent.mkdir(parents=True)
+    path.write_text(MINE)
+    backup = path.with_name("mcp.json.before-refdesk")
+    if kind == "folder":
+        backup.mkdir()
+    else:
+        backup.symlink_to(other)
+    if kind == "link":
+        other.write_text("precious")
+    run = inside.run("connect", "vscode", code=2)
+    assert str(backup) in run.stderr
+    assert path.read_text() == MINE
+    assert other.exists() == (kind == "link")
+    assert kind != "link" or other.read_text() == "precious"
 
 
 def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: Path, tmp_path: Path) -> None:
@@ -274,14 +310,13 @@ def test_a_read_only_file_and_one_that_changes_in_the_meantime_are_left_alone(
     path.chmod(0o444)
     assert f"{path} is read-only." in inside.run("connect", "claude-code", code=2).stderr
     path.chmod(0o600)
-    copy = shutil.copy2
+    copy = shutil.copystat
 
-    def host_writes(*names: Path) -> object:
-        copied = copy(*names)
+    def host_writes(*names: Any, **options: Any) -> None:  # noqa: ANN401 as copystat takes them
+        copy(*names, **options)
         path.write_text('{"numStartups": 2}')
-        return copied
 
-    monkeypatch.setattr(shutil, "copy2", host_writes)
+    monkeypatch.setattr(shutil, "copystat", host_writes)
     run = inside.run("connect", "claude-code", code=2)
     assert run.stderr.endswith(f"{path} changed in the meantime. Run the command again.\n")
     assert written(path) == {"numStartups": 2}

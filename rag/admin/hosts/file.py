@@ -100,12 +100,12 @@ class HostFile:
         return {*_secrets(self.values)}
 
     def replace(self, text: str) -> Path | None:
-        """Put this text into the file, in one step. Returns where the old one is kept.
+        """Put this text into the file, in one step. Returns where it is kept as it was at first.
 
         A link stays, and what it leads to is replaced.
 
         Raises:
-            ConfigurationError: the file can't be written, or has changed since it was read.
+            ConfigurationError: the file can't be written or kept, or has changed since it was read.
         """
         real = self.path.resolve()
         if real.exists() and not real.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
@@ -122,10 +122,22 @@ class HostFile:
         return backup
 
     def _keep_old(self, real: Path) -> Path | None:
-        if not real.exists():
-            return None
+        """Keep the file as it is, unless an earlier state is kept.
+
+        Raises:
+            ConfigurationError: a link is in the place, through which another file would be lost, or a folder.
+        """
         backup = self.path.with_name(self.path.name + BACKUP)
-        shutil.copy2(real, backup)
+        if not os.path.lexists(backup):
+            if not real.exists():
+                return None
+            _copy_new(real, backup)
+        elif not stat.S_ISREG(mode := backup.lstat().st_mode):
+            kind = "a link" if stat.S_ISLNK(mode) else "not a file"
+            raise ConfigurationError(
+                f"{backup} is {kind}, but {self.path.name} is to be kept there as it was. Move it away, and "
+                "run the command again."
+            )
         return backup
 
     def _swap(self, real: Path, text: str) -> None:
@@ -144,6 +156,14 @@ class HostFile:
             new.replace(real)
         finally:
             new.unlink(missing_ok=True)
+
+
+def _copy_new(file: Path, copy: Path) -> None:
+    """Copy a file to where there is nothing, not even a link that leads nowhere yet."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(copy, flags, stat.S_IRUSR | stat.S_IWUSR), "wb") as kept:
+        kept.write(file.read_bytes())
+    shutil.copystat(file, copy, follow_symlinks=False)
 
 
 def _secrets(value: Any, *, inside: bool = False) -> Iterator[str]:  # noqa: ANN401 whatever stands there

@@ -25,7 +25,7 @@ from rag.evaluate.sets.handwritten import JudgedLine, as_file, judged_lines
 from rag.evaluate.sets.judged import PrincipalLine
 from rag.ingest.progress import Silent
 from rag.report.tables import counted
-from rag.store.folder import cannot, judged_folder, write_whole
+from rag.store.folder import cannot, judged_folder, make_private, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,7 +171,7 @@ def _file(console: Console, name: str) -> Path:
 
 def _write(file: Path, lines: list[JudgedLine]) -> None:
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(file.parent)
     except OSError as error:
         raise cannot(f"The folder {file.parent} can't be made", error) from error
     write_whole(file, as_file(lines))

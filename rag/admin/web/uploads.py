@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rag.access.names import valid_name
 from rag.errors import InvalidRequestError
 from rag.hidden import without_hidden
-from rag.store.folder import cannot
+from rag.store.folder import cannot, make_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def save(folder: Path, files: Sequence[tuple[str, BinaryIO]], most_bytes: int) -
                 "Nothing was ingested."
             )
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         return [_saved(folder, name, file) for name, (_, file) in zip(names, files, strict=True)]
     except OSError as error:
         raise cannot(f"The folder {folder} can't be written", error) from error

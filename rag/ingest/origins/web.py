@@ -90,6 +90,8 @@ class _Crawl:
         self._queue: deque[_Visit] = deque()
         self._seen: set[str] = set()
         self._withdrawn: set[str] = set()
+        self._redirects: dict[str, str] = {}
+        self._failed: set[str] = set()
         self._complete = True
         self._feeds = False
         self._elsewhere = self._forbidden = self._missing = 0
@@ -125,6 +127,9 @@ class _Crawl:
         """The result. What wasn't seen is gone only if everything was looked through."""
         discovery, state = self._look.discovery, self._look.state
         discovery.whole.add(self._desk.prefix)
+        for url in self._redirects:
+            if self._failed.intersection(self._chain(url)):  # what is there is not known
+                discovery.kept.add(self._uri(url))
         if not self._complete:
             discovery.kept |= self._desk.unseen(discovery) - self._withdrawn
         kept = {url: dict(one) for url, one in self._desk.before.items() if one.get("uri") in discovery.kept}
@@ -151,7 +156,7 @@ class _Crawl:
 
     async def _visit(self, visit: _Visit) -> None:
         before = self._desk.before.get(visit.url, {})
-        uri = before.get("uri") or self._desk.uri(path_below(visit.url))
+        uri = self._uri(visit.url)
         try:
             robots = await self._visitor.robots_of(visit.url)
             if not robots.allow(visit.url):
@@ -169,9 +174,21 @@ class _Crawl:
                 self._look.failed(visit.url, str(error))
         except FetchError as error:
             self._look.failed(visit.url, str(error))
+            self._failed.add(visit.url)
             self._look.discovery.kept.add(uri)
             self._follow(visit, before.get("links", ()))
             self._complete = self._complete and bool(before)
+
+    def _uri(self, url: str) -> str:
+        """Under which URI an address was stored, or would be."""
+        return self._desk.before.get(url, {}).get("uri") or self._desk.uri(path_below(url))
+
+    def _chain(self, url: str) -> list[str]:
+        """An address and where it redirects to, as far as that is known, each once."""
+        chain = [url]
+        while (url := self._redirects.get(url, "")) and url not in chain:
+            chain.append(url)
+        return chain
 
     def _conditions(self, before: Mapping[str, Any]) -> dict[str, str]:
         """The headers that ask only for a page that has changed."""
@@ -246,6 +263,9 @@ class _Crawl:
             raise FetchError("it redirects too often, or to no address")
         if host_of(target) not in self._hosts:
             raise RefusedError(f"it redirects to another host: {target}. If that is right, add it to urls")
+        self._redirects[visit.url] = target
+        if visit.url in self._chain(target):
+            raise FetchError(f"it redirects in a circle, to itself by way of {target}")
         self._add(replace(visit, url=target, hops=visit.hops + 1))
 
     def _list(self, listed: Listing) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import stat
 import time
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
@@ -304,6 +306,14 @@ def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(tmp_path: Path) 
         save(tmp_path, [("a.md", io.BytesIO(b"four"))], 3)
     assert list(tmp_path.iterdir()) == []
     assert [one.read_bytes() for one in save(tmp_path, [("a.md", io.BytesIO(b"abc"))], 3)] == [b"abc"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+def test_no_folder_of_uploads_is_open_to_other_accounts(tmp_path: Path) -> None:
+    folder = tmp_path / "uploads" / "acorn" / "zoo"
+    save(folder, [("a.md", io.BytesIO(b"sent"))], 100)
+    for private in (folder, folder.parent, folder.parent.parent):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700, private
 
 
 def test_a_file_replaces_a_link_and_not_what_it_points_to(tmp_path: Path) -> None:

@@ -170,15 +170,43 @@ async def test_a_limit_ends_the_run_and_removes_nothing(site: Site, desk: Desk) 
 
 async def test_a_redirect_leads_to_no_other_host(site: Site, desk: Desk) -> None:
     site.pages |= {
-        "/": page("/moved", "/away", "/loop"),
+        "/": page("/moved", "/away", "/loop", "/ring-1", "/ring-2"),
         "/moved": (301, {"Location": "/new"}, b""),
         "/new": page(),
         "/away": (302, {"Location": "http://169.254.169.254/latest/meta-data/"}, b""),
         "/loop": (302, {"Location": "/loop?"}, b""),
+        "/ring-1": (302, {"Location": "/ring-2"}, b""),
+        "/ring-2": (302, {"Location": "/ring-1"}, b""),
     }
     look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
     assert found(look) == ["index", "new"]
-    assert [reason.partition(":")[0] for reason in failures(look)] == ["it redirects to another host"]
+    assert [reason.partition(":")[0].partition(",")[0] for reason in failures(look)] == [
+        "it redirects to another host",
+        "it redirects in a circle",
+        "it redirects in a circle",
+    ]
+
+
+async def test_a_page_that_redirects_in_a_circle_or_to_one_that_fails_stays_as_it_was(
+    site: Site, desk: Desk
+) -> None:
+    names = ["/a", "/b", "/maintained", "/later", "/self", "/sound"]
+    site.pages |= {"/": page(*names)} | {name: page() for name in names}
+    desk = again(desk, look := await look_through_site(origin(f"{site.url}/", depth=1), desk))
+    assert len(found(look)) == 7
+    site.pages |= {
+        "/a": (302, {"Location": "/b"}, b""),
+        "/b": (302, {"Location": "/a"}, b""),
+        "/self": (301, {"Location": "/self"}, b""),
+        "/maintained": (302, {"Location": "/later"}, b""),
+        "/later": (503, {"Retry-After": "86400"}, b""),
+        "/sound": (301, {"Location": "/new"}, b""),
+        "/new": page(),
+    }
+    later = await look_through_site(origin(f"{site.url}/", depth=1), desk)
+    assert sum("in a circle" in reason for reason in failures(later)) == 2
+    gone = [uri.rpartition("/")[2] for uri in desk.stored if later.discovery.is_gone(uri)]
+    assert gone == ["sound"]  # which has moved
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
