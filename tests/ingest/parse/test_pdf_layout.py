@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject, RectangleObject, TextStringObject
+from pypdf.generic import (
+    DecodedStreamObject,
+    DictionaryObject,
+    NameObject,
+    NumberObject,
+    RectangleObject,
+    TextStringObject,
+)
 
 from rag.errors import ParseError
 from rag.ingest.parse import is_container, members, parse
@@ -470,6 +477,54 @@ def test_the_values_of_a_form_stand_where_they_were_written() -> None:
     writer.root_object[NameObject("/AcroForm")] = form
     read = parse(written(writer), "a.pdf").text
     assert read.index("Name:") < read.index("Ada Lovelace") < read.index("Yours")
+
+
+def _objects(**entries: object) -> DictionaryObject:
+    return DictionaryObject({NameObject(f"/{key}"): value for key, value in entries.items()})
+
+
+def _box_field(writer: PdfWriter, name: str, y: float, state: str) -> DictionaryObject:
+    """A box of a form that is ticked by a shape."""
+    shape = writer._add_object(DecodedStreamObject())  # noqa: SLF001 it has no public way
+    shapes = _objects(Yes=shape, Off=shape)
+    return _objects(
+        Type=NameObject("/Annot"),
+        Subtype=NameObject("/Widget"),
+        FT=NameObject("/Btn"),
+        T=TextStringObject(name),
+        V=NameObject(state),
+        AS=NameObject(state),
+        AP=_objects(N=shapes),
+        F=NumberObject(4),
+        Rect=RectangleObject((110, y - 2, 122, y + 10)),
+    )
+
+
+def test_a_form_says_which_of_its_boxes_are_ticked_beside_their_labels() -> None:
+    page = [At(50, 700, "Earthed:"), At(50, 660, "Leaking:"), At(50, 600, "Yours faithfully")]
+    writer = PdfWriter(clone_from=io.BytesIO(pdf(page)))
+    for name, y, state in (("earthed", 700, "/Yes"), ("leaking", 660, "/Off")):
+        writer.add_annotation(0, _box_field(writer, name, y, state))
+    fields = writer.pages[0]["/Annots"]
+    writer.root_object[NameObject("/AcroForm")] = _objects(Fields=fields)
+    assert parse(written(writer), "a.pdf").text.split("\n") == [
+        "Earthed: [x]",
+        "Leaking: [ ]",
+        "Yours faithfully",
+    ]
+
+
+def test_comments_are_read_below_the_text_of_their_page() -> None:
+    writer = PdfWriter(clone_from=io.BytesIO(pdf([At(50, 700, "The clock stopped."), At(50, 680, "Why?")])))
+    note = _objects(
+        Type=NameObject("/Annot"),
+        Subtype=NameObject("/Text"),
+        Contents=TextStringObject("Ask the keeper"),
+        T=TextStringObject("Ann"),
+        Rect=RectangleObject((50, 700, 60, 710)),
+    )
+    writer.add_annotation(0, note)
+    assert parse(written(writer), "a.pdf").text.split("\n")[-1] == "Comment by Ann: Ask the keeper"
 
 
 def test_a_pdf_states_its_author_keywords_subject_and_language() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.errors import ParseError
+from rag.ingest.parse.pdf.fields import additions_on
 from rag.ingest.parse.pdf.garbled import is_garbled
 from rag.ingest.parse.pdf.words import Sheet, sheet_of
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rag.ingest.parse.ocr import Reader
+    from rag.ingest.parse.pdf.words import Addition
 
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
@@ -77,11 +79,12 @@ def _sheet(pdf: Any, number: int, missing: Missing, reader: Reader | None) -> Sh
 
     try:
         page = pdf[number - 1]
+        additions = additions_on(pdf, page)
         if raw.FPDFPage_GetAnnotCount(page) > 0 and raw.FPDFPage_Flatten(page, 0) == raw.FLATTEN_SUCCESS:
             page.close()
             page = pdf[number - 1]  # with the values of fields and the words of notes as its text
         try:
-            return _text_on(page, number, missing, reader)
+            return _text_on(page, number, missing, reader, additions)
         finally:
             page.close()
     except (PdfiumError, ValueError):
@@ -89,10 +92,16 @@ def _sheet(pdf: Any, number: int, missing: Missing, reader: Reader | None) -> Sh
         return Sheet([], [])
 
 
-def _text_on(page: Any, number: int, missing: Missing, reader: Reader | None) -> Sheet:  # noqa: ANN401 see above
+def _text_on(
+    page: Any,  # noqa: ANN401 see above
+    number: int,
+    missing: Missing,
+    reader: Reader | None,
+    additions: Sequence[Addition],
+) -> Sheet:
     from pypdfium2 import raw  # noqa: PLC0415 see above
 
-    sheet = sheet_of(page)
+    sheet = sheet_of(page, additions)
     written = "\n".join(line.text for line in sheet.lines)
     noise = is_garbled(written)
     if not noise and len(written) > (_STAMP if reader else 0):

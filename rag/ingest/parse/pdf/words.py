@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from itertools import groupby, pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _FORCED_BOLD = 1 << 18  # a flag of the font descriptor, PDF 32000-1, table 123
 _NAME_BYTES = 128
 _MOST_OBJECTS = 20_000  # of a page: more of them are a drawing
 _FEW_WORDS = 12  # of cells side by side
+_SIZE = 10.0  # points, of letters on a page without any
 _LONG = 8.0  # points: shorter strokes rule nothing
 _THIN = 2.0  # points
 _LOOSE = 0.62  # times its height: how wide the letters of a word are on average, unless they stand apart
@@ -106,7 +108,20 @@ class Sheet(NamedTuple):
     rules: list[Box]
 
 
-def sheet_of(page: Any) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has no types
+class Addition(NamedTuple):
+    """Words that belong to a place of a page, in the coordinates of its file.
+
+    `replaces` is whether they stand for what the page has there; else they count where it has nothing.
+    `is_note` is whether they have no place in the order of the page, and are read last.
+    """
+
+    text: str
+    box: Box
+    replaces: bool = False
+    is_note: bool = False
+
+
+def sheet_of(page: Any, additions: Sequence[Addition] = ()) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has no types
     """The lines and rules of a page, without words beyond its edges, unless all of them stand there.
 
     Raises:
@@ -128,8 +143,40 @@ def sheet_of(page: Any) -> Sheet:  # noqa: ANN401 a page of pypdfium2, which has
         )
         for place, one in enumerate(found)
     ]
+    for addition in additions:
+        lines = _with(lines, addition, as_read(addition.box, quarter))
     lines.sort(key=lambda line: bool(line.turned))
     return Sheet(lines, [as_read(rule, quarter) for rule in rules])
+
+
+def _with(lines: list[Line], addition: Addition, box: Box) -> list[Line]:
+    """The lines and an addition, which has the size of the line beside it, or of the others."""
+    inside = [] if addition.is_note else [line for line in lines if _is_inside(line.box, box)]
+    if addition.replaces:
+        lines = [line for line in lines if line not in inside]
+    elif inside:
+        return lines
+    if not addition.text:
+        return lines
+    beside = min(
+        (line for line in lines if line.box.is_level_with(box)),
+        key=lambda line: max(line.box.left - box.right, box.left - line.box.right),
+        default=None,
+    )
+    size = beside.size if beside else median(line.size for line in lines) if lines else _SIZE
+    place = beside.place if beside else max((line.place for line in lines), default=0)
+    if addition.is_note:
+        end = max((line.box.bottom for line in lines), default=box.bottom) + 2 * size
+        box, place = Box(box.left, end, box.left + size * len(addition.text) / 2, end + size), place + 1
+    elif beside:
+        box = box._replace(top=beside.box.top, bottom=beside.box.bottom)
+    return [*lines, Line(addition.text, box, size, place=place)]
+
+
+def _is_inside(inner: Box, outer: Box) -> bool:
+    """Whether the middle of a box is in another one."""
+    across, down = (inner.left + inner.right) / 2, (inner.top + inner.bottom) / 2
+    return outer.left <= across <= outer.right and outer.top <= down <= outer.bottom
 
 
 def _rules(page: Any) -> list[Box]:  # noqa: ANN401 a pointer
