@@ -60,7 +60,6 @@ ActName = Literal[
     "sync",
     "tenant create",
     "tenant remove",
-    "upgrade",
 ]
 State: TypeAlias = "Mapping[str, object] | None"
 """The state of an object; None if it doesn't exist."""

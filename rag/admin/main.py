@@ -43,7 +43,6 @@ COMMANDS = {
     "doctor": "doctor",
     "console": "web.command",
     "storage": "storage",
-    "upgrade": "upgrade",
     "cite": "cite",
     "eval": "evaluate",
     "bench": "bench",

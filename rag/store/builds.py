@@ -95,7 +95,7 @@ async def create_tables(database: lancedb.AsyncConnection, collection: Collectio
     chunks_name, sources_name = table_names(collection)
     columns = schema.chunks_schema(collection.embedder.dimension, collection.fields)
     chunks = await database.create_table(chunks_name, schema=columns)
-    await maintenance.create_chunk_indexes(chunks, collection.usual_language)
+    await maintenance.create_chunk_indexes(chunks)
     await database.create_table(sources_name, schema=schema.SOURCES_SCHEMA)
 
 
@@ -249,7 +249,7 @@ async def open_target(data: Path, collection: Collection, coming: Build) -> Targ
                 await database.drop_table(name, ignore_missing=True)
             await create_tables(database, made)
         chunks, sources = [await database.open_table(name) for name in names]
-        await maintenance.create_chunk_indexes(chunks, made.usual_language)
+        await maintenance.create_chunk_indexes(chunks)
     return Target(data, made, chunks, sources)
 
 

@@ -70,8 +70,8 @@ def collection_record(row: dict[str, Any]) -> Collection:
     definition = json.loads(row.pop("definition", "{}"))
     if definition.pop("format", None) != schema.FORMAT:
         raise ConfigurationError(
-            "The data folder was written by another version of refdesk. If that was an older one, run "
-            "refdesk-admin upgrade. Otherwise use that version, or name another data folder (--data DIR)."
+            "The data folder was written by another version of refdesk. Use that version, or ingest into "
+            "another data folder (--data DIR)."
         )
     definition["embedder"] = EmbedderIdentity(**definition["embedder"])
     if "attached" in definition:

@@ -289,8 +289,7 @@ async def _opened(
         with engine_errors("opening the collection"):
             chunks, sources = [await database.open_table(name) for name in names]
             swept = is_swept(data, collection)
-            language = None if swept else collection.usual_language
-            await maintenance.create_chunk_indexes(chunks, language)
+            await maintenance.create_chunk_indexes(chunks)
         key = read_key(data)
         yield CollectionWriter(collection, chunks, sources, key=key, data=data, around=around, swept=swept)
 

@@ -54,8 +54,6 @@ async def index_problem(database: lancedb.AsyncConnection, collection: Collectio
     except (RuntimeError, ValueError, OSError):
         return "They can't be read."
     there = {column for index in indexes for column in index.columns}
-    if maintenance.FORMER in there:  # it is searched by these words until the next run
-        there.add(schema.TERMS)
     if missing := sorted(needed.keys() - there):
         return f"The index on {', '.join(missing)} is missing: searches are slow or fail."
     for index in indexes:

@@ -16,14 +16,13 @@ from lancedb.index import FTS, BTree, IvfSq, LabelList
 from rag.errors import StoreError
 from rag.store import tail
 from rag.store.schema import TERMS, field_column
-from rag.store.words import complete_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import lancedb
 
-    from rag.corpus import Collection, FieldType, Language
+    from rag.corpus import Collection, FieldType
 
 LARGE_ROWS = 1_000
 """From this size on, vectors, labels, sections and fields are indexed.
@@ -55,8 +54,6 @@ such rows, some 10 µs each. With the third, a change writes less than a megabyt
 MAX_FILES = 64  # of a table; merging all of them rewrites it
 MAX_OLD_VERSIONS = 2000  # files of some KiB; so many slow nothing down, but dropping them rewrites indexes
 _RECORD_INDEXES: dict[str, BTree | LabelList] = {"labels": LabelList(), "collection": BTree()}
-FORMER = "body"
-"""The column whose words an earlier version indexed, by rules of the engine's."""
 _NEEDED: dict[str, FTS | BTree] = {
     TERMS: FTS(  # `rag.store.terms` has prepared the words
         base_tokenizer="whitespace",
@@ -74,26 +71,10 @@ _NEEDED: dict[str, FTS | BTree] = {
 CLOCK_STEP = 2.0  # seconds: the coarsest resolution of file times
 
 
-async def create_chunk_indexes(chunks: lancedb.AsyncTable, language: Language | None) -> None:
-    """Create the indexes of a chunk table that every search needs, if they are missing.
-
-    Words that are missing are analysed by the rules of `language`; None if none are. Looking reads all rows.
-    Where an earlier version indexed the words of `body`, that index goes only when a later writer opens the
-    table: a search that has begun may need it.
-    """
-    if language:
-        await complete_words(chunks, language)
-    there = await _indexed(chunks)
-    if there.issuperset({TERMS, FORMER}):
-        await _drop_former(chunks)
-    for column in _NEEDED.keys() - there:
+async def create_chunk_indexes(chunks: lancedb.AsyncTable) -> None:
+    """Create the indexes of a chunk table that every search needs, if they are missing."""
+    for column in _NEEDED.keys() - await _indexed(chunks):
         await chunks.create_index(column, config=_NEEDED[column])
-
-
-async def _drop_former(chunks: lancedb.AsyncTable) -> None:
-    for index in await chunks.list_indices():
-        if index.columns == [FORMER]:
-            await chunks.drop_index(index.name)
 
 
 async def _indexed(chunks: lancedb.AsyncTable) -> set[str]:
@@ -206,7 +187,6 @@ async def purge_chunks(chunks: lancedb.AsyncTable, collection: Collection, folde
     """
     before = _files(folder)
     await chunks.update(updates_sql={"seq": "seq"})
-    await _drop_former(chunks)
     indexes = {**_NEEDED, **_large_indexes(collection.fields)}
     for column in await _indexed(chunks) - {"vector"}:
         await chunks.create_index(column, config=indexes[column])

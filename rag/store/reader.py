@@ -310,7 +310,7 @@ class CollectionReader:
         if column == schema.TERMS:
             words = await to_thread.run_sync(query_words, text, languages)
             terms, match = search_terms(words), matching(words, every=every)
-        else:  # the engine analyses its words
+        else:  # an attached table, whose words the engine analyses
             terms, match = [], words_in(column, query_terms(text, languages)[:MAX_TERMS], every=every)
         with engine_errors("searching by words"):
             rarest = await self._rarest()
@@ -663,7 +663,7 @@ class CollectionReader:
             return cast("pa.Table", await query.to_arrow(timeout=self._timeout))
 
     async def words_column(self) -> str:
-        """The column that the full-text index is on: `TERMS`, or "body" in a table of an earlier version.
+        """The column that the full-text index is on.
 
         Without an index, the engine would silently scan the texts, with other rules for words.
 
@@ -687,7 +687,7 @@ class CollectionReader:
             if self._words[0] != version:
                 indexes = await self._chunks.list_indices()
                 indexed = {name for index in indexes for name in index.columns}
-                self._words = version, next((one for one in (schema.TERMS, "body") if one in indexed), "")
+                self._words = version, schema.TERMS if schema.TERMS in indexed else ""
                 self.index_bytes = sum(index.size_bytes or 0 for index in indexes)
 
 

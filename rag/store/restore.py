@@ -253,7 +253,7 @@ async def _load(folder: Path, backup: Archive, wanted: Sequence[Collection], awa
     for one in wanted:
         if not one.attached:
             chunks, sources = (tables[name] for name in _names(one))
-            await maintenance.create_chunk_indexes(chunks, one.usual_language)
+            await maintenance.create_chunk_indexes(chunks)
             await maintenance.compact(chunks, sources, one)
     return loaded
 

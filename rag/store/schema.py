@@ -140,10 +140,7 @@ TOMBSTONE = "(NOT present AND NOT copied)"
 
 
 TERMS = "terms"
-"""The column of a chunk's words, which the full-text index is on; see `rag.store.terms`.
-
-Tables that an earlier version wrote have none until the next writer fills it (`rag.store.words`).
-"""
+"""The column of a chunk's words, which the full-text index is on; see `rag.store.terms`."""
 
 
 def chunks_schema(dimension: int, fields: Mapping[str, FieldType]) -> pa.Schema:

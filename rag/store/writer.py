@@ -20,14 +20,14 @@ from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from anyio import to_thread
 
 from rag.errors import StoreError
 from rag.filters.predicate import literal
-from rag.store import declare, maintenance, schema, words
+from rag.store import declare, maintenance, schema
 from rag.store.access_writer import nothing_around
 from rag.store.collection_access import CollectionAccess
 from rag.store.connection import engine_errors, table_folder
@@ -36,6 +36,7 @@ from rag.store.sample import sampled
 from rag.store.settle import until_stored
 from rag.store.source_ids import SourceIds
 from rag.store.swept import note_swept
+from rag.store.terms import terms_of
 from rag.store.whole import whole_sources
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ if TYPE_CHECKING:
     from rag.store.settle import Claim
     from rag.store.whole import WholeSource
 
+CHUNK_KEY = ("id", "generation")  # a killed run can leave two chunks of one id
+_WORDS = pa.schema(
+    [
+        *(pa.field(name, pa.string(), nullable=False) for name in CHUNK_KEY),
+        pa.field(schema.TERMS, pa.string()),
+    ]
+)
+ANALYSED_AT_ONCE = 50  # sources
 ROWS_AT_ONCE = 2000  # chunks that are made into rows and added together: each takes 10 KB meanwhile
 
 
@@ -227,7 +236,17 @@ class CollectionWriter:
         """Give the chunks of these sources the words that they have in this language."""
         with engine_errors("analysing words"):
             self._changed = True
-            await words.analyse_anew(self._chunks, ids, language)
+            for at in range(0, len(ids), ANALYSED_AT_ONCE):
+                await self._analyse(ids[at : at + ANALYSED_AT_ONCE], language)
+
+    async def _analyse(self, ids: Sequence[str], language: Language) -> None:
+        """Give the chunks of these sources their words in one commit; no text or vector is written."""
+        of_sources = self._chunks.query().where(schema.one_of("source_id", ids))
+        rows = await of_sources.select([*CHUNK_KEY, "body"]).to_arrow()
+        bodies = cast("list[str]", rows["body"].to_pylist())
+        terms = pa.array([terms_of(body, language) for body in bodies], pa.string())
+        update = self._chunks.merge_insert([*CHUNK_KEY]).when_matched_update_all()
+        await update.execute(pa.table([rows["id"], rows["generation"], terms], schema=_WORDS))
 
     async def note_files(self, files: Mapping[str, FileState]) -> None:
         """Record the states of the files of sources, by id, whose text stays."""

@@ -46,7 +46,6 @@ REFUSED = {
     "sync": (),
     "tenant create": ("birch",),
     "tenant remove": ("birch", "--yes"),
-    "upgrade": (),
 }
 READING = {
     "access explain": ("n.md",),

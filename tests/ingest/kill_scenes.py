@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from rag.store import schema
 from rag.store.connection import connect, table_folder
-from tests.store.format_2 import to_format_2
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -38,13 +37,6 @@ class Scene:
     damage: Callable[[Path], Awaitable[None]] | None = None
     turns: bool = False
     anew: Sequence[str] = ("builds",)
-
-
-async def older(data: Path) -> None:
-    """The data folder in its former format."""
-    records = await (await connect(data)).open_table(ACCESS)
-    rows = (await records.query().to_arrow()).to_pylist()
-    await to_format_2(data, {row["id"]: schema.access_record(row) for row in rows})
 
 
 async def leftovers(data: Path) -> None:
@@ -109,7 +101,6 @@ SCENES = (
     Scene("undo", (*REBUILD, "--undo"), (*RIGHTS, REBUILT, INGEST), change=True, turns=True, anew=()),
     Scene("sync", SYNC, (*RIGHTS, SYNC, INGEST), change=True),
     Scene("first sync", SYNC),
-    Scene("upgrade", ("upgrade",), RIGHTS, damage=older),
     Scene("doctor --fix", ("doctor", "--fix"), RIGHTS, damage=leftovers),
     Scene("doctor --fix --yes", ("doctor", "--fix", "--yes"), RIGHTS, damage=damaged),
 )

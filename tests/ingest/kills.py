@@ -399,7 +399,7 @@ async def _note_sources(found: dict[str, Any], table: CollectionReader) -> None:
 
 
 async def _collections(reader: Reader) -> Sequence[Collection]:
-    """The collections; none if they are to be upgraded or mended first, which shows nothing to anybody."""
+    """The collections; none if they are to be mended first, which shows nothing to anybody."""
     try:
         return await reader.collections("default")
     except (ConfigurationError, StoreError):

@@ -13,7 +13,7 @@ from lancedb.table import AsyncTable
 from rag.corpus import Access
 from rag.errors import StoreError
 from rag.filters.predicate import literal
-from rag.store import collection_access, maintenance, schema, swept, table_checks, words
+from rag.store import collection_access, maintenance, schema, swept, table_checks
 from rag.store.access_writer import change_access
 from rag.store.collections import copy_labels
 from rag.store.connection import connect, table_folder
@@ -40,18 +40,13 @@ async def _table(data: Path, name: str) -> Any:  # noqa: ANN401 the engine's own
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What writers did that reads all chunks."""
     done: list[str] = []
-    stored, complete = vars(CollectionWriter)["_stored_chunks"], words.complete_words
+    stored = vars(CollectionWriter)["_stored_chunks"]
 
     async def stored_chunks(self: CollectionWriter) -> Any:  # noqa: ANN401 as it returns
         done.append("leftovers")
         return await stored(self)
 
-    async def complete_words(*given: Any) -> bool:  # noqa: ANN401 as it takes
-        done.append("words")
-        return await complete(*given)
-
     monkeypatch.setattr(CollectionWriter, "_stored_chunks", stored_chunks)
-    monkeypatch.setattr("rag.store.maintenance.complete_words", complete_words)
     return done
 
 
@@ -85,10 +80,10 @@ async def test_after_a_writer_that_ended_well_the_next_one_does_not_read_all_chu
         assert looked == []
         await writer.remove([writer.source_id("b")])
     async with await small_desk.writing(tmp_path) as writer:
-        assert looked == ["words", "leftovers"]  # its removal was never finished
+        assert looked == ["leftovers"]  # its removal was never finished
         await writer.finish()
     async with await small_desk.writing(tmp_path):
-        assert looked == ["words", "leftovers"]
+        assert looked == ["leftovers"]
 
 
 @pytest.mark.parametrize("between", [True, False])
