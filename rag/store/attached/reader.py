@@ -71,6 +71,10 @@ class AttachedAccess:
         """As `records`, of all rows."""
         return self._agreed(await self._entries("(true)"))
 
+    async def tombstones(self) -> frozenset[str]:
+        """As `AccessReader.tombstones`: none, because rows are removed where the table is written."""
+        return frozenset()
+
     async def seen(self, _collection: str, where: str) -> dict[str, Access | None]:
         """As `AccessReader.seen`."""
         chosen, records = await self._entries(where), await self.all_records()
