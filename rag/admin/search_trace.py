@@ -50,19 +50,6 @@ def _lists(trace: Trace) -> Iterator[RankStep]:
             yield RankStep(f"{name} list", ranks, is_list=True)
 
 
-def changing_steps(steps: Sequence[RankStep]) -> list[RankStep]:
-    """The steps without the stages that changed nothing, except for the last.
-
-    Example: fuse a b c, gate a b c, rerank b a c, limit b a -> fuse, rerank, limit.
-    """
-    stages = [step for step in steps if not step.is_list]
-    changing = [after for before, after in pairwise(stages) if after.ranks != before.ranks]
-    kept = [*stages[:1], *changing]
-    if stages and stages[-1] not in kept:
-        kept.append(stages[-1])
-    return [*(step for step in steps if step.is_list), *kept]
-
-
 def rank_changes(steps: Sequence[RankStep], id_: str) -> list[tuple[str, int | None]]:
     """The stages that changed a passage's rank, with the new rank; None if it dropped out.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rag.admin.search_output import WIDTH, explanation
-from rag.admin.search_trace import RankStep, changes, changing_steps, rank_steps
+from rag.admin.search_trace import changes, rank_steps
 from rag.answers import Answer, Step
 
 if TYPE_CHECKING:
@@ -157,11 +157,3 @@ def test_stages_that_make_queries_or_count_nothing_rank_nothing(make_search: Mak
 def test_a_stage_that_left_nothing_is_a_step() -> None:
     stages = (Step("fuse", 0.1, after=1, left=("a",)), Step("thresholds", 0.1, before=1, after=0))
     assert [step.ranks for step in rank_steps(Answer((), steps=stages))] == [{"a": 1}, {}]
-
-
-def test_steps_that_changed_nothing_are_left_out_but_for_the_last() -> None:
-    orders = {"fuse": "abc", "gate": "abc", "rerank": "bac", "recency": "bac", "limit": "bac"}
-    steps = [RankStep(name, {id_: at for at, id_ in enumerate(ids, 1)}) for name, ids in orders.items()]
-    lists = [RankStep("dense list", steps[0].ranks, is_list=True)]
-    kept = [step.name for step in changing_steps([*lists, *steps])]
-    assert kept == ["dense list", "fuse", "rerank", "limit"]

@@ -6,7 +6,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rag.admin.search_report.ranks import COLOURS, rank_figure
 from rag.admin.search_trace import (
     all_used,
     changes,
@@ -43,11 +42,11 @@ def search_report(question: str, answer: Answer, fates: Sequence[SourceTrace] = 
 
     It has no script and no links. Text of documents and models is escaped.
     """
-    queries, steps, ranks, previews = trace_sections(answer, fates)
+    queries, steps, previews = trace_sections(answer)
     sections = [
         section("What to know", *_notes(answer.notes)),
         section("Expected", *(_fate(fate) for fate in fates)),
-        *(queries, steps, ranks),
+        *(queries, steps),
         section("Hits", *hit_articles(answer)),
         previews,
     ]
@@ -55,13 +54,11 @@ def search_report(question: str, answer: Answer, fates: Sequence[SourceTrace] = 
     return page(title, _header(question, answer), sections, style=STYLE.read_text(encoding="utf-8"))
 
 
-def trace_sections(answer: Answer, fates: Sequence[SourceTrace] = ()) -> tuple[Html, Html, Html, Html]:
-    """How a search went: its queries, its steps, how the ranks moved, and the passages after each step."""
-    ranks = rank_figure(answer.hits, answer.steps, rank_steps(answer), fates)
+def trace_sections(answer: Answer) -> tuple[Html, Html, Html]:
+    """How a search went: its queries, its steps, and the passages after each step."""
     return (
         section("Queries", *_queries(answer)),
         section("Steps", *_stages_table(answer.steps)),
-        section("How the ranks moved", *ranks),
         section("The first passages after each step", *_previews(answer.steps)),
     )
 
@@ -114,7 +111,7 @@ def _query(query: SubQuery) -> Html:
 
 def _hit(rank: int, hit: Hit, answer: Answer, steps: Sequence[RankStep], address: str | None) -> Html:
     """A hit: its heading, scores, lists, ranks through the stages, and the beginning of its text."""
-    badge = tag("span", str(rank), class_=f"badge way-{(rank - 1) % COLOURS + 1}")
+    badge = tag("span", str(rank), class_="badge")
     parts = joined(_isolated(heading_parts(hit)))
     heading = tag("h3", badge, tag("a", parts, href=address) if address else parts)
     ranks = _ranks_list(rank_changes(steps, hit.chunk.id))

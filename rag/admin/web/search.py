@@ -48,7 +48,7 @@ async def search(console: Console, request: Request) -> Response:
         answer=answer,
         took=took(answer) if answer else "",
         hits=hit_articles(answer, address_of) if answer else (),
-        trace=trace_sections(answer, [fate] if fate else ()) if answer else (),
+        trace=trace_sections(answer) if answer else (),
     )
 
 

@@ -126,7 +126,7 @@ def _searched(page: Any, axe: str) -> None:  # noqa: ANN401 Playwright's
     page.get_by_role("link", name="Search").click()
     page.get_by_label("Question").fill("who invented the pendulum clock")
     page.get_by_role("button", name="Search").click()
-    assert page.locator("svg.ladder").is_visible()
+    assert page.get_by_role("heading", name="Steps").is_visible()
     accessible(page, axe)
     page.locator(".hit h3 a").first.click()
     assert page.locator(".passage:target").is_visible()
