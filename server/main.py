@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
-from rag.access.tenants import LocalAsker
+from rag.access.keys import keys_in
+from rag.access.tenants import LocalAsker, tenants
 from rag.config.data_folder import data_folder_problem
 from rag.config.exposure import check_exposure
 from rag.config.load import asker_flags, config_path, load_settings
 from rag.config.permissions import loose_permissions
 from rag.config.settings import LimitSettings
-from rag.errors import ConfigurationError
+from rag.errors import ConfigurationError, StoreError
 from rag.hidden import for_people
 from rag.memory import share_arenas
 from server import stdio
@@ -184,6 +186,9 @@ def _remote(settings: Settings) -> Callable[[], Awaitable[None]]:
     from server.telemetry import metrics  # noqa: PLC0415 the same
 
     check_exposure(settings.http, settings.oauth)
+    with suppress(StoreError):  # a bucket that answers later is served then
+        tenants(settings.home)  # another user's folder, or loose keys, end the start
+        keys_in(settings.home)
     lazy_desk = LazyDesk(settings)
     backend = auth.auth_backend(settings, auth.groups_matter_check(settings, lazy_desk))
     listener = addresses.listen(settings.http)

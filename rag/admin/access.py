@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import click
 
+from rag.access.keys import keys_in
 from rag.access.names import bare_name, check_access, valid_entries
 from rag.access.rule import entries_of, in_words, is_narrowed, named, narrower, same, visible
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
-from rag.admin.console import command, echo, print_json
+from rag.admin.console import Group, arguments, command, echo, print_json
 from rag.admin.sources import meant, open_reader, readable, tables_of
 from rag.corpus import Access, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
@@ -104,7 +106,7 @@ def _sources_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("names", metavar="[ID|PATH]...", nargs=-1)(collection(function))
 
 
-@click.group("access")
+@click.group("access", cls=Group)
 def access_command() -> None:
     """Show and change who may see which sources.
 
@@ -158,6 +160,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         found = [held for held in found if held.access and held.access.visibility == "tenant"]
     if not found:
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
+    await _tell_unknown(settings, (*allow, *deny))
     await _change(settings, "access set", found, changed, as_json=as_json)
 
 
@@ -174,7 +177,9 @@ async def grant_command(
 ) -> None:
     """Let users or groups see sources, and lift their denials."""
     found = await held_by(settings, names, collection)
-    await _change(settings, "access grant", found, granting(settings, entries), as_json=as_json)
+    await _tell_unknown(settings, entries)
+    changed = granting(settings, entries)
+    await _change(settings, "access grant", found, changed, granted=entries, as_json=as_json)
 
 
 @command("revoke")
@@ -193,7 +198,25 @@ async def revoke_command(
     Removes them from the allow list and adds them to the deny list. Deny always wins.
     """
     found = await held_by(settings, names, collection)
+    await _tell_unknown(settings, entries)
     await _change(settings, "access revoke", found, revoking(settings, entries), as_json=as_json)
+
+
+async def _tell_unknown(settings: Settings, entries: Iterable[str]) -> None:
+    """Tell which users and groups nothing has named yet: perhaps they are misspelt. Tokens leave no names."""
+    tenant, case = tenant_of(settings), settings.access.letter_case
+    askers = [key.principal for key in keys_in(settings.home).keys if key.tenant == tenant]
+    own = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
+    known = {entry for principal in (*askers, own) for entry in entries_of(principal)}
+    known |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
+    known |= await open_reader(settings).named_entries(tenant)
+    for entry in sorted(valid_entries(entries)):
+        if named(frozenset(known), frozenset({entry}), exact=case == "always"):
+            continue
+        near = get_close_matches(entry, [one for one in known if one[:5] == entry[:5]], n=1, cutoff=0.75)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        tokens = " Tokens may: what they name isn't kept." if "oauth" in settings.http.authentication else ""
+        echo(f"Note: no API key, access record or setting has named {entry} yet.{meant}{tokens}", err=True)
 
 
 @command("explain", on_bucket=True)
@@ -260,6 +283,8 @@ def granting(settings: Settings, entries: tuple[str, ...]) -> Changed:
         if before is None:
             return Access("restricted", added)
         denied = before.deny - named(added, before.deny, exact=exact)
+        if before.visibility == "tenant":  # it lets them in already
+            return replace(before, deny=denied)
         return Access(before.visibility, valid_entries(before.allow | added), denied)
 
     return granted
@@ -348,12 +373,18 @@ def held_among(
 
 
 async def _change(
-    settings: Settings, act: ActName, found: Sequence[Held], changed: Changed, *, as_json: bool
+    settings: Settings,
+    act: ActName,
+    found: Sequence[Held],
+    changed: Changed,
+    *,
+    granted: Sequence[str] = (),
+    as_json: bool,
 ) -> None:
     records = await change_held(settings, act, found, changed)
     for one in found:
         _print(one, records[one.id][1].access, as_json=as_json)
-    for remark in (*remarks_on(records, changed), *await labels_copied(settings, found)):
+    for remark in (*remarks_on(records, changed, granted), *await labels_copied(settings, found)):
         echo(remark, err=True)
 
 
@@ -390,8 +421,24 @@ async def change_held(
     return await change_access(settings.data, tenant, known, changed, around=around)
 
 
-def remarks_on(pairs: Pairs, changed: Changed) -> Iterator[str]:
-    """What limits a change: what contains a document, or its origin."""
+def remarks_on(pairs: Pairs, changed: Changed, granted: Sequence[str] = ()) -> Iterator[str]:
+    """What limits a change: what contains a document, or its origin. And whom it is no news to.
+
+    `granted` is whom it lets in, if it only does that.
+    """
+    already = [
+        after
+        for before, after in pairs.values()
+        if before and same(before.access, after.access) and in_words(after.access).startswith("open")
+    ]
+    if granted and already:
+        alone = len(already) == 1
+        what = document_name(already[0]) if alone else f"{len(already)} of these documents"
+        yield (
+            f"Everybody in the tenant can see {what} already, so nothing changed. To let in only those: "
+            f"refdesk-admin access set {already[0].id if alone else 'ID'} --visibility restricted"
+            f"{arguments(*_allowing(granted))}"
+        )
     for before, after in pairs.values():
         if before and is_narrowed(after.access, changed(before.access)):
             yield (
@@ -403,6 +450,11 @@ def remarks_on(pairs: Pairs, changed: Changed) -> Iterator[str]:
                 f"The origin of {document_name(after)} decides who may see it: its next sync takes back what "
                 "is wider now. Change it where the document comes from."
             )
+
+
+def _allowing(entries: Iterable[str]) -> Iterator[str]:
+    for entry in entries:
+        yield from ("--allow", entry)
 
 
 async def labels_copied(settings: Settings, found: Sequence[Held]) -> list[str]:

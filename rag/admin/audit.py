@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.admin.acts import ActName, cut_lines, log_file, read_log
-from rag.admin.console import command, echo, print_json, print_table
+from rag.admin.console import Group, command, echo, print_json, print_table
 from rag.report.tables import one_line
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ ACTS = sorted({part for name in get_args(ActName) for part in (name, name.partit
 """All acts, and their first words, which select all acts that begin with them."""
 
 
-@click.group("audit")
+@click.group("audit", cls=Group)
 def audit_command() -> None:
     """Read the log of administrative acts."""
 

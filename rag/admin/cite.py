@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.console import command, echo, print_json
+from rag.admin.console import Group, command, echo, print_json
 from rag.admin.sources import open_collections
 from rag.errors import NotFoundError
 from rag.report.tables import counted, shortened
@@ -31,7 +31,7 @@ WIDTH = 10  # of verdicts
 PARAGRAPH_WIDTH = 80  # characters of a paragraph that are shown
 
 
-@click.group("cite")
+@click.group("cite", cls=Group)
 def cite_command() -> None:
     """Check the citations and quotes of an assistant's answer."""
 

@@ -25,7 +25,7 @@ from rag.admin.collection_options import (
     personal_data_option,
     with_policies,
 )
-from rag.admin.console import command, echo, language_option, print_json, print_table, same_desk
+from rag.admin.console import Group, command, echo, language_option, print_json, print_table, same_desk
 from rag.admin.rebuild import rebuild_command
 from rag.admin.sharing import first_visibility
 from rag.admin.sources import open_collections, open_reader
@@ -71,7 +71,7 @@ OF_INGESTION = frozenset({"chunking", "personal_data", "keep_days"})
 """What says how documents are ingested."""
 
 
-@click.group("collection")
+@click.group("collection", cls=Group)
 def collection_command() -> None:
     """Create, attach, tag, describe, show and remove collections."""
 
@@ -229,7 +229,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     visibility: Visibility | None,
     as_json: bool,
 ) -> None:
-    """Change how a collection is described, cut and searched, and who may see what comes in.
+    """Change how a collection is described, cut, searched and seen.
 
     An empty description or link is removed. The embedder must be the model that made the collection's
     vectors: use --embedder after you renamed its table in the settings. Nothing is embedded again. Another
@@ -446,7 +446,7 @@ async def list_command(settings: Settings, *, as_json: bool) -> None:
         ]
         print_table([("COLLECTION", "LANGUAGE", "VISIBILITY", "EMBEDDER", "FIELDS"), *rows])
     else:
-        echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
+        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
 
 
 @command("show", on_bucket=True)

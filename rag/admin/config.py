@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag.admin.config_checks import exposed, findings
-from rag.admin.console import command, echo, print_json, settings_file
+from rag.admin.console import Group, command, echo, print_json, settings_file
 from rag.config.load import environment_name, setting_keys
 from rag.config.settings import Settings
 
@@ -23,7 +23,7 @@ FAILED = 1
 STATE_WIDTH = 7  # of "wrong" and a gap
 
 
-@click.group("config")
+@click.group("config", cls=Group)
 def config_command() -> None:
     """Check the settings."""
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 
+NEAR = 0.6  # as similar as a typo makes two commands: serach and search are .83, shwo and show .75
 _TENANT = click.option(
     "--tenant", metavar="NAME", help="Tenant. Default: tenant in the settings, or the only tenant."
 )
@@ -58,6 +60,20 @@ _OPTIONS = (
         help="Settings file. Overrides REFDESK_CONFIG.",
     ),
 )
+
+
+class Group(click.Group):
+    """A group of commands that names the neighbour of one that it doesn't have."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with, as click has it."""
+        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
+            near = get_close_matches(args[0], known, n=1, cutoff=NEAR)
+            meant = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+            ctx.fail(f"No such command {args[0]!r}. {meant}")
+        return super().resolve_command(ctx, args)
 
 
 def command(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.console import collection_option, command, echo, print_json
+from rag.admin.console import collection_option, command, echo, print_json, same_desk
 from rag.admin.eval_output import (
     comparison_json,
     metric_text,
@@ -71,7 +71,9 @@ async def new_command(
         raise click.BadParameter(f"{str(file)!r} must end in .toml.")
     found = await skeletons(await open_collections(settings, collection), questions)
     if not found:
-        raise NotReadyError("There are no documents yet. Add some with refdesk-admin ingest PATH.")
+        raise NotReadyError(
+            f"There are no documents yet. Add some with refdesk-admin ingest PATH{same_desk()}"
+        )
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(new_file(file.name, found))

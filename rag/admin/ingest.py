@@ -28,7 +28,7 @@ from rag.admin.estimate import run_estimate
 from rag.admin.ingest_output import ingestion_report, print_summary
 from rag.admin.progress import shown_progress
 from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
-from rag.admin.runs import in_history
+from rag.admin.runs import in_history, known_failures
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.sources import open_reader
 from rag.admin.tied import end_with_starter
@@ -60,6 +60,13 @@ if TYPE_CHECKING:
 PARTLY_FAILED = 3
 
 
+known_ok_option = click.option(
+    "--known-ok",
+    is_flag=True,
+    help="Exit with 0 if nothing failed but files that failed in an earlier run, too, and haven't changed.",
+)
+
+
 @command("ingest")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--include", multiple=True, metavar="GLOB", help="Only files that match. Repeatable.")
@@ -73,6 +80,7 @@ PARTLY_FAILED = 3
 @access_options
 @click.option("--set-access", is_flag=True, help="Also apply the access options to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most files of a folder are missing.")
+@known_ok_option
 @click.option(
     "--estimate",
     is_flag=True,
@@ -118,6 +126,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     deny: tuple[str, ...],
     set_access: bool,
     yes: bool,
+    known_ok: bool,
     estimate: bool,
     dry_run: bool,
     watches: bool,
@@ -137,7 +146,8 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     Existing sources keep their access unless you add --set-access.
 
     Empty files and files of other formats are not failures: a summary counts them. Exits with 0 on success, 1
-    if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing.
+    if all files failed, 2 for usage errors, and 3 if some files failed or too many are missing. For a
+    scheduler: with --known-ok, what failed before in the same way, and hasn't changed, doesn't count.
     """
     given = {
         "include": include,
@@ -189,7 +199,7 @@ async def ingest_command(  # noqa: PLR0913 one parameter an option
     if failure:
         raise failure
     _tell_next_step(report, as_json=as_json)
-    return exit_code(report)
+    return exit_code(report, known_ok=known_ok)
 
 
 def _tell_next_step(report: Report, *, as_json: bool) -> None:
@@ -262,6 +272,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "languages": report.languages,
         "files": files,
         "notes": report.notes,
+        "known_failures": report.known,
     }
     return shown | ({"embedding": asdict(report.bill) | {"cost": report.bill.cost}} if report.bill else {})
 
@@ -358,7 +369,8 @@ async def run_ingest(  # noqa: PLR0913 the options of a run
                         print_summary(error.report, name, usual, quiet=quiet, before=before)
                         raise
                     opened = [str(one) for one in await exposures(settings, tenant, name)]
-                    report = replace(report, notes=(*report.notes, *opened))
+                    known = known_failures(settings.data, made, report)
+                    report = replace(report, notes=(*report.notes, *opened), known=known)
                     entry.report = report = with_bill(report, cached, model)
                 if run:
                     await to_thread.run_sync(run.keep, await writer.known(), report.outcomes)
@@ -450,8 +462,13 @@ def _json(outcome: Outcome) -> dict[str, Any]:
     return asdict(replace(outcome, access=None)) | {"access": record}
 
 
-def exit_code(report: Report) -> int:
-    """0 if all is well, 1 if all files failed, 3 if some did or too many are missing."""
+def exit_code(report: Report, *, known_ok: bool = False) -> int:
+    """0 if all is well, 1 if all files failed, 3 if some did or too many are missing.
+
+    With `known_ok`, failures that are known don't count.
+    """
+    if known_ok and report.is_as_before:
+        return 0
     if report.fruitless:
         return 1
     return 0 if report.complete else PARTLY_FAILED

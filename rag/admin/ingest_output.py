@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.admin.console import echo
 from rag.hidden import in_one_line
+from rag.ingest.report import NOT_THERE
 from rag.languages import name_of
 from rag.report.html import Html, note, page, section, tag
 from rag.report.tables import counted, listed
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 UNUSUAL = ("moved", "missing")
 SUFFIXES_SHOWN = 8
+PATHS_SHOWN = 8
 LANGUAGES_SHOWN = 8
 _PICTURE = re.compile(r"\.(apng|avif|bmp|cr2|dng|gif|heic|heif|ico|jpe?g|jxl|nef|png|psd|raw|svg|tiff?|webp)")
 _RECORDING = re.compile(
@@ -66,8 +68,11 @@ def _summary(report: Report, collection: str, usual: Visibility) -> Iterator[str
         yield f"Stored: {stored}"
     if report.languages.keys() - {""}:
         yield f"Languages: {in_languages(report.languages)}"
+    if missing := [one.path for one in report.outcomes if one.reason == NOT_THERE]:
+        yield f"Not found: {listed(missing, PATHS_SHOWN)}"
     if failed := failures(report.outcomes):
-        yield f"Failed: {failed}"
+        as_before = f" ({report.known} as before, in files that haven't changed)" if report.known else ""
+        yield f"Failed: {failed}{as_before}"
     if unread := not_read(report.outcomes):
         yield f"Not read: {unread}"
     if report.visibility:

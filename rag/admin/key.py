@@ -12,7 +12,7 @@ from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, keys_in, new_
 from rag.access.names import MAX_ENTRIES, bare_name
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, recorded
-from rag.admin.console import command, echo, print_json, print_table
+from rag.admin.console import Group, command, echo, print_json, print_table
 from rag.admin.key_binding import binding_options, bound_to, in_words
 from rag.admin.sharing import exposures, reached_by
 from rag.config.addresses import resource_url
@@ -32,7 +32,7 @@ LOGGED = {"user", "groups", "scopes", "expires_at", "bound_to"}
 DAYS = click.IntRange(1, 3650)
 
 
-@click.group("key")
+@click.group("key", cls=Group)
 def key_command() -> None:
     """Create and revoke API keys for remote assistants.
 
@@ -237,7 +237,11 @@ def _tell_hosts(http: HttpSettings) -> None:
 
 
 def _until(key: ApiKey) -> str:
-    return key.expires_at.isoformat(timespec="minutes")
+    return key.expires_at.isoformat(timespec="minutes") + (" (expired)" if _is_expired(key) else "")
+
+
+def _is_expired(key: ApiKey) -> bool:
+    return key.expires_at <= datetime.now(UTC)
 
 
 def _state(key: ApiKey) -> dict[str, Any]:
@@ -246,7 +250,8 @@ def _state(key: ApiKey) -> dict[str, Any]:
 
 
 def _json(key: ApiKey) -> dict[str, Any]:
-    return key.model_dump(mode="json", exclude={"digest"}, exclude_none=True)
+    shown = key.model_dump(mode="json", exclude={"digest"}, exclude_none=True)
+    return shown | ({"expired": True} if _is_expired(key) else {})
 
 
 for one in (create_command, list_command, revoke_command, rotate_command):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import sys
 import tempfile
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -24,6 +23,7 @@ from rag.admin.hosts.launch import launch
 from rag.admin.hosts.table import HOSTS, Folders
 from rag.config.permissions import loose_permissions
 from rag.errors import ConfigurationError, RefdeskError
+from rag.installation import install_command
 from rag.store.checks import Finding
 from rag.store.connection import database_folder
 
@@ -123,9 +123,7 @@ def _check_installation() -> Finding:
             wrong.append(f"{needed.name} is {found}, not {needed.specifier}")
     if wrong:
         problem = f"{', '.join(wrong)}."
-        return Finding(
-            "installation", "packages", problem, f"Run {sys.executable} -m pip install --upgrade refdesk."
-        )
+        return Finding("installation", "packages", problem, f"Run {install_command()}")
     return Finding("installation", f"refdesk {metadata.version(PACKAGE)}, Python {platform.python_version()}")
 
 

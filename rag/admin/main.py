@@ -10,7 +10,7 @@ from typing import cast
 
 import click
 
-from rag.admin.console import echo
+from rag.admin.console import Group, echo
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, RefdeskError
 
 FAILED = 1
@@ -52,7 +52,7 @@ COMMANDS = {
 """Commands and their modules. A module is imported when its command is used."""
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click's signature
         return list(COMMANDS)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from anyio import to_thread
 
-from rag.admin.console import command, echo, print_json
+from rag.admin.console import Group, command, echo, print_json
 from rag.admin.model_install import installed, remove, unfinished, wrong_files
 from rag.admin.model_output import as_json_object, print_models
 from rag.admin.model_pull import add_command, pull_command
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WRONG = 1  # exit code
 
 
-@click.group("model")
+@click.group("model", cls=Group)
 def model_command() -> None:
     """Bring embedding models and rerankers to this machine.
 

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from rag.access.tenants import tenant_of
 from rag.admin.acts import Act, access_state, recorded
-from rag.admin.console import collection_option, command, echo, print_json
+from rag.admin.console import collection_option, command, echo, print_json, same_desk
 from rag.admin.sources import open_collections, open_reader
 from rag.admin.status import folder_bytes
 from rag.ingest.retention import has_expired
@@ -78,7 +78,7 @@ async def purge_command(settings: Settings, *, collection: str | None, forget: b
         if one.dropped_rebuild:
             echo(f"{one.name}: dropped the tables from before its rebuild, or of an unfinished one.")
     if not purged:
-        echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
+        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
 
 
 def freed(size: int) -> str:

@@ -11,7 +11,7 @@ import click
 from anyio import to_thread
 
 from rag.access.rule import in_words
-from rag.admin.console import command, echo, print_json
+from rag.admin.console import Group, command, echo, print_json
 from rag.errors import ConfigurationError
 from rag.ingest.origins.contract import Problem, Stream, StreamError, longest_line
 from rag.report.tables import counted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SHOWN = 50  # problems
 
 
-@click.group("records")
+@click.group("records", cls=Group)
 def records_command() -> None:
     """Check the records of a connector.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.console import collection_option, command, echo, print_json, print_table
+from rag.admin.console import collection_option, command, echo, print_json, print_table, same_desk
 from rag.admin.ingest_output import in_causes
 from rag.errors import NotFoundError, RefdeskError
+from rag.ingest.report import NOT_THERE
 from rag.report.tables import counted, one_line
 from rag.run_history import (
     NAMED_FAILURES,
@@ -26,7 +29,6 @@ from rag.store.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from rag.config.settings import Settings
     from rag.corpus import Collection
@@ -115,6 +117,35 @@ def _ended(run: IngestionRun, report: Report | None) -> IngestionRun:
     )
 
 
+def known_failures(data: Path, made: Collection, report: Report) -> int:
+    """How many failures of a run an earlier one had in the same way, of files that haven't changed since."""
+    earlier: dict[str, tuple[str, datetime]] = {}
+    for run in runs_of(data, made.tenant).values():
+        if run.collection == made.name and run.ended:
+            earlier |= {failure.path: (failure.reason, run.began) for failure in run.failed}
+    failed = [outcome for outcome in report.outcomes if outcome.outcome == "skipped"]
+    return sum(
+        1
+        for outcome in failed
+        if (before := earlier.get(outcome.path))
+        and before[0] == one_line(outcome.reason) != NOT_THERE
+        and _is_unchanged(Path(outcome.path), before[1])
+    )
+
+
+def _is_unchanged(path: Path, since: datetime) -> bool:
+    """Whether a file, or the one that contains it, is as it was; of an origin the failure alone says that."""
+    if not path.is_absolute():
+        return True
+    try:
+        file = next(place for place in (path, *path.parents) if place.exists())
+        status = file.stat()
+    except OSError:
+        return False
+    latest = datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), UTC)
+    return file.is_file() and latest <= since + timedelta(seconds=1)  # runs have no fractions of seconds
+
+
 @command("runs", on_bucket=True)
 @click.argument("run", type=click.IntRange(1), metavar="[ID]", required=False)
 @collection_option(None)
@@ -136,7 +167,7 @@ async def runs_command(settings: Settings, *, run: int | None, collection: str |
         rows = [_row(id_, one) for id_, one in chosen.items()]
         print_table([("ID", "BEGAN", "TOOK", "COLLECTION", "COMMAND", "RESULT", "FILES"), *rows])
     else:
-        echo("There are no runs yet. Add documents with refdesk-admin ingest PATH.")
+        echo(f"There are no runs yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
 
 
 def _row(id_: int, run: IngestionRun) -> tuple[str, ...]:

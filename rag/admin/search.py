@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.console import collection_option, command, echo, json_object, print_json, write_page
+from rag.admin.console import collection_option, command, echo, json_object, print_json, same_desk, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources import open_collections, readable
@@ -241,7 +241,11 @@ async def _why_none(settings: Settings, principal: Principal) -> str:
     sources = sum([(await table.statistics()).sources for table in tables])
     where = f"The {'bucket' if settings.storage.uri else 'data folder'} is {settings.home}."
     if not sources:
-        return where if settings.storage.uri else f"{where} Add documents with refdesk-admin ingest PATH."
+        return (
+            where
+            if settings.storage.uri
+            else f"{where} Add documents with refdesk-admin ingest PATH{same_desk()}"
+        )
     groups = f" of the groups {', '.join(sorted(principal.groups))}" if principal.groups else ""
     asker = f"the user {principal.user}" if principal.user else "somebody without a name"
     return (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag.access.tenants import tenant_of
-from rag.admin.console import collection_option, command, echo, print_json, print_table
+from rag.admin.console import collection_option, command, echo, print_json, print_table, same_desk
 from rag.config.data_folder import check_data_folder
 from rag.errors import NotFoundError
 from rag.flags import flags_in
@@ -50,7 +50,7 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
         titles = ("ID", "COLLECTION", "CHUNKS", *(["FLAGS"] if flags else []), "PATH", "TITLE")
         print_table([titles, *(_row(source, flagged.get(source.id)) for source in sources)])
     else:
-        echo("There are no sources yet. Add some with refdesk-admin ingest PATH.")
+        echo(f"There are no sources yet. Add some with refdesk-admin ingest PATH{same_desk()}")
 
 
 @command("source", on_bucket=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag.access.tenants import tenant_of
-from rag.admin.console import command, echo, print_json, print_table
+from rag.admin.console import command, echo, print_json, print_table, same_desk
 from rag.admin.sharing import exposures
 from rag.admin.sources import open_collections, readable
 from rag.corpus import DEFAULT_EMBEDDER
@@ -40,7 +40,7 @@ async def status_command(settings: Settings, *, as_json: bool) -> None:
         label = "" if name == DEFAULT_EMBEDDER else f"{name}: "
         echo(f"Embedder     {label}{embedder.provider} {embedder.model}".rstrip())
     if not collections:
-        echo("There are no collections yet. Add documents with refdesk-admin ingest PATH.")
+        echo(f"There are no collections yet. Add documents with refdesk-admin ingest PATH{same_desk()}")
         return
     echo()
     columns = ("name", "sources", "chunks", "unindexed", "language")

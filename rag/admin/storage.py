@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
-from rag.admin.console import command, echo, print_json
+from rag.admin.console import Group, command, echo, print_json
 from rag.config.data_folder import check_data_folder
 from rag.config.storage import StorageSettings
 from rag.errors import ConfigurationError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rag.home import Bucket
 
 
-@click.group("storage")
+@click.group("storage", cls=Group)
 def storage_command() -> None:
     """Keep a desk in a bucket of an object store.
 

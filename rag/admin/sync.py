@@ -16,6 +16,7 @@ from rag.admin.console import command, echo, print_json
 from rag.admin.ingest import (
     PARTLY_FAILED,
     exit_code,
+    known_ok_option,
     origin_run,
     report_json,
     rights_of,
@@ -46,6 +47,7 @@ FAILED = 1
 @click.argument("origins", nargs=-1, metavar="[ORIGIN]...")
 @click.option("--set-access", is_flag=True, help="Also apply the origin's access to existing sources.")
 @click.option("--yes", is_flag=True, help="Remove sources even if most of an origin is missing.")
+@known_ok_option
 @click.option("--dry-run", is_flag=True, help="Write nothing; show what would change, and who could see it.")
 @click.option("--watch", "watches", is_flag=True, help="Sync folders whenever they change, until Ctrl-C.")
 @click.option("--quiet", is_flag=True, help="Print nothing unless something changed or failed.")
@@ -57,6 +59,7 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
     origins: tuple[str, ...],
     set_access: bool,
     yes: bool,
+    known_ok: bool,
     dry_run: bool,
     watches: bool,
     quiet: bool,
@@ -92,10 +95,11 @@ async def sync_command(  # noqa: PLR0913 one parameter an option
         await watch_origins(settings, names, sync, named=bool(origins), as_json=as_json)
         return 0
     attempt = partial(_rehearsed, settings, set_access=set_access, yes=yes, as_json=as_json)
+    synced = partial(_synced, sync, known_ok=known_ok)
     codes: list[int] = []
     results: dict[str, Any] = {}
     for name in names:
-        code, results[name] = await _attempted(name, attempt if dry_run else partial(_synced, sync))
+        code, results[name] = await _attempted(name, attempt if dry_run else synced)
         codes.append(code)
     if as_json:
         print_json({"origins": results})
@@ -127,9 +131,9 @@ async def _attempted(name: str, attempt: Callable[[str], Awaitable[Result]]) -> 
         return FAILED, {"error": str(error)}
 
 
-async def _synced(sync: Callable[[str], Awaitable[Report]], name: str) -> Result:
+async def _synced(sync: Callable[[str], Awaitable[Report]], name: str, *, known_ok: bool) -> Result:
     report = await sync(name)
-    return exit_code(report), report_json(report)
+    return exit_code(report, known_ok=known_ok), report_json(report)
 
 
 async def _rehearsed(settings: Settings, name: str, *, set_access: bool, yes: bool, as_json: bool) -> Result:

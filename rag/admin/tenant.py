@@ -10,7 +10,7 @@ from anyio import to_thread
 from rag.access.names import valid_name
 from rag.access.tenants import tenants
 from rag.admin.acts import Act, recorded
-from rag.admin.console import command, echo, print_json, print_table
+from rag.admin.console import Group, command, echo, print_json, print_table
 from rag.admin.key import revoke_keys
 from rag.errors import ConfigurationError, NotFoundError
 from rag.models.embed.cache import cache_file, forget
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rag.corpus import Collection
 
 
-@click.group("tenant")
+@click.group("tenant", cls=Group)
 def tenant_command() -> None:
     """Create, list and remove tenants.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 ENVIRONMENT_PREFIX = "REFDESK_"
-SIMILAR = 0.7  # of environment variables, which the prefix alone makes rather similar
+SIMILAR = 0.85  # of environment variables, which the prefix alone makes rather similar
 OVERRIDES = "the environment or flags"
 OPTIONS: Mapping[str, type[EndpointOptions]] = {
     "embedder": EmbedderOptions,

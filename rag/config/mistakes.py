@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -123,7 +123,19 @@ def line_of(path: tuple[str, ...], text: str) -> int | None:
     return nearest
 
 
-def suggestion(name: str, known: Mapping[str, object], *, cutoff: float = 0.5) -> str:
-    """The end of a sentence about an unknown `name`: "; did you mean …?" if a known one is similar."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]}?" if close else "."
+def suggestion(name: str, known: Iterable[str], *, cutoff: float = 0.75) -> str:
+    """The end of a sentence about an unknown `name`: "; did you mean …?" if a known one is similar.
+
+    What counts is the last part: "embedder.kind" has most of its letters in common with "embedder.pooling".
+    """
+    near = [one for one in known if _alike(_last(one), _last(name)) >= cutoff]
+    best = max(near, key=lambda one: _alike(one, name), default="")
+    return f"; did you mean {best}?" if best else "."
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _alike(first: str, second: str) -> float:
+    return difflib.SequenceMatcher(None, first, second).ratio()

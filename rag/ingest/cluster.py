@@ -29,6 +29,7 @@ from rag.concurrency import concurrently, cores
 from rag.config.options import EmbedderOptions
 from rag.errors import ConfigurationError, ParseError, ProviderError, RefdeskError
 from rag.ingest.door import NotAdmittedError
+from rag.installation import install_command
 from rag.models.embed import WrappedEmbedder, open_embedder
 from rag.originals import RECIPE
 
@@ -227,7 +228,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401 the module, which need not 
     try:
         import ray  # noqa: PLC0415 takes a second, and is not installed by default
     except ImportError as error:
-        raise ConfigurationError("--on needs Ray. Run pip install 'refdesk[ray]'.") from error
+        raise ConfigurationError(f"--on needs Ray. Run {install_command('ray')}") from error
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         # Workers import from this working folder first, and that may be anybody's. The engine warns of the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from rag.ingest.budget import Budget
 from rag.ingest.ignored import MAX_BYTES, Ignoring
 from rag.ingest.parse import is_recognized, is_supported, is_unnamed, may_contain
 from rag.ingest.paths import is_gone, is_local, prefix_of, prefixes, printable
-from rag.ingest.report import Outcome
+from rag.ingest.report import NOT_THERE, Outcome
 from rag.ingest.unlinked import read_if_there, scanned
 from rag.originals import SIDECAR_SUFFIX
 from rag.report.tables import counted
@@ -152,14 +153,26 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
             _walk(path, settings, discovery, own)
             discovery.notes += _about_ignored(discovery.ignoring.paths, path)
         elif not path or not os.path.lexists(path):
-            reason = "no such file or folder"
-            discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unreadable"))
+            discovery.outcomes.append(_not_there(given))
         elif not is_wanted(path.name, settings):
             reason = unsupported(path.name)
             discovery.outcomes.append(Outcome(printable(given), "skipped", reason, cause="unsupported"))
         else:
             _add(Found.local(path, path.name), discovery)
     return discovery
+
+
+def _not_there(given: Path) -> Outcome:
+    """The outcome of a path at which there is nothing; an address is told where addresses belong."""
+    shown = printable(given)
+    if address := re.match(r"([a-z][a-z0-9+.-]+):[/\\]+(?=.)", shown):
+        shown = f"{address[1]}://{shown[address.end() :]}"
+        reason = (
+            "an address, and this takes files and folders. For web pages, repositories and buckets, add a "
+            "table [origins.NAME] to the settings and run refdesk-admin sync NAME"
+        )
+        return Outcome(shown, "skipped", reason, cause="unreadable")
+    return Outcome(shown, "skipped", NOT_THERE, cause="unreadable")
 
 
 def _walk(root: Path, settings: IngestSettings, discovery: Discovery, without: str | None) -> None:

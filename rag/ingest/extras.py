@@ -1,4 +1,4 @@
-"""What needs a package that refdesk's extras install: `pip install 'refdesk[ocr]'`."""
+"""What needs a package that refdesk's extras install: `refdesk[ocr]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ConfigurationError
 from rag.ingest.parse import OF_EXTRA, formats
+from rag.installation import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +27,7 @@ def check_extras(settings: IngestSettings) -> None:
     if settings.ocr != "off" and not find_spec("rapidocr"):
         raise ConfigurationError(
             f'ingest.ocr is "{settings.ocr}", but OCR is not installed. '
-            "Run pip install 'refdesk[ocr]', or set ingest.ocr to \"off\"."
+            f'Run {install_command("ocr")}, or set ingest.ocr to "off".'
         )
 
 
@@ -42,4 +43,4 @@ def extra_notes(outcomes: Iterable[Outcome]) -> list[str]:
         return []
     number, kinds = counts.total(), ", ".join(sorted(counts))
     files = "file" if number == 1 else "files"
-    return [f"{number} {files} ({kinds}) can be read after: pip install 'refdesk[formats]'"]
+    return [f"{number} {files} ({kinds}) can be read after: {install_command('formats')}"]

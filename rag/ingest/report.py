@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rag.corpus import Access
     from rag.errors import Cause
 
+NOT_THERE = "no such file or folder"
 LeftOut = Literal["", "unsupported", "empty", "policy", "expired"]
 NAMED_FLAGS: tuple[Flag, ...] = ("instructions", "secret")
 """Those whose documents somebody should look at. Of personal data, the number is enough."""
@@ -77,12 +78,14 @@ class Bill:
 class Report:
     """The outcomes of a run, in the order in which files were finished, and notes on the run as a whole.
 
-    `bill` is None if the embedder is not remote.
+    `bill` is None if the embedder is not remote. `known` counts the failures that an earlier run had in the
+    same way, of files that haven't changed since.
     """
 
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...] = ()
     bill: Bill | None = None
+    known: int = 0
 
     @property
     def counts(self) -> dict[OutcomeKind, int]:
@@ -114,6 +117,11 @@ class Report:
     def complete(self) -> bool:
         """Whether no file failed, and none was kept although it is missing."""
         return not (self.counts["skipped"] or self.counts["missing"])
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether all failures are known, and nothing is missing."""
+        return self.counts["skipped"] == self.known and not self.counts["missing"]
 
     @property
     def has_news(self) -> bool:

@@ -121,6 +121,13 @@ class AccessReader:
         await self.refresh()
         return bool(await self._rows(NAMES_GROUP, ["id"], limit=1))
 
+    async def named_entries(self) -> set[str]:
+        """The entries of all lists."""
+        await self.refresh()
+        table = await self._table_of("(true)", ["allow", "deny"])
+        lists = [entries for name in ("allow", "deny") for entries in table[name].to_pylist() if entries]
+        return {entry for entries in lists for entry in entries}
+
     async def _rows(self, where: str, columns: list[str], limit: int | None = None) -> list[dict[str, Any]]:
         return (await self._table_of(where, columns, limit)).to_pylist()
 

@@ -941,12 +941,21 @@ class Reader:
 
     async def gone(self, tenant: str) -> dict[str, AccessRecord]:
         """The access records of the tenant's removed sources, by id; they apply if these come back."""
+        access = await self._access_if_there(tenant)
+        return await access.gone() if access else {}
+
+    async def named_entries(self, tenant: str) -> set[str]:
+        """The entries of all access lists of the tenant, those of removed sources and of folders included."""
+        access = await self._access_if_there(tenant)
+        return await access.named_entries() if access else set()
+
+    async def _access_if_there(self, tenant: str) -> AccessReader | None:
         if await self._opened_catalog() is None:
-            return {}
+            return None
         database = cast("lancedb.AsyncConnection", self.database)
         if await open_if_there(database, schema.access_table(tenant)) is None:
-            return {}
-        return await (await self._opened_access(tenant)).gone()
+            return None
+        return await self._opened_access(tenant)
 
     async def _opened_access(self, tenant: str) -> AccessReader:
         if tenant not in self._access:

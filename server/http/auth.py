@@ -177,7 +177,9 @@ def _why_invalid(token: str, keys: Sequence[ApiKey]) -> str:
     if expired := holder_of(token, keys, datetime.min.replace(tzinfo=UTC)):
         return f"the key {expired.id} has expired"
     id_ = token.split("_")[1]
-    return f"invalid key: {id_}" if KEY_ID.fullmatch(id_) else "invalid key"
+    if any(key.id == id_ for key in keys):
+        return f"invalid key: {id_} has another secret"
+    return f"invalid key: {id_} is unknown or revoked" if KEY_ID.fullmatch(id_) else "invalid key"
 
 
 def auth_backend(settings: Settings, groups_matter: GroupsMatter) -> AuthenticationBackend:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from server.http.client_address import AddressResolver
     from server.http.refusals import RefusalLog
 
+OTHER_SCHEMES = frozenset({"basic", "digest", "negotiate", "token", "apikey", "dpop"})
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CREDENTIALS = (b"authorization", b"x-api-key")
 FIRST_ERROR_STATUS = 400
@@ -190,7 +191,7 @@ class RequireScope:
         """Serve a request of a caller with the scope; tell others where to get a token."""
         user = scope.get("user")
         if not isinstance(user, AuthenticatedUser):
-            refused = self._refusal(401, "invalid_token", "Authentication required")
+            refused = self._refusal(401, "invalid_token", f"Authentication required: {_read(scope)}")
         elif self._scope not in user.scopes:
             reason = user.access_token.refusal if isinstance(user.access_token, Caller) else ""
             refused = self._refusal(403, "insufficient_scope", reason or f"Required scope: {self._scope}")
@@ -243,6 +244,23 @@ def _refusal_of(body: bytes) -> types.JSONRPCError | None:
         return refusal(from_json(body))
     except ValueError:
         return None  # the SDK answers what is not JSON
+
+
+def _read(scope: Scope) -> str:
+    """What was read of a request's credentials, for its sender. The operator's log says why they don't count.
+
+    Only schemes that are known are named: a client that forgot the scheme has sent its key in that place.
+    """
+    header = _header(scope, b"authorization")
+    scheme, _, credentials = header.partition(" ")
+    if not header:
+        return "the request has no header Authorization. Send Authorization: Bearer, with the key or token."
+    if scheme.casefold() == "bearer" and credentials.strip():
+        return "the Bearer credentials of the request are not valid here."
+    named = f"the scheme {scheme.title()}" if scheme.casefold() in OTHER_SCHEMES else "another scheme"
+    if scheme.casefold() == "bearer":
+        named = "the scheme Bearer without a key or token"
+    return f"the header Authorization has {named}. Send Authorization: Bearer, with the key or token."
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import propagate, trace
 
 from rag.errors import ConfigurationError
+from rag.installation import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ def export_spans() -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 the same
     except ImportError as error:
         raise ConfigurationError(
-            "server.traces = true needs packages that are not installed: pip install 'refdesk[otel]'."
+            f"server.traces = true needs packages that are not installed: {install_command('otel')}"
         ) from error
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

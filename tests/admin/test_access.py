@@ -396,3 +396,26 @@ def test_documents_have_no_say_by_default(office: Office) -> None:
     assert set(office.records()) == {"leave.md", "plans.md", "wrong.md"}
     assert office.seen(ANN) == set()
     assert office.seen(BOB) == {"leave.md", "plans.md", "wrong.md"}
+
+
+def test_a_grant_of_what_everybody_sees_changes_nothing_and_says_so(office: Office) -> None:
+    office.shelve()
+    id_ = office.ids()["leave.md"]
+    run = office.desk.run("access", "grant", id_, "--to", "group:hr")
+    assert "Everybody in the tenant can see" in run.stderr
+    assert f"refdesk-admin access set {id_} --visibility restricted --allow group:hr" in run.stderr
+    assert office.records() == {"leave.md": record("tenant", revision=2)}
+    office.inside.run("access", "revoke", id_, "--from", "user:bob")
+    assert "already" not in office.inside.run("access", "grant", id_, "--to", "user:bob").stderr  # lifts it
+    assert office.seen(BOB) == {"leave.md"}
+
+
+def test_names_that_nothing_has_had_are_told(office: Office) -> None:
+    office.shelve()
+    office.inside.run("key", "create", "--user", "ann", "--group", "hr")
+    id_ = office.ids()["leave.md"]
+    wrong = office.inside.run("access", "set", id_, "--allow", "user:anne", "--allow", "group:hr").stderr
+    assert "has named user:anne yet. Did you mean user:ann?" in wrong
+    assert "group:hr" not in wrong
+    assert "yet" not in office.inside.run("access", "grant", id_, "--to", "user:anne").stderr
+    assert "group:it yet" in office.inside.run("access", "revoke", id_, "--from", "group:it").stderr

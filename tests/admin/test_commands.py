@@ -41,6 +41,13 @@ def test_the_help_lists_every_command_with_a_whole_sentence(scripts: Scripts) ->
     assert all(what.endswith(".") and not what.endswith("...") for _, what in listed)
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [(["serach"], "search"), (["access", "shwo"], "show"), (["key", "creat"], "create")]
+)
+def test_a_commands_typo_gets_its_neighbour(inside: Desk, typed: list[str], meant: str) -> None:
+    assert f"Did you mean {meant}?" in inside.run(*typed, code=2).stderr
+
+
 @pytest.mark.parametrize("name", EVERY_COMMAND)
 def test_a_command_says_what_it_does_and_what_each_option_means(name: str) -> None:
     command = EVERY_COMMAND[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -127,6 +128,31 @@ def test_a_run_in_which_nothing_worked_exits_with_1(desk: Desk, notes: Path) -> 
         "unsupported file type (.png)",
         "no such file or folder",
     ]
+
+
+def test_what_is_missing_is_named_and_the_rest_goes_on(desk: Desk, notes: Path) -> None:
+    run = desk.run("ingest", notes / "gone", notes, "https://example.com/page", code=3)
+    first, second = [line for line in run.stderr.splitlines() if line.startswith("skipped")]
+    assert f"{notes / 'gone'}: no such file or folder" in first
+    assert "https://example.com/page: an address" in second
+    assert "[origins.NAME]" in second
+    assert f"Not found: {notes / 'gone'}" in run.stdout
+    assert "3 added" in run.stdout
+
+
+def test_known_failures_of_unchanged_files_are_counted_apart(desk: Desk, inside: Desk, notes: Path) -> None:
+    (notes / "scan.pdf").write_bytes(b"%PDF-1.4 damaged")
+    desk.run("ingest", notes, "--known-ok", code=3)
+    assert inside.json("ingest", notes, code=3)["known_failures"] == 1
+    again = desk.run("ingest", notes, "--known-ok")
+    assert "Failed: 1 damaged (1 as before, in files that haven't changed)" in again.stdout
+    inside.run("ingest", notes, notes / "gone", "--known-ok", code=3)
+    inside.run("ingest", notes / "gone", "--known-ok", code=1)  # a wrong path is never known
+    (notes / "other.pdf").write_bytes(b"%PDF-1.4 damaged, too")
+    inside.run("ingest", notes, "--known-ok", code=3)
+    later = datetime.now(UTC).timestamp() + 60
+    os.utime(notes / "scan.pdf", (later, later))
+    assert inside.json("ingest", notes, code=3)["known_failures"] == 1
 
 
 def test_two_runs_don_t_write_to_one_collection_at_a_time(desk: Desk, notes: Path) -> None:

@@ -60,6 +60,17 @@ def test_what_no_key_can_have_is_refused(inside: Inside) -> None:
     assert inside.json("key", "list") == {"keys": []}
 
 
+def test_an_expired_key_is_marked(inside: Inside) -> None:
+    inside.run("key", "create", "--days", "9")
+    expired = inside.json("key", "create")
+    file = keys_file(inside.data)
+    file.write_text(file.read_text().replace(expired["expires_at"], "2026-01-01T00:00:00Z"))
+    valid, ended = inside.run("key", "list").stdout.splitlines()[1:]
+    assert "(expired)" not in valid
+    assert "(expired)" in ended
+    assert [key.get("expired") for key in inside.json("key", "list")["keys"]] == [None, True]
+
+
 def _days(key: dict[str, str]) -> timedelta:
     return datetime.fromisoformat(key["expires_at"]) - datetime.fromisoformat(key["created_at"])
 

@@ -33,6 +33,7 @@ from rag.config.settings import EmbedderSettings
 from rag.corpus import EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.ingest.cluster import Model, _checked, _place, _preparation, _vectors
+from rag.installation import install_command
 from rag.models.embed import open_embedder
 
 if TYPE_CHECKING:
@@ -479,7 +480,7 @@ def test_without_ray_it_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "ray", None)
     (tmp_path / "n.md").write_text("# Note\n")
     run = inside.run("ingest", tmp_path / "n.md", "--on", "ray://host:10001", code=2)
-    assert "--on needs Ray. Run pip install 'refdesk[ray]'." in run.stderr
+    assert f"--on needs Ray. Run {install_command('ray')}" in run.stderr
     assert not inside.data.exists()
 
 

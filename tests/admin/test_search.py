@@ -111,7 +111,7 @@ def test_an_empty_desk_says_what_to_do(desk: Desk) -> None:
     assert reply["results"] == []
     assert "There are no documents that you may search." in reply["notes"][0]
     printed = desk.run("search", "anything").stdout
-    assert f"The data folder is {desk.data}. Add documents with refdesk-admin ingest PATH." in printed
+    assert f"The data folder is {desk.data}. Add documents with refdesk-admin ingest PATH" in printed
 
 
 def test_the_operator_is_told_of_documents_that_the_asker_may_not_see(inside: Desk, tmp_path: Path) -> None:

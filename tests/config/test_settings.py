@@ -320,6 +320,8 @@ def test_a_file_that_somebody_named_must_be_there_and_be_toml(write: Write, tmp_
         ("[serch]\nlimit = 3\n", "line 1: there is no setting serch; did you mean search?"),
         ("tenant = 'a'\n", "line 1: there is no setting tenant; did you mean principal.tenant?"),
         ("xyzzy = 1\n", "line 1: there is no setting xyzzy."),
+        ("[metrics]\nport = 1\n", "line 1: there is no setting metrics."),
+        ("[embedder]\nkind = 'x'\n", "line 2: there is no setting embedder.kind."),
         (
             "# limit\n[search]\nmode = 'dense'\nlimit = '3'\n",
             "line 4: search.limit must be a whole number, not '3'.",

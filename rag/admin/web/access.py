@@ -93,7 +93,8 @@ async def change_access(console: Console, _request: Request, form: FormData) -> 
         raise BusyError("These documents or their rights have changed since you looked. Look at it again.")
     act = cast("ActName", f"access {given['act']}")
     pairs = await change_held(settings, act, held, changed, as_seen=True)
-    for remark in (*remarks_on(pairs, changed), *await labels_copied(settings, held)):
+    granted = _entries(given.get("entries", "")) if given["act"] == "grant" else ()
+    for remark in (*remarks_on(pairs, changed, granted), *await labels_copied(settings, held)):
         console.say(remark)
     console.say(f"Changed who may see {counted(len(held), 'document')}.")
     return seen_other(f"/access?{urlencode({'name': given['name']})}")

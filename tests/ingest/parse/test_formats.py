@@ -12,6 +12,7 @@ from rag.ingest.extras import extra_notes
 from rag.ingest.parse import OF_EXTRA, SUFFIXES, formats, is_supported
 from rag.ingest.report import Outcome
 from rag.ingest.sandbox.pool import parse_safely
+from rag.installation import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def test_a_run_says_what_the_extra_would_read(monkeypatch: pytest.MonkeyPatch) -
     ]
     monkeypatch.setattr(formats, "is_installed", lambda: False)
     assert extra_notes(outcomes) == [
-        "2 files (.key, .pages) can be read after: pip install 'refdesk[formats]'"
+        f"2 files (.key, .pages) can be read after: {install_command('formats')}"
     ]
     assert extra_notes(outcomes[2:]) == []
     monkeypatch.setattr(formats, "is_installed", lambda: True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from rag.ingest.extras import check_extras
 from rag.ingest.parse import family_of, is_supported, ocr
 from rag.ingest.parse.pdf.words import Box, Line
 from rag.ingest.sandbox.pool import parse_safely
+from rag.installation import install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +52,7 @@ def test_a_run_finds_pictures_only_where_ocr_is_on(tmp_path: Path) -> None:
 def test_ocr_without_its_extra_is_an_error_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     check_extras(IngestSettings())
     monkeypatch.setitem(sys.modules, "rapidocr", None)  # as if it were not installed
-    with pytest.raises(ConfigurationError, match=r"pip install 'refdesk\[ocr\]'"):
+    with pytest.raises(ConfigurationError, match=re.escape(install_command("ocr"))):
         check_extras(ON)
 
 
