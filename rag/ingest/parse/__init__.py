@@ -48,7 +48,7 @@ from rag.ingest.parse.titles import file_title
 from rag.ingest.parse.xml import document as xml_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rag.corpus import Document
     from rag.ingest.parse.member import Member
@@ -129,6 +129,9 @@ SUFFIXES = frozenset(_TEXT) | frozenset(_BINARY)
 
 _OLDER_OFFICE = frozenset({".doc", ".dot", ".ppt", ".pps"})
 _SHEETS = (*xls.SUFFIXES, *xlsx.SUFFIXES)
+LEFT_OUT = "left_out"
+"""The metadata that says what of a document isn't in its text."""
+_LEFT_OUT = re.compile(r"([^;:]+?)(?: was| were)? left out\b")
 _PAGE = re.compile(rb"(?i)<(!doctype html|html)[\s>]")
 
 
@@ -260,9 +263,16 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     return dataclasses.replace(
         document,
         title=title,
+        metadata={**document.metadata, **_left_out(document.remarks)},
         text=with_line_ends(document.text),
         blocks=within_levels(document.blocks),
     )
+
+
+def _left_out(remarks: Iterable[str]) -> dict[str, str]:
+    """What isn't in a document's text, for its readers: {"left_out": "2 comments, 1 hidden sheet"}."""
+    things = ", ".join(match[1] for remark in remarks if (match := _LEFT_OUT.match(remark)))
+    return {LEFT_OUT: things} if things else {}
 
 
 _NAMED_IN_FULL = {

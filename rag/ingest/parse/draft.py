@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from rag.corpus import Block
-from rag.ingest.parse.blocks import clean, title_line
+from rag.ingest.parse.blocks import clean, moved, title_line
 from rag.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rag.corpus import BlockKind
+    from rag.corpus import BlockKind, Document
 
 PAGE_BREAK = "\x0c"
 """A new page begins here, within the text of a block."""
@@ -76,6 +76,16 @@ class Draft:
     def row(self, line: str, cells: str, *, continues: bool) -> None:
         """A row of a sheet, a block of its own; it `continues` a table, or begins one."""
         self._add("table", line, title=cells, joined="table" if continues else None, apart=True)
+
+    def document(self, document: Document, *, sections: bool = True) -> None:
+        """All that another document says, whose headings are paragraphs here without `sections`."""
+        gap = "\n\n" if self.blocks else ""
+        start = self._length + len(gap)
+        self._parts += [gap, document.text]
+        self._length = start + len(document.text)
+        for block in moved(document.blocks, start):
+            is_text = block.kind == "heading" and not sections
+            self.blocks.append(Block("paragraph", block.start, block.end) if is_text else block)
 
     def page(self) -> None:
         """Begin a page."""

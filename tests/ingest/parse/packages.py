@@ -60,10 +60,19 @@ def core(**properties: str) -> str:
     return xml("cp:coreProperties", "".join(texts))
 
 
-def word(body: str, **parts: str) -> bytes:
-    """A Word document with this body, and other parts by name: styles, numbering, footnotes, core, app."""
+def word(
+    body: str,
+    *,
+    related: Mapping[str, str] | None = None,
+    more: Mapping[str, str | bytes] | None = None,
+    **parts: str,
+) -> bytes:
+    """A Word document with this body, and other parts by name: styles, numbering, footnotes, core, app.
+
+    `related` are further relations of the body ("KIND TARGET" by id), `more` the parts that they mean.
+    """
     names = {"core": "docProps/core.xml", "app": "docProps/app.xml"}
-    own = {one: f"{one} {one}.xml" for one in parts if one not in names}
+    own = {one: f"{one} {one}.xml" for one in parts if one not in names} | {**(related or {})}
     return package(
         {
             "_rels/.rels": relations(
@@ -72,6 +81,7 @@ def word(body: str, **parts: str) -> bytes:
             "word/document.xml": xml("w:document", f"<w:body>{body}</w:body>"),
             "word/_rels/document.xml.rels": relations(**own),
             **{names.get(one, f"word/{one}.xml"): content for one, content in parts.items()},
+            **(more or {}),
         }
     )
 

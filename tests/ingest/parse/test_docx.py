@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse import parse
-from tests.ingest.parse.packages import core, heading, p, package, table, word, xml
+from tests.ingest.parse.packages import core, heading, p, package, sheet, table, word, workbook, xml
 
 
 def shape_of(data: bytes) -> list[tuple[str, str]]:
@@ -81,6 +83,7 @@ def test_hidden_text_is_left_out_and_said() -> None:
     document = parse(word(body, styles=STYLES), "a.docx")
     assert document.text == "Seen."
     assert document.remarks == ("3 hidden pieces of text were left out",)
+    assert document.metadata == {"left_out": "3 hidden pieces of text"}
 
 
 def test_comments_are_left_out_and_said() -> None:
@@ -284,3 +287,181 @@ def test_no_entity_is_fetched() -> None:
 def test_a_document_of_another_office_format_is_read_as_what_it_is() -> None:
     document = parse(word(p("Text.")), "a.xlsx")
     assert document.text == "Text."
+
+
+CASE = Path(__file__).parents[4] / "shared/cases/docx-legacy-fields/inspection.docx"
+
+
+@pytest.mark.skipif(not CASE.is_file(), reason=f"the case is not at {CASE}")
+def test_a_form_says_which_boxes_are_ticked_and_what_was_chosen() -> None:
+    document = parse(CASE.read_bytes(), CASE.name)
+    assert document.text.split("\n\n")[1:] == [
+        "Fire extinguishers present: [x] yes [ ] no",
+        "Asbestos found: [ ] yes [x] no",
+        "Overall rating of the boiler room: Unacceptable",
+        "Inspector licence: KX-7741",
+    ]
+
+
+def run(content: str) -> str:
+    return f"<w:r>{content}</w:r>"
+
+
+def says(text: str) -> str:
+    """A run with a text."""
+    return run(f"<w:t>{text}</w:t>")
+
+
+def field(data: str, result: str = "") -> str:
+    """A field of a form, with what some programs write as its result."""
+    begin = f'<w:fldChar w:fldCharType="begin"><w:ffData>{data}</w:ffData></w:fldChar>'
+    marks = [f'<w:fldChar w:fldCharType="{kind}"/>' for kind in ("separate", "end")]
+    return run(begin) + run(marks[0]) + says(result) + run(marks[1])
+
+
+@pytest.mark.parametrize(
+    ("data", "result", "shown"),
+    [
+        ('<w:checkBox><w:default w:val="1"/></w:checkBox>', "", "[x]"),
+        ('<w:checkBox><w:default w:val="1"/><w:checked w:val="0"/></w:checkBox>', "\u2612", "[ ]"),
+        ('<w:ddList><w:listEntry w:val="Oak"/><w:listEntry w:val="Elm"/></w:ddList>', "", "Oak"),
+        ('<w:ddList><w:result w:val="9"/><w:listEntry w:val="Oak"/></w:ddList>', "", ""),
+        ("<w:textInput/>", "KX-7741", "KX-7741"),
+    ],
+)
+def test_a_field_of_a_form_is_read_as_it_looks(data: str, result: str, shown: str) -> None:
+    body = f"<w:p>{says('Choice: ')}{field(data, result)}{says('.')}</w:p>"
+    assert parse(word(body), "a.docx").text == f"Choice: {shown}."
+
+
+def control(about: str, content: str) -> str:
+    return f"<w:sdt><w:sdtPr>{about}</w:sdtPr><w:sdtContent>{content}</w:sdtContent></w:sdt>"
+
+
+def test_a_content_control_is_read_by_its_state_wherever_it_stands() -> None:
+    box = "<w:checkbox><w:checked w:val='{}'/></w:checkbox>"
+    wingding = run('<w:sym w:font="Wingdings" w:char="F0FE"/>')
+    cross = says("\u2718")
+    inline = f"<w:p>{control(box.format(1), cross)}{says(' on')}</w:p>"
+    around = control(box.format(0), f"<w:p>{wingding}{says(' off')}</w:p>")
+    choice = "<w:dropDownList w:lastValue='2'><w:listItem w:displayText='Elm' w:value='2'/></w:dropDownList>"
+    chosen = f"<w:p>{says('Wood: ')}{control(choice, says(''))}</w:p>"
+    date = control("<w:date w:fullDate='2024-05-01T00:00:00Z'/>", "")
+    day = f"<w:p>{date}</w:p>"
+    symbols = f"<w:p>{wingding}{says(' loose')}</w:p>"
+    assert parse(word(inline + chosen + day + symbols + around), "a.docx").text.split("\n\n") == [
+        "[x] on",
+        "Wood: Elm",
+        "2024-05-01",
+        "[x] loose",
+        "[ ]",
+    ]
+
+
+def drawn(inside: str, alt: str = "") -> str:
+    about = f'<w:docPr name="Picture 1" descr="{alt}"/>'
+    return f"<w:p>{run(f'<w:drawing>{about}{inside}</w:drawing>')}</w:p>"
+
+
+@pytest.mark.parametrize(
+    ("alt", "shown"),
+    [
+        ("Plan of the clock room", "(picture: Plan of the clock room)"),
+        ("A clock Description automatically generated", "(picture: A clock)"),
+        ("Picture 7", ""),
+        ("scan 12.png", ""),
+        ("C:\\pictures\\my clock.jpg", ""),
+        ("https://example.com/a b", ""),
+    ],
+)
+def test_a_picture_is_read_by_its_alternative_text_unless_a_program_made_it(alt: str, shown: str) -> None:
+    text = parse(word(p("Above.") + drawn("", alt) + p("Below.")), "a.docx").text
+    assert text.split("\n\n") == ["Above.", *([shown] if shown else []), "Below."]
+
+
+def test_an_ornament_has_no_text() -> None:
+    inside = '<w:extLst><w:decorative w:val="1"/></w:extLst>'
+    drawing = f'<w:drawing><w:docPr descr="Curl">{inside}</w:docPr></w:drawing>'
+    ornament = f"<w:p>{run(drawing)}</w:p>"
+    assert parse(word(p("Text.") + ornament), "a.docx").text == "Text."
+
+
+def held(program: str, id_: str) -> str:
+    """An object of another program."""
+    embedded = f'<w:OLEObject ProgID="{program}" r:id="{id_}"/>'
+    return f"<w:p>{run(f'<w:object>{embedded}</w:object>')}</w:p>"
+
+
+CHART = xml(
+    "a:chartSpace",
+    "<a:chart><a:title><a:t>Sales</a:t></a:title><a:ser><a:tx><a:pt idx='0'><a:v>Clocks</a:v></a:pt></a:tx>"
+    "<a:cat><a:pt idx='0'><a:v>May</a:v></a:pt></a:cat><a:val><a:pt idx='0'><a:v>7</a:v></a:pt></a:val>"
+    "</a:ser></a:chart>",
+)
+
+
+def test_charts_and_embedded_worksheets_are_read_and_other_objects_are_counted() -> None:
+    sheets = workbook(sheet("Part|Price", "Spring|12"))
+    body = (
+        drawn('<a:chart r:id="c"/>', "Chart of sales")
+        + held("Excel.Sheet.12", "x")
+        + held("Package", "b")
+        + p("Below.")
+    )
+    related = {"c": "chart charts/c.xml", "x": "package e/x.xlsx", "b": "oleObject e/b.bin"}
+    more: dict[str, str | bytes] = {
+        "word/charts/c.xml": CHART,
+        "word/e/x.xlsx": sheets,
+        "word/e/b.bin": b"\xd0\xcf",
+    }
+    document = parse(word(heading("A") + body, related=related, more=more), "a.docx")
+    assert document.text.split("\n\n") == [
+        "A",
+        "(picture: Chart of sales)",
+        "Sales",
+        "|  | Clocks |\n| --- | --- |\n| May | 7 |",
+        "Sheet1",
+        "| Part | Price |\n| --- | --- |\n| Spring | 12 |",
+        "Below.",
+    ]
+    assert [block.title for block in document.blocks if block.kind == "heading"] == ["A"]
+    assert document.metadata == {"left_out": "1 embedded object"}
+
+
+def test_what_lies_in_a_cell_stays_in_the_cell() -> None:
+    boxed = drawn("<w:txbxContent>" + p("Boxed.") + "</w:txbxContent>", "A plan")
+    body = f"<w:tbl><w:tr><w:tc>{p('a')}</w:tc><w:tc>{p('b')}</w:tc></w:tr><w:tr><w:tc>{p('1')}</w:tc>"
+    text = parse(word(f"{body}<w:tc>{boxed}</w:tc></w:tr></w:tbl>"), "a.docx").text
+    assert text.endswith("| 1 | Boxed. (picture: A plan) |")
+
+
+def test_imported_files_are_text_of_the_document() -> None:
+    related = {"h": "aFChunk h.htm", "d": "aFChunk d.docx", "t": "aFChunk t.txt", "x": "aFChunk gone.htm"}
+    more: dict[str, str | bytes] = {
+        "word/h.htm": "<html><body><h2>Terms</h2><p>We pay <b>late</b>.</p></body></html>",
+        "word/d.docx": word(heading("Annex") + p("See above.")),
+        "word/t.txt": "Plain words.",
+    }
+    body = p("First.") + "".join(f'<w:altChunk r:id="{id_}"/>' for id_ in related) + p("Last.")
+    document = parse(word(body, related=related, more=more), "a.docx")
+    assert document.text.split("\n\n") == [
+        *("First.", "## Terms", "We pay **late**.", "Annex", "See above.", "Plain words.", "Last.")
+    ]
+    assert [block.title for block in document.blocks if block.kind == "heading"] == ["Terms", "Annex"]
+    assert document.metadata == {"left_out": "1 embedded object"}
+
+
+def test_headers_and_footers_stand_once_at_the_end_if_they_are_shown() -> None:
+    references = '<w:headerReference w:type="{}" r:id="h"/><w:footerReference w:type="default" r:id="f"/>'
+    header, footer = xml("w:hdr", p("Document 4711, revision C")), xml("w:ftr", p("Page 1 of 9"))
+    related = {"h": "header header.xml", "f": "footer footer.xml"}
+
+    def text(kind: str, more: str = "") -> str:
+        section = f"<w:sectPr>{references.format(kind)}{more}</w:sectPr>"
+        return parse(
+            word(p("Text.") + section * 2, related=related, header=header, footer=footer), "a.docx"
+        ).text
+
+    margins = "Text.\n\nHeaders and footers of the pages:\n\nDocument 4711, revision C"
+    assert text("default") == text("first", "<w:titlePg/>") == margins
+    assert text("first") == text("even") == "Text."

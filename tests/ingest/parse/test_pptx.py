@@ -8,7 +8,7 @@ import pytest
 
 from rag.errors import EmptyFileError
 from rag.ingest.parse import parse
-from tests.ingest.parse.packages import core, relations, shape, slides, xml
+from tests.ingest.parse.packages import core, relations, shape, sheet, slides, workbook, xml
 
 
 def test_a_slide_is_a_page_and_a_section() -> None:
@@ -161,3 +161,38 @@ def test_a_damaged_slide_is_one_missing_slide() -> None:
     }
     document = parse(slides(shape("Kept", "title"), **broken), "a.pptx")
     assert (document.text, document.remarks) == ("Kept", ("slide 1 is damaged",))
+
+
+def test_pictures_and_embedded_worksheets_are_read_and_other_objects_are_counted() -> None:
+    picture = "<p:pic><p:nvPicPr><p:cNvPr id='1' name='x' descr='{}'/></p:nvPicPr></p:pic>"
+
+    def held(id_: str) -> str:
+        inner = f'<p:oleObj r:id="{id_}"/>'
+        return (
+            f"<p:graphicFrame><a:graphic><a:graphicData>{inner}</a:graphicData></a:graphic></p:graphicFrame>"
+        )
+
+    parts: dict[str, Any] = {
+        "ppt/slides/_rels/slide1.xml.rels": relations(s="package ../e/s.xlsx", b="oleObject ../e/b.bin"),
+        "ppt/e/s.xlsx": workbook(sheet("Part|Price", "Spring|12")),
+        "ppt/e/b.bin": b"\xd0\xcf",
+    }
+    shapes = shape("T", "title") + picture.format("A clock") + picture.format("x.png") + held("s") + held("b")
+    document = parse(slides(shapes, **parts), "a.pptx")
+    assert document.text.split("\n\n") == [
+        *("T", "(picture: A clock)", "Sheet1", "| Part | Price |\n| --- | --- |\n| Spring | 12 |")
+    ]
+    assert document.metadata == {"left_out": "1 embedded object"}
+
+
+def test_a_cell_that_goes_over_rows_is_in_each_of_them() -> None:
+    def cell(text: str, about: str = "") -> str:
+        return f"<a:tc {about}><a:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></a:txBody></a:tc>"
+
+    first = cell("Day") + cell("Hour")
+    second = cell("Monday", 'rowSpan="2"') + cell("nine")
+    third = cell("", 'vMerge="1"') + cell("ten")
+    rows = "".join(f"<a:tr>{row}</a:tr>" for row in (first, second, third))
+    data = f"<a:graphic><a:graphicData><a:tbl>{rows}</a:tbl></a:graphicData></a:graphic>"
+    text = parse(slides(f"<p:graphicFrame>{data}</p:graphicFrame>"), "a.pptx").text
+    assert text.endswith("| Monday | nine |\n| Monday | ten |")

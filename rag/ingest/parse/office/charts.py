@@ -1,16 +1,25 @@
-"""The words and numbers of charts and diagrams in office documents."""
+"""What drawings in office documents say: shapes, charts, diagrams, and the texts that stand for pictures."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from rag.ingest.parse.office.equations import linear
 from rag.ingest.parse.zipped import child, descendants
+from rag.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
 MAX_POINTS = 500  # of a series: more are a curve, which nobody reads as numbers
+MAX_ALTERNATIVE = 1_000  # characters of the text that stands for a picture
+_NO_WORDS = re.compile(
+    r"(?i)(?:picture|image|img|photo|grafik|bild|abbildung|figure|imagen|afbeelding|object|logo|icon|shape)?"
+    r"[\s_#-]*\d*|https?:.*|.{0,200}\.(?:png|jpe?g|gif|svg|webp|bmp|tiff?|emf|wmf)"
+)
+_ASIDE = re.compile(r"(?:AI-generated content may be incorrect|Description automatically generated[^.]*)\.?$")
 
 
 def chart_rows(root: Element | None) -> tuple[str, list[list[str]]]:
@@ -57,3 +66,43 @@ def diagram_lines(root: Element | None) -> Iterator[str]:
         if point.get("type", "node") in {"node", "asst"}:
             lines = ["".join(text.text or "" for text in one.iter("t")) for one in point.iter("p")]
             yield " ".join(filter(None, lines))
+
+
+def paragraph_text(paragraph: Element) -> str:
+    """The text of a paragraph of DrawingML, without the number of the slide and the date of today."""
+    texts = []
+    for one in paragraph:
+        if one.tag in {"r", "fld"} and not one.get("type", "").startswith(("slidenum", "datetime")):
+            texts += [text.text or "" for text in descendants(one, "t")]
+        elif one.tag == "br":
+            texts.append("\n")
+        elif one.tag in {"m", "AlternateContent"}:
+            texts += [linear(math) for math in one.iter("oMath")]
+    return "".join(texts)
+
+
+def picture_words(drawn: Element) -> Iterator[str]:
+    """The alternative texts below an element, each once: what people who can't see a picture are told.
+
+    Those that a program made from a file's name or a number are left out, and those of ornaments.
+    """
+    described = (part for part in drawn.iter() if part.tag in {"docPr", "cNvPr", "shape", "imagedata"})
+    texts = (_alternative(part) for part in described if not _is_ornament(part))
+    yield from dict.fromkeys(filter(None, map(alternative_text, texts)))
+
+
+def alternative_text(written: str) -> str:
+    """How the alternative text of a picture is written, "" if it says nothing.
+
+    Example: "Plan of the clock room" -> "(picture: Plan of the clock room)"; "Bild 3" and "scan.png" -> "".
+    """
+    text = _ASIDE.sub("", one_line(written)[:MAX_ALTERNATIVE]).strip()
+    return "" if not any(map(str.isalpha, text)) or _NO_WORDS.fullmatch(text) else f"(picture: {text})"
+
+
+def _alternative(part: Element) -> str:
+    return part.get("descr", "") or (part.get("alt", "") if part.tag == "shape" else "")
+
+
+def _is_ornament(part: Element) -> bool:
+    return any(mark.tag == "decorative" and mark.get("val") in {"1", "true"} for mark in part.iter())

@@ -1,18 +1,25 @@
-"""Word (DOCX): headings by their styles, lists with their numbers, tables, notes; nothing that was deleted.
+"""Word (DOCX): headings by their styles, lists with their numbers, tables, forms; nothing that was deleted.
 
 Parse only in the sandbox: the XML of a small file can be large.
 """
 
 from __future__ import annotations
 
+import re
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING
 
+from rag.errors import ParseError
+from rag.ingest.parse import html_page, plain_text
+from rag.ingest.parse.decode import decode
 from rag.ingest.parse.draft import PAGE_BREAK, Draft
+from rag.ingest.parse.office import xlsx
+from rag.ingest.parse.office.charts import chart_rows, diagram_lines, picture_words
 from rag.ingest.parse.office.docx_styles import Numbering, Styles
 from rag.ingest.parse.office.equations import linear
+from rag.ingest.parse.office.forms import field_value, fill_controls, symbol
 from rag.ingest.parse.office.properties import core_properties, left_out, written_document
-from rag.ingest.parse.zipped import Package, child, descendants, is_on, value
+from rag.ingest.parse.zipped import ZIP, Package, child, descendants, is_on, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,28 +42,33 @@ _CHARACTERS = {
     "noBreakHyphen": "-",
     "lastRenderedPageBreak": PAGE_BREAK,
 }
+_COUNTS_PAGES = re.compile(r"(?i)[\W\d_]*(?:(?:page|seite|of|von|de|p|s)[\W\d_]+)*(?:page|seite)?")
 _CONTENTS = ("toc ", "table of figures", "table of authorities")
 _LARGE = 40  # half points: the least size of the title on a cover
 _DRAWN = frozenset({"drawing", "pict", "object"})
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a Word file. Headers, footers, comments and the table of contents are left out.
+    """The document of a Word file. Comments and the table of contents are left out.
 
-    Pages are those of Word's own last layout, if their number is the one that Word noted.
+    Headers and footers stand once, at the end. Pages are those of Word's own last layout, if their number is
+    the one that Word noted.
     """
     package = Package(data)
     main = package.related_as("", "officeDocument") or "word/document.xml"
     reader = _Reader(package, main)
     body = child(package.xml(main), "body")
     if body is not None:
+        fill_controls(body)
         reader.blocks(body)
+        reader.margins(body)
     draft = reader.draft
     draft.pages = [0, *draft.pages] if _pages(package) == len(draft.pages) + 1 else []
     comments = package.xml_if_there(package.related_as(main, "comments"))
     remarks = [
         *left_out(reader.hidden, "hidden piece of text", "hidden pieces of text"),
-        *left_out(sum(1 for one in comments.iter("comment")) if comments is not None else 0, "comment"),
+        *left_out(sum(1 for _ in comments.iter("comment")) if comments is not None else 0, "comment"),
+        *left_out(reader.unread, "embedded object"),
     ]
     return written_document(
         draft,
@@ -94,7 +106,12 @@ class _Reader:
         }
         self._referred: list[Element] = []
         self._noted = 0
-        self._boxes: list[Element] = []
+        self._drawn: list[Element] = []
+        self._in_control = False
+        self._package = package
+        self._main = main
+        self._related = package.related(main)
+        self.unread = 0
 
     def cover(self) -> str:
         """The largest words on a first page without headings, if they are large; else ""."""
@@ -111,7 +128,60 @@ class _Reader:
                 self._paragraph(one)
             elif one.tag == "tbl":
                 self._table(one)
+            elif one.tag == "altChunk":
+                self._imported(one.get("r:id", ""))
             self._write_notes()
+
+    def _imported(self, id_: str) -> None:
+        """Write the file that Word shows as if it were text of the document."""
+        data = self._part(id_)
+        try:
+            if data.startswith(ZIP):
+                document = parse(data, "")
+            elif data.lstrip()[:1] == b"<":
+                document = html_page.parse(decode(data)[0], "")
+            else:
+                document = plain_text.parse(decode(data)[0], "")
+        except ParseError:
+            self.unread += 1
+            return
+        if data.startswith(b"{\\rtf") or not document.blocks:
+            self.unread += 1
+        else:
+            self.draft.document(document)
+
+    def _part(self, id_: str) -> bytes:
+        """The content of a part that this one refers to, b"" if it isn't there."""
+        path = self._related.get(id_, ("", ""))[1]
+        try:
+            return self._package.read(path)
+        except ParseError:
+            return b""
+
+    def margins(self, body: Element) -> None:
+        """Write the headers and footers, each once and without those that only count pages."""
+        settings = self._package.xml_if_there(self._package.related_as(self._main, "settings"))
+        even = is_on(settings, "evenAndOddHeaders")
+        sections = [*body.iter("sectPr")]
+        paths = dict.fromkeys(path for section in sections for path in self._margins_of(section, even=even))
+        if lines := dict.fromkeys(line for path in paths for line in self._margin(path)):
+            self.draft.heading("Headers and footers of the pages:", 1, title="")
+            self.draft.paragraph("\n".join(lines))
+
+    def _margins_of(self, section: Element, *, even: bool) -> Iterator[str]:
+        """The parts that hold the headers and footers that are shown in a section."""
+        shown = {"default", *(["first"] if is_on(section, "titlePg") else []), *(["even"] if even else [])}
+        for reference in section:
+            is_margin = reference.tag in {"headerReference", "footerReference"}
+            if is_margin and reference.get("type", "default") in shown:
+                yield self._related.get(reference.get("r:id", ""), ("", ""))[1]
+
+    def _margin(self, path: str) -> Iterator[str]:
+        root = self._package.xml_if_there(path)
+        for paragraph in root.iter("p") if root is not None else ():
+            line = " ".join(self._inline(paragraph).replace(PAGE_BREAK, " ").split())
+            if not _COUNTS_PAGES.fullmatch(line):
+                yield line
 
     def _paragraph(self, paragraph: Element) -> None:
         about = child(paragraph, "pPr")
@@ -130,9 +200,42 @@ class _Reader:
             self.draft.item(text, depth, mark)
         else:
             self.draft.paragraph(text, bold=self._is_bold(paragraph, style.bold))
-        boxes, self._boxes = self._boxes, []
-        for box in boxes:
+        drawn, self._drawn = self._drawn, []
+        for one in drawn:
+            self._figure(one)
+
+    def _figure(self, drawn: Element) -> None:
+        """Write what a frame, a chart, a diagram, an embedded sheet or a picture says."""
+        for box in _outermost(drawn, "txbxContent"):
             self.blocks(box)
+        for text in picture_words(drawn):
+            self.draft.paragraph(text)
+        for one in drawn.iter():
+            if one.tag == "chart" and one.get("r:id"):
+                caption, rows = chart_rows(self._xml(one.get("r:id", "")))
+                self.draft.paragraph(caption)
+                self.draft.table(rows)
+            elif one.tag == "relIds":
+                for line in diagram_lines(self._xml(one.get("r:dm", ""))):
+                    self.draft.item(line)
+            elif one.tag == "OLEObject":
+                self._embedded(one)
+
+    def _figure_texts(self, drawn: Element) -> Iterator[str]:
+        """The same on one line each, in a cell."""
+        inner = _Reader(self._package, self._main)
+        inner._figure(drawn)
+        self.hidden += inner.hidden
+        self.unread += inner.unread
+        yield from filter(None, inner.draft.text.split("\n"))
+
+    def _xml(self, id_: str) -> Element | None:
+        return self._package.xml_if_there(self._related.get(id_, ("", ""))[1])
+
+    def _embedded(self, embedded: Element) -> None:
+        """Write a worksheet that lies in the document; other objects are counted."""
+        if not embedded.get("ProgID", "").startswith("Equation"):
+            self.unread += not xlsx.write_embedded(self.draft, self._part(embedded.get("r:id", "")))
 
     def _note_cover(self, paragraph: Element, text: str, level: int) -> None:
         """Note the large words on the first page, unless a heading is on it."""
@@ -177,11 +280,17 @@ class _Reader:
         if hidden or _is_tiny(about):
             self.hidden += any((one.text or "").strip() for one in run.iter("t"))
             return ""
-        return "".join(self._character(one) for one in run)
+        return "".join(self._character(part) for part in run)
 
-    def _character(self, one: Element) -> str:
+    def _character(self, one: Element) -> str:  # noqa: PLR0911 a table
+        if one.tag == "fldChar":
+            return self._field(one)
+        if self._in_control:  # some programs repeat there what the control shows
+            return ""
         if one.tag == "t":
             return one.text or ""
+        if one.tag == "sym":
+            return symbol(one)
         if one.tag in _CHARACTERS:
             return _CHARACTERS[one.tag] if one.get("type") not in {"page", "column"} else "\n"
         if one.tag in {"footnoteReference", "endnoteReference"}:
@@ -192,8 +301,16 @@ class _Reader:
             base = child(one, "rubyBase")
             return self._inline(base) if base is not None else ""
         if one.tag in _DRAWN:
-            self._boxes += _outermost(one, "txbxContent")
+            self._drawn.append(one)
         return ""
+
+    def _field(self, mark: Element) -> str:
+        """What a box or a list of a form shows, where it begins."""
+        kind = mark.get("fldCharType")
+        shown = field_value(mark)
+        if kind != "separate":
+            self._in_control = kind == "begin" and shown is not None
+        return shown or ""
 
     def _note(self, reference: Element) -> str:
         note = self._notes[reference.tag.removesuffix("Reference")].get(reference.get("id", ""))
@@ -254,8 +371,8 @@ class _Reader:
                     else ""
                 )
                 texts.append(f"{mark} {text}" if mark else text)
-                boxes, self._boxes = self._boxes, []
-                texts += [self._cell(box) for box in boxes]
+                drawn, self._drawn = self._drawn, []
+                texts += [text for figure in drawn for text in self._figure_texts(figure)]
             elif one.tag == "tbl":
                 texts += [
                     self._cell(inner) for row in _blocks(one) for inner in _blocks(row) if inner.tag == "tc"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.office.charts import chart_rows, diagram_lines
-from rag.ingest.parse.office.equations import linear
+from rag.ingest.parse.office import xlsx
+from rag.ingest.parse.office.charts import chart_rows, diagram_lines, paragraph_text, picture_words
 from rag.ingest.parse.office.properties import core_properties, left_out, written_document
 from rag.ingest.parse.office.reading_order import Box, in_reading_order
 from rag.ingest.parse.zipped import Package, child, descendants
@@ -46,6 +47,7 @@ def parse(data: bytes, name: str) -> Document:
         *left_out(reader.hidden_slides, "hidden slide"),
         *left_out(reader.hidden_shapes, "hidden shape"),
         *left_out(reader.comments, "comment"),
+        *left_out(reader.unread, "embedded object"),
         *reader.unreadable,
     ]
     return written_document(reader.draft, name, MIME_TYPE, core_properties(package), remarks=remarks)
@@ -56,7 +58,7 @@ class _Reader:
 
     def __init__(self, package: Package) -> None:
         self.draft = Draft()
-        self.hidden_slides = self.hidden_shapes = self.comments = 0
+        self.hidden_slides = self.hidden_shapes = self.comments = self.unread = 0
         self.unreadable: list[str] = []
         self._package = package
         self._layouts: dict[str, dict[tuple[str, str], Box]] = {}
@@ -112,7 +114,7 @@ class _Reader:
         for one in in_reading_order(shapes, lambda shape: _place(shape, boxes)):
             if one.tag == "grpSp":
                 yield from self._ordered(one, boxes)
-            elif _placeholder(one)[0] not in _COUNTING and (one.tag == "graphicFrame" or _texts(one)):
+            elif _placeholder(one)[0] not in _COUNTING and _says(one):
                 yield one
 
     def _is_hidden(self, shape: Element) -> bool:
@@ -130,6 +132,8 @@ class _Reader:
         return self._layouts[path]
 
     def _shape(self, shape: Element, slide: str) -> None:
+        for text in picture_words(shape):
+            self.draft.paragraph(text)
         if shape.tag != "graphicFrame":
             self._write(_texts(shape))
             return
@@ -137,7 +141,7 @@ class _Reader:
         for one in data if data is not None else ():
             _, part = self._package.related(slide).get(one.get("r:id", one.get("r:dm", "")), ("", ""))
             if one.tag == "tbl":
-                self.draft.table([list(_row(row)) for row in descendants(one, "tr")])
+                self.draft.table(_rows(one))
             elif one.tag == "chart":
                 caption, rows = chart_rows(self._package.xml_if_there(part))
                 self.draft.paragraph(caption)
@@ -145,6 +149,17 @@ class _Reader:
             elif one.tag == "relIds":
                 for line in diagram_lines(self._package.xml_if_there(part)):
                     self.draft.item(line)
+            for embedded in one.iter("oleObj"):
+                self._embedded(embedded, slide)
+
+    def _embedded(self, embedded: Element, slide: str) -> None:
+        """Write a worksheet that lies in a slide; other objects are counted."""
+        _, part = self._package.related(slide).get(embedded.get("r:id", ""), ("", ""))
+        try:
+            data = self._package.read(part)
+        except ParseError:
+            data = b""
+        self.unread += not xlsx.write_embedded(self.draft, data)
 
     def _write(self, lines: Sequence[tuple[str, int, bool]]) -> None:
         """Write the paragraphs of a shape."""
@@ -216,22 +231,22 @@ def _texts(shape: Element) -> list[tuple[str, int, bool]]:
     return found
 
 
-def paragraph_text(paragraph: Element) -> str:
-    """The text of a paragraph of DrawingML, without the number of the slide and the date of today."""
-    texts = []
-    for one in paragraph:
-        if one.tag in {"r", "fld"} and not one.get("type", "").startswith(("slidenum", "datetime")):
-            texts += [text.text or "" for text in descendants(one, "t")]
-        elif one.tag == "br":
-            texts.append("\n")
-        elif one.tag in {"m", "AlternateContent"}:
-            texts += [linear(math) for math in one.iter("oMath")]
-    return "".join(texts)
+def _rows(table: Element) -> list[list[str]]:
+    """The texts of a table's cells; one that is merged with the cell above repeats its text."""
+    rows: list[list[str]] = []
+    for row in descendants(table, "tr"):
+        texts: list[str] = []
+        for at, cell in enumerate(descendants(row, "tc")):
+            if cell.get("vMerge") in {"1", "true"}:
+                texts.append(rows[-1][at] if rows and at < len(rows[-1]) else "")
+            elif cell.get("hMerge") in {"1", "true"}:
+                texts.append("")
+            else:
+                texts.append(" ".join(paragraph_text(one) for one in descendants(cell, "txBody", "p")))
+        rows.append(texts)
+    return rows
 
 
-def _row(row: Element) -> Iterator[str]:
-    for cell in descendants(row, "tc"):
-        if cell.get("hMerge") in {"1", "true"} or cell.get("vMerge") in {"1", "true"}:
-            yield ""
-        else:
-            yield " ".join(paragraph_text(one) for one in descendants(cell, "txBody", "p"))
+def _says(shape: Element) -> bool:
+    """Whether there is anything to read in a shape."""
+    return shape.tag == "graphicFrame" or bool(_texts(shape)) or any(picture_words(shape))

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 from rag.cells import column_number
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
+from rag.ingest.parse.office.charts import paragraph_text
 from rag.ingest.parse.office.number_format import BUILT_IN, shown
-from rag.ingest.parse.office.pptx import paragraph_text
 from rag.ingest.parse.office.properties import core_properties, left_out, written_document
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zipped import MAX_ROWS_BYTES, Package, child, descendants, simplify
@@ -52,6 +52,16 @@ def parse(data: bytes, name: str) -> Document:
         *left_out(book.unknown, "formula without a value", "formulas without values"),
     ]
     return written_document(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
+
+
+def write_embedded(draft: Draft, data: bytes) -> bool:
+    """Write the worksheets of a workbook that lies in a document; False if it is no workbook."""
+    try:
+        document = parse(data, "")
+    except ParseError:
+        return False
+    draft.document(document, sections=False)
+    return True
 
 
 class _Book:
