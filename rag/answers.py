@@ -6,7 +6,6 @@ All classes are frozen. All positions are characters of a source's text.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from rag.text import Span
@@ -30,7 +29,6 @@ Detail = Literal["snippet", "passage", "section"]
 MAX_LIMIT = 100  # hits of one search; 0 shows none
 MAX_QUERY_CHARS = 4096
 BETWEEN_EXCERPTS = " … "
-LINE_BREAKS = "\n\n"  # at most as many as characters of white space are left out
 MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
 
 
@@ -122,22 +120,7 @@ class Hit:
         """The text that is shown of the hit, with an ellipsis where text between excerpts is left out."""
         if not self.excerpts:
             return self.chunk.text
-        gaps = zip(self.gaps, self.excerpts[1:], strict=True)
-        return self.excerpts[0].text + "".join(gap + one.text for gap, one in gaps)
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """What stands between the excerpts: line breaks where only white space is left out, or an ellipsis.
-
-        Between a chunk and the next one there is nothing but white space.
-        """
-        borders = {(one.end, following.start) for one, following in pairwise(self.around)}
-        return tuple(
-            LINE_BREAKS[: following.start - one.end]
-            if (one.end, following.start) in borders
-            else BETWEEN_EXCERPTS
-            for one, following in pairwise(self.excerpts)
-        )
+        return BETWEEN_EXCERPTS.join(excerpt.text for excerpt in self.excerpts)
 
 
 @dataclass(frozen=True, slots=True)

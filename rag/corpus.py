@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rag.errors import ConfigurationError
+from rag.text import with_indent
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -208,6 +209,15 @@ class Document:
     url: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+
+    @property
+    def outline(self) -> tuple[Heading, ...]:
+        """The headings that have a title, each from the beginning of its line."""
+        return tuple(
+            Heading(block.title, block.level, with_indent(self.text, block.start))
+            for block in self.blocks
+            if block.kind == "heading" and block.title
+        )
 
 
 @dataclass(frozen=True, slots=True)

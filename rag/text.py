@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MAX_INDENT = 200  # characters: deeper than any code, and a hostile line of blanks must not fill a reply
+
 _CLOSERS = r"[\"'”’»)\]*_]"
 _CJK_END, _CJK_CLOSERS = "。！？｡", "」』”’）》】"
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without spaces
@@ -55,6 +57,17 @@ def trimmed(text: str, start: int, end: int) -> Span | None:
         return None
     first = start + len(part) - len(part.lstrip())
     return Span(first, first + len(inside))
+
+
+def with_indent(text: str, start: int) -> int:
+    r"""Where the line of `text[start]` begins, if only white space precedes it there; else `start`.
+
+    White space of more than `MAX_INDENT` characters is no indentation of anything.
+    Example: position 7 of "a:\n    b" -> 3; position 2 of "a b" -> 2.
+    """
+    line = text.rfind("\n", max(0, start - MAX_INDENT - 1), start) + 1
+    is_first = line or start <= MAX_INDENT
+    return line if is_first and text[line:start].isspace() else start
 
 
 def one_line(text: str) -> str:

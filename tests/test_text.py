@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag.text import line_at, line_count, lines_span, sentences, words
+from rag.text import line_at, line_count, lines_span, sentences, with_indent, words
 
 PIECES = [
     *(". ", "! ", "?\n", "Dr. ", "A", "b", " ", "\n", "\n\n", "# H\n", "- ", "| x |", '."', "1.", "é"),
@@ -162,3 +162,20 @@ def test_a_position_is_on_the_line_that_holds_it(text: str, data: st.DataObject)
     span = lines_span(text, line, line)
     assert span
     assert span.start <= position <= span.end
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "expected"),
+    [
+        ("a:\n    b", 7, 3),
+        ("  b", 2, 0),
+        ("a b", 2, 2),
+        ("a\n\tb", 3, 2),
+        ("a\nb", 2, 2),
+        ("", 0, 0),
+        ("a\n" + " " * 300 + "b", 302, 302),
+        (" " * 300 + "b", 300, 300),
+    ],
+)
+def test_a_line_begins_with_its_indentation(text: str, start: int, expected: int) -> None:
+    assert with_indent(text, start) == expected

@@ -12,7 +12,7 @@ from rag.ingest.loose import LOOSE, regions
 from rag.ingest.measure import CHARACTERS_PER_TOKEN, Measure, Reading
 from rag.ingest.split import LINES, SENTENCES, WORDS, parts, pieces
 from rag.ingest.tables import tables_of
-from rag.text import Span
+from rag.text import Span, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +37,8 @@ def passages(
 ) -> list[Passage]:
     """The document as passages in order, with nothing but white space between them.
 
+    A passage begins with the indentation of its first line, and ends with no white space.
+
     `chunking` says where it is cut, and how much a passage repeats of the one before it. What follows is true
     of the strategy structure. With row, no passage has more than one row of a table; with code, blocks are
     cut like code; the others are those of `rag.ingest.loose`.
@@ -60,7 +62,7 @@ def passages(
     return [
         Passage(
             seq=seq,
-            start=chunk.span.start,
+            start=with_indent(document.text, chunk.span.start),
             end=chunk.span.end,
             section=(*chunk.section, *_cells(document.blocks, starts, chunk.span)),
             context=chunk.frame.context,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from anyio import to_thread
 
 from rag.concurrency import concurrently
-from rag.corpus import Heading, Source
+from rag.corpus import Source
 from rag.errors import ParseError
 from rag.flags import flags_in
 from rag.ingest.budget import Budget
@@ -100,15 +100,10 @@ class Prepared:
             without_vector=int((~vectors.any(axis=1)).sum()),
             file=self.state,
         )
-        outline = tuple(
-            Heading(block.title, block.level, block.start)
-            for block in document.blocks
-            if block.kind == "heading" and block.title
-        )
         return NewSource(
             source,
             document.text,
-            outline,
+            document.outline,
             chunked.passages,
             vectors,
             claim=self.claim,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Block, Document
 from rag.ingest.parse import markdown, source_code
 from rag.ingest.parse.blocks import block
+from rag.text import with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,9 +45,9 @@ def _parsed(text: str, name: str) -> Iterator[Document]:
 
 def _agrees(document: Document, text: str, outline: Sequence[Heading]) -> bool:
     """Whether parsing found the same text and headings as the parser of the file."""
-    headings = [one for one in document.blocks if one.kind == "heading" and one.title]
-    found = [(one.title, one.level, one.start) for one in headings]
-    return document.text == text and found == [(one.title, one.level, one.start) for one in outline]
+    # Earlier versions stored where a heading's words begin, without its indentation.
+    stored = tuple(replace(heading, start=with_indent(text, heading.start)) for heading in outline)
+    return document.text == text and document.outline == stored
 
 
 def _likely(text: str, outline: Sequence[Heading]) -> Iterator[Block]:

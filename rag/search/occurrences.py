@@ -10,7 +10,7 @@ from rag.answers import Excerpt, Occurrence
 from rag.needles.needle import stands_alone
 from rag.search.source import between_words
 from rag.search.stages.surroundings import united
-from rag.text import Span, trimmed
+from rag.text import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,7 +102,8 @@ def _surroundings(text: str, match: Span) -> Span:
     lines = Span(_up(text, match.start), _down(text, match.end))
     near = Span(max(lines.start, match.start - AROUND_CHARS), min(lines.end, match.end + AROUND_CHARS))
     inner = between_words(text, near, lines)
-    return trimmed(text, min(inner.start, match.start), max(inner.end, match.end)) or match
+    shown = trimmed(text, min(inner.start, match.start), max(inner.end, match.end)) or match
+    return Span(with_indent(text, shown.start), shown.end)
 
 
 def _up(text: str, at: int) -> int:

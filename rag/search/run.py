@@ -11,20 +11,24 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from opentelemetry.trace import get_tracer
 
 from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
+from rag.concurrency import concurrently
 from rag.corpus import Calibration
 from rag.rank.fusion import neighbours
 from rag.report.tables import counted
 from rag.search.plan import LOOKED_AT
+from rag.search.source import opened_source
+from rag.text import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span as TelemetrySpan
 
     from rag.answers import Context, Hit, SearchRequest, SubQuery
     from rag.corpus import Principal
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from rag.models.rerank import Reranker
     from rag.search.gate import Alarm
     from rag.search.plan import Plan
+    from rag.search.source import OpenSource
     from rag.search.view import View
 
 PREVIEWS = 5  # hits shown of each step
@@ -145,10 +150,13 @@ class Run:
         plan = self.plan
         return plan.joins and neighbours(hits, plan.limit, selective=plan.selects).looked_at == len(hits)
 
-    def joined(self, hits: Sequence[Hit]) -> list[Hit]:
+    async def joined(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit, those of chunks in a row as one; see `rag.rank.fusion.neighbours`.
 
         If that changes anything, the trace gets a step `join`.
+
+        Raises:
+            StoreError: the text of a source couldn't be read.
         """
         if not self.plan.joins:
             return self.limited(hits)
@@ -159,7 +167,16 @@ class Run:
             beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
             with self.steps.step("join") as step:
                 step.left(shown, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
-        return self.limited(shown)
+        return await self._as_they_stand(self.limited(shown))
+
+    async def _as_they_stand(self, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits; what stands between the excerpts of each is read from its source, once for all of it."""
+        views = {view.table.collection.name: view for view in self.views}
+        parted = {(hit.source.collection, hit.source.id) for hit in hits if len(hit.excerpts) > 1}
+        sources = sorted(parted)
+        opened = await concurrently([partial(_read, views[collection], id_) for collection, id_ in sources])
+        texts = {source: stored.text for source, stored in zip(sources, opened, strict=True) if stored}
+        return [without_gaps(hit, texts.get((hit.source.collection, hit.source.id), "")) for hit in hits]
 
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
@@ -196,7 +213,7 @@ class OpenStep:
 
     record: Step
     detailed: bool
-    span: Span
+    span: TelemetrySpan
 
     def warns(self, *warnings: str, failed: bool = False) -> None:
         """Add warnings for the reader. A step that `failed` changed nothing."""
@@ -267,8 +284,32 @@ class Steps:
         return tuple(step.record for step in self._steps)
 
 
+async def _read(view: View, source_id: str) -> OpenSource | None:
+    return await view.table.attempt(opened_source(view, source_id), None)
+
+
+def without_gaps(hit: Hit, text: str) -> Hit:
+    """The hit with excerpts between which its source has only white space as one, as `text` has it.
+
+    A hit stays as it is, with its gaps marked, if this isn't the text that its excerpts are of: the source
+    was replaced or withdrawn since the search.
+    """
+    if any(text[excerpt.start : excerpt.end] != excerpt.text for excerpt in hit.excerpts):
+        return hit
+    spans: list[Span] = []
+    for excerpt in hit.excerpts:
+        if spans and text[spans[-1].end : excerpt.start].isspace():
+            spans[-1] = Span(spans[-1].start, excerpt.end)
+        else:
+            spans.append(Span(excerpt.start, excerpt.end))
+    return replace(hit, excerpts=tuple(Excerpt(*span, text[slice(*span)]) for span in spans))
+
+
 def as_one(group: Sequence[Hit]) -> Hit:
-    """Hits of chunks in a row as one: the first, which is the best, with the text of all, nothing twice."""
+    """Hits of chunks in a row as one: the first, which is the best, with the text of all, nothing twice.
+
+    Chunks with white space in between are excerpts of their own: only the source tells which white space.
+    """
     best = group[0]
     if len(group) == 1:
         return best

@@ -91,7 +91,7 @@ async def search(run: Run) -> Answer:
             hits = await find(queries, run)
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], run)
-    hits = run.joined(hits)
+    hits = await run.joined(hits)
     if plan.detail != "passage":
         hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()

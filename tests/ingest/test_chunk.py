@@ -15,6 +15,7 @@ from rag.ingest.chunk import SMALL, passages
 from rag.ingest.measure import CHARACTERS_PER_TOKEN, WINDOW
 from rag.ingest.parse import parse
 from rag.models.tokens import BUILTIN_MODEL, Tokens
+from rag.text import with_indent
 
 if TYPE_CHECKING:
     from rag.ingest.measure import TokenSpans
@@ -84,10 +85,12 @@ def test_passages_lose_nothing_and_never_exceed_the_limit(
         assert passage.seq == seq
         assert not parsed.text[end : passage.start].strip()
         assert body
-        assert body == body.strip()
+        assert body == body.rstrip()
+        words_at = passage.end - len(body.lstrip())
+        assert passage.start == with_indent(parsed.text, words_at)
         assert passage.tokens == len(spans(body))
         assert len(spans(embedded)) <= limit
-        assert len(body) <= CHARACTERS_PER_TOKEN * limit
+        assert passage.end - words_at <= CHARACTERS_PER_TOKEN * limit
         end = passage.end
     assert not parsed.text[end:].strip()
 
@@ -169,7 +172,17 @@ def test_a_list_is_cut_between_its_items() -> None:
 
 def test_an_item_that_is_too_large_is_cut_between_its_own_items() -> None:
     found = texts("- outer\n" + "\n".join(f"  - inner number {number}" for number in range(30)), 50)
-    assert all(text.startswith(("- outer", "- inner")) for text in found)
+    assert all(text.startswith(("- outer", "  - inner")) for text in found)
+
+
+def test_a_passage_begins_with_the_indentation_of_its_first_line() -> None:
+    body = "\n\n".join(f"    def number_{number}(self):\n        return {number}" for number in range(30))
+    parsed = parse(f"class Numbers:\n{body}\n".encode(), "a.py")
+    cuts = passages(parsed, token_spans=words, limit=40)
+    found = [parsed.text[passage.start : passage.end] for passage in cuts]
+    assert len(found) > 3
+    assert all(text.startswith(("class", "    def")) for text in found)
+    assert [text.count("    def") for text in found] == [text.count("return") for text in found]
 
 
 def test_a_table_is_cut_between_its_rows() -> None:
@@ -204,7 +217,8 @@ def test_a_text_larger_than_what_is_tokenized_at_once_is_cut_like_any_other() ->
 
 @pytest.mark.parametrize("blank", [" " * 100_000, "\n" * 100_000, "\n \t" * 30_000])
 def test_much_white_space_is_in_no_passage(blank: str) -> None:
-    assert texts(f"one{blank}two", 32) == ["one", "two"]
+    assert [text.strip() for text in texts(f"one{blank}two", 32)] == ["one", "two"]
+    assert max(map(len, texts(f"one{blank}two", 32))) < 10
 
 
 def test_the_section_is_the_heading_path_over_the_first_block() -> None:

@@ -54,6 +54,14 @@ async def test_a_hit_says_line_position_and_count_and_shows_the_lines_around(she
     assert (record.matches, record.match_count) == (shown_matches, 2)
 
 
+async def test_code_is_shown_from_the_beginning_of_its_first_line(shelf: Shelf) -> None:
+    await shelf.put("code", "    def one(self):\n        if the_needle:\n            return 1")
+    in_lines = await exact(shelf, "the_needle")
+    in_a_sentence = await shelf.search("the_needle", detail="snippet")
+    for answer in (in_lines, in_a_sentence):
+        assert [text.startswith("    def one") for text in shown(answer)] == [True]
+
+
 async def test_a_match_that_spans_passages_is_found_and_cited_with_both(shelf: Shelf) -> None:
     source = await shelf.put("policy", "title", "an employee on leave of", "absence keeps the badge")
     for written, match in [

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from re import Match
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rag.answers import Answer, Excerpt, Hit, SearchRequest
+from rag.answers import Answer, Hit, SearchRequest
 from rag.corpus import Access, Chunk, Principal
+from rag.ingest.chunk import passages
+from rag.ingest.parse import parse
 from rag.search import tool_functions
 from rag.search.cite.check import check_answer
 from rag.search.reply.context import assemble
 from rag.search.reply.search import search_reply
 from rag.search.reply.trace import trace_record
-from rag.search.run import as_one
+from rag.search.run import as_one, without_gaps
+from rag.text import with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,25 +154,55 @@ def _chunk(seq: int, start: int, text: str, tokens: int | None = 2) -> Chunk:
 
 
 @pytest.mark.parametrize(
-    ("chunks", "text", "excerpts"),
+    ("chunks", "text"),
     [
-        ([_chunk(0, 0, "One two."), _chunk(1, 9, "Three.")], "One two.\nThree.", 2),
-        ([_chunk(0, 0, "One two."), _chunk(1, 12, "Three.")], "One two.\n\nThree.", 2),
-        ([_chunk(0, 0, "One two."), _chunk(1, 4, "two. Three.")], "One two. Three.", 1),  # an overlap
-        ([_chunk(0, 0, "One "), _chunk(1, 4, "two.")], "One two.", 1),
-        ([_chunk(0, 0, "One two three."), _chunk(1, 4, "two")], "One two three.", 1),
+        ([_chunk(0, 0, "One two."), _chunk(1, 9, "Three.")], "One two.\nThree."),
+        ([_chunk(0, 0, "One two."), _chunk(1, 9, "Three.")], "One two. Three."),
+        ([_chunk(0, 0, "One two."), _chunk(1, 12, "Three.")], "One two.\n \t\nThree."),
+        ([_chunk(0, 0, "One two."), _chunk(1, 4, "two. Three.")], "One two. Three."),  # an overlap
+        ([_chunk(0, 0, "One "), _chunk(1, 4, "two.")], "One two."),
+        ([_chunk(0, 0, "One two three."), _chunk(1, 4, "two")], "One two three."),
     ],
 )
-def test_text_is_joined_as_it_stands_without_saying_anything_twice(
-    chunks: list[Chunk], text: str, excerpts: int
-) -> None:
+def test_text_is_joined_as_it_stands_without_saying_anything_twice(chunks: list[Chunk], text: str) -> None:
     hits = [Hit(chunk, None, 0.5, None) for chunk in reversed(chunks)]  # type: ignore[arg-type]
-    one = as_one(hits)
-    assert (one.text, len(one.excerpts), one.cited) == (text, excerpts, "a/0-1")
-    assert one.chunk == chunks[-1]
-    assert one.similarity is None
-    assert one.shown_tokens == (4 if excerpts == 2 else None)
-    assert all(isinstance(part, Excerpt) for part in one.excerpts)
+    joined = as_one(hits)
+    hit = without_gaps(joined, text)
+    assert (hit.text, hit.span, hit.cited) == (text, (0, len(text)), "a/0-1")
+    assert hit.chunk == chunks[-1]
+    assert hit.similarity is None
+    assert hit.shown_tokens == (4 if len(joined.excerpts) == 2 else None)
+    assert without_gaps(joined, text.replace("One", "Two")) == joined
+    assert without_gaps(joined, "") == joined
+
+
+LINE = st.sampled_from(
+    ["def f(a):", "return a", "| a | b |", "|---|---|", "- an item", "1. two", "# Head", "  rose,"]
+)
+INDENTED = st.tuples(st.sampled_from(["", "  ", "    ", "\t", "        "]), LINE).map("".join)
+BREAKS = st.sampled_from(["\n", "\n\n", "\r\n", "\n\n\n", "  \n", "\n \t\n", "\r\n\r\n", " ", "\x0c\n"])
+FILES = st.lists(st.tuples(INDENTED, BREAKS), min_size=2, max_size=40)
+
+
+@given(FILES, st.sampled_from(["a.py", "a.md", "a.txt", "a.rs"]), st.data())
+def test_what_is_joined_is_the_text_of_the_file(
+    lines: list[tuple[str, str]], name: str, data: st.DataObject
+) -> None:
+    document = parse("".join(map("".join, lines)).encode(), name)
+    cuts = passages(
+        document, token_spans=lambda text: [*map(Match.span, re.finditer(r"\S+", text))], limit=12
+    )
+    first = data.draw(st.integers(0, len(cuts) - 1))
+    last = data.draw(st.integers(first, min(first + 4, len(cuts) - 1)))
+    hits = [
+        Hit(_chunk(cut.seq, cut.start, document.text[cut.start : cut.end]), None, 0.5, None)  # type: ignore[arg-type]
+        for cut in data.draw(st.permutations(cuts[first : last + 1]))
+    ]
+    hit = without_gaps(as_one(hits), document.text)
+    assert hit.text == document.text[slice(*hit.span)]
+    assert hit.span == (cuts[first].start, cuts[last].end)
+    words_at = hit.span.end - len(hit.text.lstrip())
+    assert hit.span.start == with_indent(document.text, words_at)
 
 
 def test_a_context_that_has_no_room_truncates_a_range_like_any_passage() -> None:

@@ -65,7 +65,7 @@ def _joined(hits: Sequence[Hit], room: int, token_spans: TokenSpans) -> tuple[st
 
 def _harmless(text: str) -> str:
     """A passage as it is shown, with what reads as a citation in it escaped."""
-    return _CITATION.sub(r"\\[", disarmed(text).strip())
+    return _CITATION.sub(r"\\[", disarmed(text).rstrip().lstrip("\n"))
 
 
 def _sentence_ends(text: str, passages: Sequence[Span], reach: int) -> Iterator[int]:

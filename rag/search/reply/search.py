@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SerializeAsAny  # noqa: TC002 pydantic reads the annotations
 
-from rag.answers import BETWEEN_EXCERPTS
 from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
 from rag.flags import Flag  # noqa: TC001 the same
 from rag.search.reply.cited import cite_as
@@ -201,7 +200,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
         text=disarmed(hit.text),
         start=hit.span.start,
         end=hit.span.end,
-        excerpts=[[one.start, one.end] for one in hit.excerpts] if BETWEEN_EXCERPTS in hit.gaps else None,
+        excerpts=[[one.start, one.end] for one in hit.excerpts] if len(hit.excerpts) > 1 else None,
         matches=[asdict(one) for one in hit.occurrences] or None,
         match_count=hit.occurrence_count or None,
         tokens=hit.shown_tokens,

@@ -16,7 +16,7 @@ from rag.models.breaker import note_failure
 from rag.rank.excerpts import excerpts
 from rag.search.vectors import is_remote
 from rag.store.terms import query_terms, stop_languages
-from rag.text import sentences
+from rag.text import sentences, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -121,7 +121,13 @@ def _answering(
         share=stage.share,
         max_chars=stage.max_chars,
     )
-    return [Excerpt(part.start + start, part.start + end, part.text[start:end]) for start, end in spans]
+    return [part_of(part, start, end) for start, end in spans]
+
+
+def part_of(excerpt: Excerpt, start: int, end: int) -> Excerpt:
+    """`excerpt.text[start:end]` as an excerpt, with the indentation of its first line."""
+    start = with_indent(excerpt.text, start)
+    return Excerpt(excerpt.start + start, excerpt.start + end, excerpt.text[start:end])
 
 
 async def compress(

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from rag.answers import Excerpt
 from rag.concurrency import concurrently
 from rag.config.profiles import ParentStage
 from rag.rank.snippets import shared_rarity, statements
 from rag.search.source import between_words, centred
-from rag.search.stages.compress import comparing_model, shown_parts, similarities_by
+from rag.search.stages.compress import comparing_model, part_of, shown_parts, similarities_by
 from rag.search.stages.surroundings import in_sections
 from rag.store.terms import MAX_TERMS, query_terms, spelled_out, stop_languages
 from rag.text import Span
@@ -24,7 +23,7 @@ from rag.text import Span
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rag.answers import Hit
+    from rag.answers import Excerpt, Hit
     from rag.corpus import Language
     from rag.models.embed import Embedders
     from rag.search.recall import Query
@@ -99,11 +98,7 @@ def _all_by_words(hits: Sequence[Hit], query: Query) -> tuple[dict[str, list[Exc
 
 
 def _statements(hit: Hit) -> list[Excerpt]:
-    return [
-        Excerpt(part.start + start, part.start + end, part.text[start:end])
-        for part in shown_parts(hit)
-        for start, end in statements(part.text)
-    ]
+    return [part_of(part, start, end) for part in shown_parts(hit) for start, end in statements(part.text)]
 
 
 def _first(parts: Sequence[Excerpt], hit: Hit) -> Excerpt:
@@ -150,4 +145,4 @@ def _shortened(part: Excerpt, terms: Sequence[str]) -> Excerpt:
     whole = Span(0, len(part.text))
     line = Span(start, min(start + len(lines[at].rstrip()), start + MAX_SNIPPET_CHARS))
     start, end = between_words(part.text, centred(whole, line, MAX_SNIPPET_CHARS), whole)
-    return Excerpt(part.start + start, part.start + end, part.text[start:end])
+    return part_of(part, start, end)

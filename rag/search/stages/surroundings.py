@@ -16,7 +16,7 @@ from rag.answers import Excerpt
 from rag.concurrency import concurrently
 from rag.errors import BusyError, ConfigurationError
 from rag.search.source import OpenSource, between_words, centred, opened_source
-from rag.text import Span
+from rag.text import Span, with_indent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,7 +137,8 @@ def section_around(chunk: Chunk, outline: Sequence[Heading], length: int) -> Spa
 def _window(text: str, chunk: Chunk, section: Span, max_chars: int) -> Span:
     """What is shown of a section: a window centred on the chunk, without white space at the section's end."""
     whole = Span(section.start, chunk.end + len(text[chunk.end : section.end].rstrip()))
-    return between_words(text, centred(whole, Span(chunk.start, chunk.end), max_chars), whole)
+    window = between_words(text, centred(whole, Span(chunk.start, chunk.end), max_chars), whole)
+    return Span(max(whole.start, with_indent(text, window.start)), window.end)
 
 
 async def _with_surroundings(hits: Sequence[Hit], views: Mapping[str, View], around: _Around) -> list[Hit]:
