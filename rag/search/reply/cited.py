@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rag.answers import BETWEEN_EXCERPTS
 from rag.cells import hull, is_cell_range
+from rag.page_labels import KEY, labels_in
 from rag.search.reply.untrusted import label
 
 if TYPE_CHECKING:
@@ -79,9 +80,19 @@ def cells_of(source: Source, chunk: Chunk) -> str:
 
 
 def page_of(source: Source, first: int, last: int) -> str:
-    """The page or the slide, or from which to which: "p. 4", "slides 2-3"."""
+    """The page or the slide, or from which to which: "p. 4", "slides 2-3".
+
+    A page is called by what is printed on it, with its place if that is another number: "p. 1 (3 of 5)".
+    """
     one, several = ("slide", "slides") if source.mime_type in SLIDES else ("p.", "pp.")
-    return f"{one} {first}" if first == last else f"{several} {first}-{last}"
+    kind, place = (one, f"{first}") if first == last else (several, f"{first}-{last}")
+    labels = labels_in(source.metadata.get(KEY, ""))
+    if not 0 < first <= last <= len(labels):
+        return f"{kind} {place}"
+    begin, end = (label(labels[page - 1]).translate(_WITHOUT_BRACKETS) for page in (first, last))
+    printed = begin if first == last else f"{begin}-{end}"
+    may_mislead = printed != place and any(map(str.isdigit, printed))
+    return f"{kind} {printed} ({place} of {len(labels)})" if may_mislead else f"{kind} {printed}"
 
 
 def _cells(hit: Hit) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pypdf import PdfWriter
+from pypdf.constants import PageLabelStyle
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from rag.errors import ParseError
@@ -100,6 +101,16 @@ def test_a_pdf_states_its_title_and_the_date_of_its_file_is_not_the_documents() 
     assert document.date is None
 
 
+def test_the_numbers_printed_on_pages_are_those_that_the_file_states() -> None:
+    writer = PdfWriter(clone_from=io.BytesIO(pdf("One", "Two", "Three")))
+    writer.set_page_label(0, 1, PageLabelStyle.LOWERCASE_ROMAN)
+    writer.set_page_label(2, 2, PageLabelStyle.DECIMAL, prefix="A-")
+    out = io.BytesIO()
+    writer.write(out)
+    assert parse(out.getvalue(), "a.pdf").metadata == {"page_labels": "i to ii, A-1"}
+    assert parse(pdf("One", "Two"), "a.pdf").metadata == {}
+
+
 def test_the_sections_of_a_pdf_are_those_of_its_outline() -> None:
     data = pdf(
         "Of clocks\nby Ann\n1 Towers\nThey strike.\n1.1 Big\nbells of\nbrass\nRing.",
@@ -166,6 +177,10 @@ def test_a_pdf_without_a_title_has_that_of_its_outline_or_of_its_first_page(
         "/home/a/notes",
         "notes.docx",
         "\x00",
+        "(anonymous)",
+        "Untitled 1",
+        "unknown",
+        "?????????",
     ],
 )
 def test_a_title_that_a_program_made_up_is_none(title: str) -> None:

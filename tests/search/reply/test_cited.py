@@ -9,6 +9,7 @@ import pytest
 
 from rag.answers import Excerpt, Hit
 from rag.corpus import Chunk, Source
+from rag.page_labels import KEY
 from rag.search.cite.parse import parse_answer
 from rag.search.reply.cited import MAX_PART_CHARS, cite_as
 from rag.search.reply.context import assemble
@@ -38,6 +39,24 @@ def _hit(title: str, *section: str, page: int | None = None) -> Hit:
 )
 def test_a_citation_for_people_is_the_title_the_last_headings_and_the_page(hit: Hit, shown: str) -> None:
     assert cite_as(hit) == shown
+
+
+@pytest.mark.parametrize(
+    ("pages", "shown"),
+    [
+        ((1, 1), "Handbook, p. i"),
+        ((1, 2), "Handbook, pp. i-ii"),
+        ((3, 3), "Handbook, p. 1 (3 of 5)"),
+        ((2, 4), "Handbook, pp. ii-2 (2-4 of 5)"),
+        ((6, 6), "Handbook, p. 6"),
+    ],
+)
+def test_pages_are_called_by_what_is_printed_on_them(pages: tuple[int, int], shown: str) -> None:
+    hit = _hit("Handbook", page=pages[0])
+    source = replace(hit.source, metadata={KEY: "i to ii, 1 to 3"})
+    shown_all = (Excerpt(30, 99 if pages[0] < pages[1] else 40, "…"),)
+    last = replace(hit.chunk, id="s/9", seq=9, start=90, end=99, page=pages[1])
+    assert cite_as(replace(hit, source=source, around=(hit.chunk, last), excerpts=shown_all)) == shown
 
 
 def test_the_pages_are_those_of_all_that_is_shown() -> None:

@@ -18,9 +18,10 @@ from rag.ingest.parse.pdf.headings import body_of, largest_words, levels_of
 from rag.ingest.parse.pdf.hyphens import joiner
 from rag.ingest.parse.pdf.layout import rows_of
 from rag.ingest.parse.pdf.outline import may_be_title, outline_of, title_in, with_outline
-from rag.ingest.parse.pdf.pages import sheets_of
+from rag.ingest.parse.pdf.pages import MAX_PAGES, sheets_of
 from rag.ingest.parse.pdf.tables import parts_of
 from rag.ingest.parse.pdf.turned import with_headers
+from rag.page_labels import KEY, labels_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,7 +76,7 @@ def _document(pdf: Any, name: str, reader: Reader | None, about: About) -> Docum
     pages = parts_on(sheets)
     if not any(pages):
         raise missing.error()
-    outline = outline_of(pdf)
+    outline, labels = outline_of(pdf), labels_text(_labels(pdf))
     written = written_as(pages)
     blocks = written.blocks
     if outline:
@@ -86,9 +87,15 @@ def _document(pdf: Any, name: str, reader: Reader | None, about: About) -> Docum
         mime_type="application/pdf",
         blocks=tuple(blocks),
         pages=tuple(written.starts),
-        metadata=about.metadata,
+        metadata={**about.metadata, **({KEY: labels} if labels else {})},
         remarks=(*missing.remarks(), *about.remarks),
     )
+
+
+def _labels(pdf: Any) -> list[str]:  # noqa: ANN401 see above
+    """What is printed on its pages as their numbers; none if the file doesn't say so."""
+    count = min(len(pdf), MAX_PAGES)
+    return [title_line(pdf.get_page_label(page)) for page in range(count)] if pdf.get_page_label(0) else []
 
 
 def parts_on(sheets: Sequence[Sheet]) -> list[list[Part]]:

@@ -23,10 +23,14 @@ logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings quote the 
 
 _FILE = r"([a-z]:|file:)?[\\/].*|.*\.(docx?|xlsx?|pptx?|od[tsp]|indd|tex|dvi|pdf|html?)"
 _PROGRAM = (
-    r"untitled.*|microsoft (word|powerpoint|excel) - .*|powerpoint presentation|(document|slide|book) ?\d*"
+    r"microsoft (word|powerpoint|excel) - .*|powerpoint presentation|(document|slide|book|presentation) ?\d*"
 )
-_NO_TITLE = re.compile(rf"{_PROGRAM}|{_FILE}", re.IGNORECASE)
-_NO_AUTHOR = re.compile(r"(microsoft office )?user|admin(istrator)?|unknown|anonymous|root", re.IGNORECASE)
+_NAMELESS = r"[(\[]?(untitled|unnamed|anonymous|unspecified|unknown|no ?title|title|none|null)\b[)\]]? ?\d*"
+_NO_TITLE = re.compile(rf"{_PROGRAM}|{_NAMELESS}|{_FILE}|untitled.*|[\W_]*", re.IGNORECASE)
+_NO_SUBJECT = re.compile(_NAMELESS, re.IGNORECASE)
+_NO_AUTHOR = re.compile(
+    r"(microsoft office )?user|admin(istrator)?|\(?(unknown|anonymous)\)?|root|\W*", re.IGNORECASE
+)
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
@@ -86,11 +90,12 @@ def _about(reader: PdfReader) -> About:
     author = _joined(re.split(r"\s*;\s*", (stated and stated.author) or ""))
     author = author or _joined((xmp and xmp.dc_creator) or ())
     title = _line(stated and stated.title) or _line(next(iter(((xmp and xmp.dc_title) or {}).values()), ""))
+    subject = _line(stated and stated.subject)
     language = str(reader.root_object.get("/Lang", ""))
     found = {
         "author": "" if _NO_AUTHOR.fullmatch(author) else author,
         "keywords": _line(stated and stated.keywords) or _joined((xmp and xmp.dc_subject) or ()),
-        "subject": _line(stated and stated.subject),
+        "subject": "" if _NO_SUBJECT.fullmatch(subject) else subject,
         "language": language if _LANGUAGE.fullmatch(language) else "",
     }
     shown = "" if _NO_TITLE.fullmatch(title) else title
