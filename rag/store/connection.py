@@ -87,13 +87,18 @@ async def connect_to(
 
 
 async def open_if_there(database: lancedb.AsyncConnection, name: str) -> lancedb.AsyncTable | None:
-    """The table, None if it doesn't exist. Listing tables would cost 27 ms with 5,000 of them."""
-    try:
-        return await database.open_table(name)
-    except ValueError as error:
-        if "was not found" not in str(error):
-            raise
-        return None
+    """The table, None if it doesn't exist. Listing tables would cost 27 ms with 5,000 of them.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    with engine_errors(f"opening the table {name}"):
+        try:
+            return await database.open_table(name)
+        except ValueError as error:
+            if "was not found" not in str(error):
+                raise
+            return None
 
 
 def disk_fault(error: BaseException) -> str:

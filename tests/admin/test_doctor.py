@@ -411,3 +411,39 @@ def test_the_report_names_nothing_that_is_the_operators(filled: Desk, tmp_path: 
 )
 def test_a_line_of_the_report_keeps_no_name_of_a_folder(line: str, said: str) -> None:
     assert without_names(line, {"/home/ann": "HOME", "/srv/desk": "DATA"}) == said
+
+
+def no_manifests(table: Path) -> None:
+    for manifest in table.glob("_versions/*.manifest"):
+        manifest.write_bytes(b"noise" * 20)
+
+
+def file_instead(table: Path) -> None:
+    shutil.rmtree(table)
+    table.write_text("noise")
+
+
+def no_data(table: Path) -> None:
+    for file in table.glob("data/*"):
+        file.write_bytes(b"noise")
+
+
+@pytest.mark.parametrize("damage", [no_manifests, file_instead, no_data], ids=lambda damage: damage.__name__)
+def test_a_damaged_access_table_is_one_line_for_each_command(
+    filled: Desk, damage: Callable[[Path], None]
+) -> None:
+    path = filled.json("sources")["sources"][0]["id"]
+    commands = (
+        *(("access", "show", path), ("access", "grant", path, "--to", "user:ann")),
+        *(
+            ("access", "explain", path, "--user", "ann"),
+            ("access", "set", path, "--visibility", "restricted"),
+        ),
+        *(("search", "pendulum"), ("sources",), ("remove", path)),
+    )
+    filled.run(*commands[0])
+    damage(filled.data / "tables" / f"{schema.access_table('default')}.lance")
+    for command in commands:
+        run = filled.run(*command, code=1)
+        assert run.stderr.startswith("refdesk-admin: The storage engine failed"), command
+        assert run.stderr.count("\n") == 1, command
