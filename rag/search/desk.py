@@ -37,6 +37,7 @@ from rag.search.names import by_id, identified, unknown
 from rag.search.overview import Overviews, counted, without_notes
 from rag.search.plan import make_plan, requested
 from rag.search.reply.context import assemble
+from rag.search.reply.untrusted import label
 from rag.search.run import Models, Run, Steps, notify
 from rag.search.search import search
 from rag.search.source import extract
@@ -72,6 +73,9 @@ BROKEN = (
     "A table or a retriever that the operator attached is failing, perhaps the one with what you asked "
     "for. Try again later."
 )
+UNREADABLE = "The request names a collection that you can't read. Readable collections: {}."
+NOT_READABLE = "Not searched, because you can't read them: {}. Readable collections: {}."
+NAMED = 5  # unreadable collections in a note, which the request may have any number of
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 PASSAGE_CHARS = 20_000  # of a passage that are marked on its page
 ENDPOINTS = ("embedding", "chat", "reranking")  # the kinds of endpoints
@@ -254,7 +258,8 @@ class Desk:
 
         Raises:
             InvalidRequestError: a value of the request is out of range, or its filter is malformed.
-            NotFoundError: the principal can't read a collection that the request names.
+            NotFoundError: the principal can read none of the collections that the request names, or not one
+                that it excludes.
             NotReadyError: a collection lacks the index that the mode needs.
             ConfigurationError: a collection that the request names for mode dense was made with another
                 embedder, a stage lacks what it needs, or the data folder is missing.
@@ -305,14 +310,18 @@ class Desk:
 
     async def _run(self, principal: Principal, request: SearchRequest, *, trace: bool) -> tuple[Answer, Run]:
         """The answer to a request, and the run that made it."""
-        plan = await self._planned(principal, request)
         steps = Steps(detailed=trace, on_step=self.on_step)
         broken: list[Collection] = []
         with steps.step("plan"):
-            plan, notes = await self._with_sources(principal, plan)
-            views = await narrowed(await self._chosen(principal, plan, broken), plan)
-        run = Run(plan, views, self._models, self._alarm, steps, broken=bool(broken))
-        run.note(notes)
+            views = {view.table.collection.name: view for view in await self._views(principal, broken)}
+            # Only for a table that the whole tenant may read is it certain that the principal may know of it.
+            failing = [table.name for table in broken if table.visibility == "tenant"]
+            request, notes = _of_readable(request, views, failing)
+            plan = await self._planned(principal, request)
+            plan, unknown_sources = await self._with_sources(principal, plan)
+            chosen = await narrowed(_chosen(principal, plan, views, failing), plan)
+        run = Run(plan, chosen, self._models, self._alarm, steps, broken=bool(broken))
+        run.note([*notes, *unknown_sources])
         return await search(run), run
 
     async def _with_sources(self, principal: Principal, plan: Plan) -> tuple[Plan, list[str]]:
@@ -513,32 +522,6 @@ class Desk:
             broken += [view.table.collection for view in views if view.table.failed]
         return [view for view, any_ in zip(views, readable, strict=True) if any_]
 
-    async def _chosen(self, principal: Principal, plan: Plan, broken: list[Collection]) -> list[View]:
-        """The collections that the plan names, or all readable ones if it names none, without the excluded.
-
-        Tags are searched only if the plan or the principal's bindings name them.
-
-        An excluded name that the principal can't read is the same error as a wanted one: it says nothing of
-        whether there is such a collection, and a misspelt one would exclude nothing. For `broken` see
-        `_views`.
-        """
-        readable = {view.table.collection.name: view for view in await self._views(principal, broken)}
-        # Only for a table that the whole tenant may read is it certain that the principal may know of it.
-        if any(one.name in plan.collections and one.visibility == "tenant" for one in broken):
-            raise StoreError(BROKEN, for_caller=BROKEN)
-        if not readable.keys() >= {*plan.collections, *plan.exclude_collections}:
-            raise NotFoundError(
-                "The request names a collection that you can't read. "
-                f"Readable collections: {', '.join(sorted(readable)) or 'none'}."
-            )
-        named = (principal.bindings and bounds(principal.bindings).collections) or ()
-        usual = (name for name, view in readable.items() if not view.table.collection.tag_of or name in named)
-        wanted = dict.fromkeys(plan.collections or sorted(usual))
-        left = [readable[name] for name in wanted if name not in plan.exclude_collections]
-        if wanted and not left:
-            raise InvalidRequestError("exclude_collections leaves no collection to search.")
-        return left
-
     async def _located(self, principal: Principal, source_id: str) -> tuple[StoredSource, View]:
         """A readable source, and the view of its collection."""
         views = await self._all_views(principal)
@@ -549,6 +532,51 @@ class Desk:
         if any(view.table.failed for view in views):
             raise StoreError(BROKEN, for_caller=BROKEN)
         raise NotFoundError(NOT_FOUND)
+
+
+def _of_readable(
+    request: SearchRequest, views: Mapping[str, View], failing: Sequence[str]
+) -> tuple[SearchRequest, list[str]]:
+    """The request without the collections that the principal can't read, and a note that names these.
+
+    Unless it can read none of them. It is the same for those that don't exist.
+    """
+    names = request.collections or ()
+    unreadable = [name for name in dict.fromkeys(names) if name not in views and name not in failing]
+    readable = tuple(name for name in names if name not in unreadable)
+    if not unreadable or not readable:
+        return request, []
+    note = NOT_READABLE.format(", ".join(map(label, unreadable[:NAMED])), _listed(views))
+    return replace(request, collections=readable), [note]
+
+
+def _chosen(
+    principal: Principal, plan: Plan, views: Mapping[str, View], failing: Sequence[str]
+) -> list[View]:
+    """The views of the collections that the plan names, or all if it names none, without the excluded.
+
+    Tags are searched only if the plan or the principal's bindings name them.
+
+    Raises:
+        NotFoundError: the principal can't read one of them, or an excluded one: a misspelt name would exclude
+            nothing. The error says nothing of whether there is such a collection.
+        StoreError: one of them is failing.
+    """
+    if not {*plan.collections}.isdisjoint(failing):
+        raise StoreError(BROKEN, for_caller=BROKEN)
+    if not views.keys() >= {*plan.collections, *plan.exclude_collections}:
+        raise NotFoundError(UNREADABLE.format(_listed(views)))
+    named = (principal.bindings and bounds(principal.bindings).collections) or ()
+    usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in named)
+    wanted = dict.fromkeys(plan.collections or sorted(usual))
+    left = [views[name] for name in wanted if name not in plan.exclude_collections]
+    if wanted and not left:
+        raise InvalidRequestError("exclude_collections leaves no collection to search.")
+    return left
+
+
+def _listed(views: Iterable[str]) -> str:
+    return ", ".join(sorted(views)) or "none"
 
 
 def _flags(hits: Iterable[Hit]) -> Mapping[str, tuple[Flag, ...]]:

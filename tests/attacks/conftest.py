@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -465,8 +466,12 @@ def _plain(line: bytes) -> bytes:
     return line.lower().replace(b"\\", b"")
 
 
+_NAMED = re.compile(rb"(?<=because you can't read them: ).*?(?=\. Readable collections: )")
+
+
 def _without_echo(line: bytes) -> bytes:
-    """An answer without the name that its error repeats."""
+    """An answer without the names that its error or its note on collections repeats."""
+    line = _NAMED.sub(b"", line)
     if b'"error"' not in line:
         return line
     message = json.loads(line)

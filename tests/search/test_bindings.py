@@ -148,8 +148,11 @@ async def test_a_collection_in_which_a_binding_admits_nothing_does_not_exist(she
     said = set()
     for name in ("notes", "tickets", "imaginary"):
         with pytest.raises(NotFoundError) as error:
-            await desk.search(BOUND, SearchRequest("pendulum", collections=("handbook", name)))
+            await desk.search(BOUND, SearchRequest("pendulum", collections=(name,)))
         said.add(str(error.value))
+        answer = await desk.search(BOUND, SearchRequest("pendulum", collections=("handbook", name)))
+        assert {hit.source.collection for hit in answer.hits} == {"handbook"}
+        assert answer.notes[0].replace(name, "NAME").endswith("NAME. Readable collections: handbook.")
     assert said == {"The request names a collection that you can't read. Readable collections: handbook."}
 
 

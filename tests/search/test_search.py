@@ -11,7 +11,7 @@ import pytest
 
 from rag.answers import MAX_LIMIT, MAX_QUERY_CHARS, Mode, SearchRequest
 from rag.config.settings import EmbedderSettings, SearchSettings, Settings
-from rag.corpus import EmbedderIdentity, Principal
+from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import ConfigurationError, InvalidRequestError, NotFoundError, NotReadyError
 from rag.models.embed import open_embedder
 from rag.search.desk import Desk
@@ -296,7 +296,34 @@ async def test_collections_that_can_not_be_read_are_named_with_those_that_can(sh
     await shelf.put("a", "pendulum")
     await shelf.put("b", "pendulum", collection="more")
     with pytest.raises(NotFoundError, match=r"can't read. Readable collections: documents, more"):
-        await shelf.search("x", collections=("more", "it's"))
+        await shelf.search("x", collections=("papers", "it's"))
+
+
+async def test_a_collection_that_can_not_be_read_is_named_and_the_others_are_searched(shelf: Shelf) -> None:
+    """Whether it exists makes no difference, also not by a profile that the settings give it."""
+    await shelf.put("a", "pendulum", collection="notes")
+    await shelf.put("b", "pendulum", collection="more")
+    await shelf.put(
+        "c", "pendulum", collection="secret", access=Access("restricted", frozenset({"user:ann"}))
+    )
+    desk = shelf.desk(
+        profiles={"none": {"limit": 0}}, of_collections={"notes": "none", "secret": "none", "more": "default"}
+    )
+    answers = {}
+    for name in ("secret", "missing"):
+        answers[name] = await desk.search(ME, SearchRequest("pendulum", collections=("more", name)))
+        assert [hit.source.title for hit in answers[name].hits] == ["b"]
+        (note,) = answers[name].notes
+        assert name in note
+        assert "Readable collections: more, notes." in note
+    hidden = await desk.search(ME, SearchRequest("pendulum", collections=("notes", "secret")))
+    unknown = await desk.search(ME, SearchRequest("pendulum", collections=("notes", "missing")))
+    assert (hidden.hits, len(hidden.notes)) == (unknown.hits, len(unknown.notes)) == ((), 2)
+    ann = await desk.search(
+        Principal("default", "ann"), SearchRequest("pendulum", collections=("more", "secret"))
+    )
+    assert {hit.source.title for hit in ann.hits} == {"b", "c"}
+    assert not ann.notes
 
 
 @pytest.mark.slow

@@ -36,34 +36,28 @@ def near_enough(
 
     Hits without a similarity stay: no threshold can be applied to them.
 
-    `percentage_distance` is relative to the nearest hit of a metric: 20 keeps hits up to 20 % farther than
-    the nearest. If `max_distance` is stricter, it applies.
+    `percentage_distance` is relative to the nearest hit of all collections: 20 keeps hits up to 20 % farther
+    away, each in the metric of its own collection. If `max_distance` is stricter, it applies.
     """
-    known = {
-        hit.chunk.id: (metric, distance(hit.similarity, metric))
-        for hit, metric in ((hit, metrics[hit.source.collection]) for hit in hits)
-        if hit.similarity is not None
-    }
-    furthest = _furthest(known.values(), thresholds)
+    similarities = [hit.similarity for hit in hits if hit.similarity is not None]
+    furthest = _furthest(max(similarities, default=0.0), thresholds, set(metrics.values()))
     least = -inf if thresholds.min_similarity is None else thresholds.min_similarity
 
     def passes(hit: Hit) -> bool:
         if hit.similarity is None:
             return True
-        metric, away = known[hit.chunk.id]
-        return hit.similarity >= least and away <= furthest[metric]
+        metric = metrics[hit.source.collection]
+        return hit.similarity >= least and distance(hit.similarity, metric) <= furthest[metric]
 
     return [hit for hit in hits if passes(hit)]
 
 
 def _furthest(
-    measured: Iterable[tuple[Distance, float]], thresholds: ThresholdSettings
+    nearest: float, thresholds: ThresholdSettings, metrics: Iterable[Distance]
 ) -> dict[Distance, float]:
-    nearest: dict[Distance, float] = {}
-    for metric, far in measured:
-        nearest[metric] = min(far, nearest.get(metric, inf))
+    """The largest distance by metric; `nearest` is the highest similarity of all hits."""
     most = inf if thresholds.max_distance is None else thresholds.max_distance
-    share = thresholds.percentage_distance
-    if share is None:
-        return dict.fromkeys(nearest, most)
-    return {metric: min(most, far * (1 + share / 100)) for metric, far in nearest.items()}
+    percentage = thresholds.percentage_distance
+    if percentage is None:
+        return dict.fromkeys(metrics, most)
+    return {metric: min(most, distance(nearest, metric) * (1 + percentage / 100)) for metric in metrics}

@@ -14,6 +14,7 @@ from rag.config.profiles import CustomStage, MultiQueryStage, PlannerStage
 from rag.corpus import Collection, EmbedderIdentity
 from rag.errors import ConfigurationError
 from rag.filters.parse import parse
+from rag.filters.tree import ATTRIBUTES
 from rag.search.stages.queries import QueriesMade, more_queries
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ async def test_the_planner_is_told_the_question_the_day_and_what_can_be_filtered
             "question": QUESTION.text,
             "today": "2026-05-17",
             "collections": [
-                {"name": "clocks", "fields": dict(CLOCKS.fields)},
-                {"name": "letters", "fields": dict(LETTERS.fields)},
+                {"name": "clocks", "fields": {**ATTRIBUTES, **CLOCKS.fields}},
+                {"name": "letters", "fields": {**ATTRIBUTES, **LETTERS.fields}},
             ],
         }
     ]
@@ -189,6 +190,10 @@ FILTERS: list[tuple[list[dict[str, object]], dict[str, object]]] = [
     ([condition("built", "$gt", "1656-12-25")], {"built": {"$gt": "1656-12-25"}}),
     ([condition("maker", "$eq", "1650")], {"maker": {"$eq": "1650"}}),
     ([condition("topics", "$eq", "true")], {"topics": {"$eq": "true"}}),
+    ([condition("date", "$gte", "2024-05-01")], {"date": {"$gte": "2024-05-01"}}),
+    ([condition("path", "$prefix", "2024")], {"path": {"$prefix": "2024"}}),
+    ([condition("title", "$contains", "true")], {"title": {"$contains": "true"}}),
+    ([condition("section", "$contains", "7")], {"section": {"$contains": "7"}}),
     (
         [condition("year", "$ne", "1650"), condition("year", "$ne", "1651")],
         {"$and": [{"year": {"$ne": 1650}}, {"year": {"$ne": 1651}}]},
@@ -208,7 +213,7 @@ async def test_conditions_become_a_filter_with_values_of_the_fields_types(
     assert after.queries[1].filter == filter_
     assert repr(after.queries[1].filter) == repr(filter_)
     assert after.warnings == ()
-    assert parse(after.queries[1].filter, {**CLOCKS.fields, **LETTERS.fields})
+    assert parse(after.queries[1].filter, {**ATTRIBUTES, **CLOCKS.fields, **LETTERS.fields})
 
 
 REFUSED: dict[str, tuple[dict[str, object], str]] = {

@@ -58,6 +58,17 @@ def test_each_threshold_leaves_out_what_is_beyond_it() -> None:
     assert _kept([0.5, 0.45, 0.3], percentage_distance=20) == [0.5, 0.45]
 
 
+def test_a_percentage_counts_from_the_nearest_of_all_collections_whatever_their_metrics() -> None:
+    hits = [hit for metric in METRICS for hit in _hits([0.9 if metric == "dot" else 0.5, 0.4], metric)]
+    percentage = ThresholdSettings(percentage_distance=200)
+    kept = near_enough(hits, percentage, BY_NAME)
+    assert [(hit.source.collection, hit.similarity) for hit in kept] == [
+        ("dot", 0.9),
+        ("euclidean", 0.5),  # 1.0 of 0.45 * 3 = 1.34; in the others .5 of .1 * 3
+        ("euclidean", 0.4),
+    ]
+
+
 @pytest.mark.parametrize(("most", "kept"), [(0.45, [0.6, 0.55]), (0.9, [0.6, 0.55, 0.5])])
 def test_of_two_distances_the_smaller_counts(most: float, kept: list[float]) -> None:
     assert _kept([0.6, 0.55, 0.5, 0.2], max_distance=most, percentage_distance=30) == kept
