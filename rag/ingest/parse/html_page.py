@@ -13,6 +13,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean, date, first_heading
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.html_hidden import without_hidden_orders
+from rag.ingest.parse.html_seen import with_seen
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.office.properties import left_out
 from rag.web_addresses import web_address
@@ -74,7 +75,7 @@ def content_of(html: str) -> str:
     Raises:
         ParseError: it can't be parsed.
     """
-    return clean(_converted(html, _CONTENT).content or "").strip()
+    return clean(_converted(with_seen(html), _CONTENT).content or "").strip()
 
 
 def _converted(html: str, options: ConversionOptions) -> ConversionResult:

@@ -120,3 +120,55 @@ def test_a_packed_file_has_its_properties_and_an_encrypted_one_says_so() -> None
     with pytest.raises(ParseError) as error:
         parse(package({**parts, "META-INF/manifest.xml": locked}), "a.odt")
     assert error.value.cause == "encrypted"
+
+
+def packed(body: str, **objects: str) -> bytes:
+    """The same in a package, with objects by name."""
+    roots = {"content.xml": body} | {f"{name}/content.xml": held for name, held in objects.items()}
+    contents = {
+        path: f"<office:document-content {SPACES}><office:body>{held}</office:body></office:document-content>"
+        for path, held in roots.items()
+    }
+    return package({"mimetype": "application/vnd.oasis.opendocument.text", **contents})
+
+
+def rows(*lines: str) -> str:
+    cells = [
+        "".join(f"<table:table-cell><text:p>{c}</text:p></table:table-cell>" for c in one.split("|"))
+        for one in lines
+    ]
+    return (
+        f"<table:table>{''.join(f'<table:table-row>{one}</table:table-row>' for one in cells)}</table:table>"
+    )
+
+
+def test_charts_worksheets_and_pictures_in_frames_are_read_and_other_objects_are_counted() -> None:
+    link = 'xmlns:xlink="xlink" xlink:href="./{}"'
+    frames = "".join(f"<draw:frame><draw:object {link.format(one)}/></draw:frame>" for one in ("C", "S", "X"))
+    picture = (
+        "<draw:frame><draw:image/><svg:title>Picture 1</svg:title><svg:desc>A clock</svg:desc></draw:frame>"
+    )
+    chart = f"<office:chart><text:title><text:p>Sales</text:p></text:title>{rows('|Clocks', 'May|7')}</office:chart>"
+    held = {"C": chart, "S": f"<office:spreadsheet>{rows('Part|Price', 'Spring|12')}</office:spreadsheet>"}
+    body = f"<office:text><text:p>Above.{frames}{picture}</text:p></office:text>"
+    document = parse(packed(body, **held), "a.odt")
+    assert document.text.split("\n\n") == [
+        "Above.",
+        "Sales",
+        "|  | Clocks |\n| --- | --- |\n| May | 7 |",
+        "| Part | Price |\n| --- | --- |\n| Spring | 12 |",
+        "(picture: A clock)",
+    ]
+    assert document.metadata == {"left_out": "1 embedded object"}
+    slide = f"<office:presentation><draw:page><draw:frame><draw:object {link.format('C')}/></draw:frame></draw:page></office:presentation>"
+    assert "| May | 7 |" in parse(packed(slide, **held), "a.odp").text
+
+
+def test_a_cell_that_goes_over_rows_is_in_each_of_them() -> None:
+    cell = "<table:table-cell {}><text:p>{}</text:p></table:table-cell>"
+    first = cell.format("", "Day") + cell.format("", "Hour")
+    second = cell.format('table:number-rows-spanned="2"', "Monday") + cell.format("", "nine")
+    third = "<table:covered-table-cell/>" + cell.format("", "ten")
+    body = "".join(f"<table:table-row>{row}</table:table-row>" for row in (first, second, third))
+    text = parse(flat(f"<office:text><table:table>{body}</table:table></office:text>"), "a.fodt").text
+    assert text.endswith("| Monday | nine |\n| Monday | ten |")

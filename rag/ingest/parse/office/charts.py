@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from rag.flags import flags_in
 from rag.ingest.parse.office.equations import linear
 from rag.ingest.parse.zipped import child, descendants
 from rag.text import one_line
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 MAX_POINTS = 500  # of a series: more are a curve, which nobody reads as numbers
+ORDERS = "(picture whose text gives orders to a model)"
+"""Stands for the alternative text of a picture that nobody is meant to see but a model."""
 MAX_ALTERNATIVE = 1_000  # characters of the text that stands for a picture
 _NO_WORDS = re.compile(
     r"(?i)(?:picture|image|img|photo|grafik|bild|abbildung|figure|imagen|afbeelding|object|logo|icon|shape)?"
@@ -97,7 +100,9 @@ def alternative_text(written: str) -> str:
     Example: "Plan of the clock room" -> "(picture: Plan of the clock room)"; "Bild 3" and "scan.png" -> "".
     """
     text = _ASIDE.sub("", one_line(written)[:MAX_ALTERNATIVE]).strip()
-    return "" if not any(map(str.isalpha, text)) or _NO_WORDS.fullmatch(text) else f"(picture: {text})"
+    if not any(map(str.isalpha, text)) or _NO_WORDS.fullmatch(text):
+        return ""
+    return ORDERS if "instructions" in flags_in(text) else f"(picture: {text})"
 
 
 def _alternative(part: Element) -> str:

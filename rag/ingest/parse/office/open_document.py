@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,12 @@ class _Parts:
     body: Element
     styles: list[Element] = field(default_factory=list)
     meta: Element | None = None
+    package: Package | None = None
+
+    def opened(self, name: str) -> Element | None:
+        """The content of an object of the package, None if it isn't in it or isn't XML."""
+        path = f"{posixpath.normpath(name)}/content.xml"
+        return self.package.xml_if_there(path) if self.package else None
 
 
 def parse(data: bytes, name: str) -> Document:
@@ -35,7 +42,7 @@ def parse(data: bytes, name: str) -> Document:
     """
     parts = _parts(data)
     styles = styles_of(parts.styles)
-    reader = Reader(styles)
+    reader = Reader(styles, parts.opened)
     title = ""
     if (sheets := child(parts.body, "spreadsheet")) is not None:
         kind, title = "spreadsheet", name
@@ -56,6 +63,7 @@ def parse(data: bytes, name: str) -> Document:
         *left_out(reader.hidden["row"], "hidden row or column", "hidden rows or columns"),
         *left_out(reader.hidden["text"], "hidden piece of text", "hidden pieces of text"),
         *left_out(reader.hidden["comment"], "comment"),
+        *left_out(reader.hidden["object"], "embedded object"),
     ]
     properties = open_document_properties(parts.meta)
     return written_document(reader.draft, name, _MIME_TYPE + kind, properties, remarks=remarks, title=title)
@@ -78,5 +86,8 @@ def _parts(data: bytes) -> _Parts:
     if body is None:
         raise ParseError("the file is damaged: its part content.xml has no body")
     return _Parts(
-        body, [content, *([styles] if styles is not None else [])], package.xml_if_there("meta.xml")
+        body,
+        [content, *([styles] if styles is not None else [])],
+        package.xml_if_there("meta.xml"),
+        package,
     )

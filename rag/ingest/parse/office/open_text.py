@@ -7,10 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.draft import PAGE_BREAK, Draft
+from rag.ingest.parse.office.charts import alternative_text
 from rag.ingest.parse.office.docx_styles import roman
+from rag.ingest.parse.zipped import child
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from xml.etree.ElementTree import Element
 
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are counted only
@@ -19,10 +21,11 @@ _SPACE = re.compile(r"[ \t\r\n]+")
 _LEFT_OUT = frozenset(
     {
         *("tracked-changes", "table-of-content", "illustration-index", "table-index", "alphabetical-index"),
-        *("forms", "sequence-decls", "variable-decls", "user-field-decls", "title", "desc", "ruby-text"),
-        *("event-listeners", "image", "object", "notes", "settings", "glue-point"),
+        *("forms", "sequence-decls", "variable-decls", "user-field-decls", "ruby-text"),
+        *("event-listeners", "image", "notes", "settings", "glue-point"),
     }
 )
+_ALTERNATIVES = frozenset({"title", "desc"})  # of frames: what is told to those who can't see a picture
 _ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
 
 
@@ -73,11 +76,15 @@ def _style(name: str, elements: Mapping[str, Element]) -> Style:
 class Reader:
     """Reads the body of a document into a draft, and counts what it leaves out in `hidden`."""
 
-    def __init__(self, styles: Mapping[str, Style]) -> None:
+    def __init__(
+        self, styles: Mapping[str, Style], opened: Callable[[str], Element | None] = lambda _: None
+    ) -> None:
+        """`opened` gives the root of an object that lies in the document, by the name that refers to it."""
         self.draft = Draft()
         self.hidden: Counter[str] = Counter()
         self.title = ""
         self._styles = styles
+        self._opened = opened
         self._notes: list[Element] = []
         self._noted = 0
         self._frames: list[Element] = []
@@ -96,16 +103,53 @@ class Reader:
             elif one.tag == "list":
                 self._list(one, depth + bool(mark))
             elif one.tag == "table":
-                self.draft.table([[self.cell_text(cell) for cell in _cells(row)] for row in _rows(one)])
+                self._table(one)
             elif one.tag == "soft-page-break":
                 self.draft.page()
             elif one.tag == "annotation":
                 self.hidden["comment"] += 1
             elif one.get("display") in {"none", "condition"} and one.tag == "section":
                 self.hidden["text"] += 1
+            elif one.tag == "object" or one.tag in _ALTERNATIVES:
+                self._figure(one)
             elif one.tag not in _LEFT_OUT:
                 self.blocks(one, depth)
             self._write_notes()
+
+    def _table(self, table: Element) -> None:
+        """Write a table; a cell that goes over several rows is in each of them."""
+        rows: list[list[str]] = []
+        left: dict[int, int] = {}
+        for row in _rows(table):
+            texts: list[str] = []
+            for at, cell in enumerate(_cells(row)):
+                left[at] = left.get(at, 0) - 1
+                if cell.tag == "covered-table-cell" and left[at] >= 0 and at < len(rows[-1]):
+                    texts.append(rows[-1][at])
+                else:
+                    left[at] = times(cell, "number-rows-spanned") - 1
+                    texts.append(self.cell_text(cell))
+            rows.append(texts)
+        self.draft.table(rows)
+
+    def _figure(self, held: Element) -> None:
+        """Write an alternative text, the numbers of a chart, the cells of a worksheet or a formula.
+
+        Other objects are counted.
+        """
+        if held.tag in _ALTERNATIVES:
+            self.draft.paragraph(alternative_text("".join(held.itertext())))
+            return
+        root = self._opened(held.get("href", "")) if held.get("href") else child(held, "document")
+        formulas = [*root.iter("annotation")] if root is not None else []
+        tables = [*root.iter("table")] if root is not None else []
+        self.hidden["object"] += not (tables or formulas)
+        for title in root.iter("title") if tables and root is not None else ():
+            self.draft.paragraph(self.cell_text(title))
+        for table in tables:
+            self._table(table)
+        for formula in formulas:
+            self.draft.paragraph("".join(formula.itertext()))
 
     def _paragraph(self, paragraph: Element, depth: int, mark: str) -> None:
         style = self.style(paragraph)
@@ -208,6 +252,8 @@ class Reader:
                 texts.append("" if self.style(one).hidden else self.inline(one))
             elif one.tag == "annotation":
                 self.hidden["comment"] += 1
+            elif one.tag in _ALTERNATIVES:
+                texts.append(alternative_text("".join(one.itertext())))
             elif one.tag not in _LEFT_OUT:
                 texts.append(self.cell_text(one))
         frames, self._frames = self._frames, []
