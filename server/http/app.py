@@ -22,6 +22,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import AnyHttpUrl
 from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -31,9 +32,9 @@ from rag.access.keys import SEARCH_SCOPE
 from rag.config.addresses import resource_url
 from rag.errors import BusyError
 from server import EXIT_FORCED
+from server.apps import DECLARED, SESSION, SESSION_HEADER
 from server.http.addresses import transport_security
 from server.http.announcement import announce
-from server.http.apps_session import AppsSession
 from server.http.client_address import AddressResolver
 from server.http.connections import ConnectionLimit, SlowClientProtocol, max_connections
 from server.http.failure_limit import FailureLimit
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.authentication import AuthenticationBackend, AuthenticationError
     from starlette.requests import HTTPConnection, Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from rag.config.settings import Settings
     from server.admission import Admission
@@ -274,3 +275,23 @@ def _unavailable(_connection: HTTPConnection, error: AuthenticationError) -> Res
     note_refusal(str(error))
     body = {"error": "temporarily_unavailable", "error_description": str(error)}
     return JSONResponse(body, status_code=503, headers={"Retry-After": "30"})
+
+
+# Gives clients that show MCP Apps the id of a session, by which they say so again in each request.
+
+
+class AppsSession:
+    """Adds the header to the answer to a greeting that declared the extension. See `server.apps.SESSION`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start" and DECLARED in scope:
+                MutableHeaders(scope=message)[SESSION_HEADER] = SESSION
+            await send(message)
+
+        await self._app(scope, receive, marked)

@@ -15,7 +15,7 @@ from rag.errors import ConfigurationError
 from rag.models.embed.head import dense_layers
 from rag.models.facts import FACTS_FILE, ModelFacts, facts_as_json
 from rag.models.rerank import open_reranker
-from rag.models.rerank.head import Norm, head_beside
+from rag.models.rerank.cross_encoder import Norm, head_beside
 from rag.models.tokens import BUILTIN_MODEL
 
 if TYPE_CHECKING:
