@@ -115,6 +115,7 @@ def _thresholds(settings: SearchSettings, given: Mapping[str, float] | None) -> 
         return settings.thresholds
     unknown = next((name for name in given if name not in LIMITS), None)
     if unknown is not None or not given:
+        check_allowed(settings, "thresholds", given, None)
         wrong = "is empty" if unknown is None else f"has no {unknown[:64]!r}"
         raise InvalidRequestError(f"thresholds {wrong}; it has: {', '.join(LIMITS)}.")
     stated = settings.thresholds.model_dump()
@@ -134,6 +135,7 @@ def _stages(
     stages = settings.stages if choice.of is None else stages_of(choice.of)
     names = {stage.stage for stage in stages}
     if unknown := [name for name in choice.without if name not in names]:
+        check_allowed(settings, "stages", unknown, ())  # what is closed says nothing of what there is
         there = ", ".join(dict.fromkeys(stage.stage for stage in stages)) or "none"
         raise InvalidRequestError(
             f"stages.without: there is no stage {unknown[0][:64]!r}; there are: {there}."

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 8  # headings in an error, or positions in a note
 MOST_COMPARED = 2_000  # headings that an error is compared with to name the nearest; some 50 ms
-NEAR = 0.5  # of `difflib`, from 0 to 1: "Parentl leav" and "Parental leave" have 0.92
+MOST_WORDS = 8  # of what is wanted that are compared
+NEAR = 0.75  # of `difflib`, from 0 to 1: "parentl" and "parental" have 0.93, "maternity" and "policy" 0.4
+_WORD = re.compile(r"\w{3,}")  # shorter ones stand in every other heading
 _BETWEEN = re.compile(r"\s+[>›]\s+")  # the headings of a path, as search results show it
 _MARKS = re.compile(r"#{1,6}\s+")
 
@@ -120,11 +122,22 @@ def _others_note(starts: Sequence[int]) -> str:
 
 
 def _nothing(titles: Sequence[str], folded: Sequence[str], wanted: str) -> str:
-    first = {one: titles[index] for index, one in reversed([*enumerate(folded[:MOST_COMPARED])])}
-    near = get_close_matches(wanted, list(first), n=MOST_NAMED, cutoff=NEAR)
+    near = _with_words_of(wanted, folded[:MOST_COMPARED])
     if near:
-        return f"No heading matches section. Near ones: {_listed(first[one] for one in near)}."
+        return f"No heading matches section. Near ones: {_listed(titles[index] for index in near)}."
     return f"No heading matches section. The first ones: {_listed(titles)}."
+
+
+def _with_words_of(wanted: str, folded: Sequence[str]) -> list[int]:
+    """The headings that share words with what is wanted, or have ones spelt nearly so, most of them first."""
+    words = [{*_WORD.findall(heading)} for heading in folded]
+    every = sorted(set().union(*words))
+    alike = [
+        {*get_close_matches(word, every, n=MOST_NAMED, cutoff=NEAR)}
+        for word in dict.fromkeys(_WORD.findall(wanted)[:MOST_WORDS])
+    ]
+    shared = [sum(not near.isdisjoint(of_heading) for near in alike) for of_heading in words]
+    return sorted((index for index, count in enumerate(shared) if count), key=lambda index: -shared[index])
 
 
 def _listed(titles: Iterable[str]) -> str:

@@ -92,6 +92,8 @@ def test_no_override_is_an_argument_or_suggested_unless_the_operator_allows_it(w
         ({"fusion": "rrf"}, "fusion is fixed to calibrated by the operator; leave it out."),
         ({"candidates": 100}, "candidates is fixed to 50 by the operator; leave it out."),
         ({"thresholds": {"min_similarity": 0.5}}, "thresholds is fixed by the operator; leave it out."),
+        ({"thresholds": {"nearest": 0.5}}, "thresholds is fixed by the operator; leave it out."),
+        ({"stages": {"without": ["dedupe"]}}, "stages is fixed by the operator; leave it out."),
         ({"vectors": True}, "vectors is fixed by the operator; leave it out."),
         ({"stages": {"of": "fresh"}}, "The operator offers no profiles; leave stages.of out."),
     ]
