@@ -16,7 +16,7 @@ from rag.access.rule import entries_of, in_words, is_narrowed, named, narrower, 
 from rag.access.tenants import tenant_of
 from rag.admin.acts import access_act, recorded
 from rag.admin.console import Group, arguments, command, echo, print_json
-from rag.admin.sources import meant, open_reader, readable, tables_of
+from rag.admin.sources import called, meant, open_reader, readable, tables_of
 from rag.corpus import Access, Principal, Visibility
 from rag.errors import BusyError, ConfigurationError, InvalidRequestError, NotFoundError, StoreError
 from rag.hidden import in_one_line
@@ -110,8 +110,8 @@ def _sources_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def access_command() -> None:
     """Show and change who may see which sources.
 
-    Name sources by id or URI, by file or folder, by a pattern like "hr/*.pdf", or all of a collection by
-    --collection. A change takes effect with the next request.
+    Name sources by id or URI, by file or folder, by a path or title that no other source has, by a pattern
+    like "hr/*.pdf", or all of a collection by --collection. A change takes effect with the next request.
     Removed sources can be named, too: their access record applies again if they come back.
     """
 
@@ -355,16 +355,19 @@ def held_among(
         one.id: Held(one.id, one.uri, document_name(one), one.access, None, one.access)
         for one in gone.values()
     }
+    shown_names: dict[str, frozenset[str]] = {}
     for table, sources in stored:
+        present = [*sources]
         held |= {
             one.id: Held(one.id, one.source.uri, one.source.title, one.access, table, one.access)
-            for one in sources
+            for one in present
         }
+        shown_names |= called(one.source for one in present)
     uris = {id_: one.uri for id_, one in held.items() if not original_id(id_)}
     found: dict[str, Held] = {}
     for name in names:
         is_of_tag = name in held and name not in uris  # these are meant by their ids only
-        if not (ids := [name] if is_of_tag else meant(name, uris)):
+        if not (ids := [name] if is_of_tag else meant(name, uris, shown_names)):
             raise NotFoundError(
                 f"No source has the id or path {name!r}. List them with refdesk-admin sources."
             )

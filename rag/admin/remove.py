@@ -10,7 +10,7 @@ import click
 from rag.admin.acts import Act, access_state, recorded
 from rag.admin.collection import removed
 from rag.admin.console import collection_option, command, echo, print_json
-from rag.admin.sources import meant, open_collections
+from rag.admin.sources import called, meant, open_collections
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.errors import BusyError, InvalidRequestError, NotFoundError, StoreError
 from rag.file_state import local_path
@@ -23,6 +23,7 @@ from rag.store.folder import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from rag.admin.acts import State
     from rag.config.settings import Settings
@@ -54,7 +55,7 @@ async def remove_command(
     collection: str,
     as_json: bool,
 ) -> None:
-    """Remove sources by id, file, folder, or pattern.
+    """Remove sources by id, file, folder, path, title, or pattern.
 
     Searches no longer find them. To delete their text from the disk, too, run refdesk-admin purge. Access
     records are kept in case the sources come back, unless you add --forget.
@@ -64,9 +65,10 @@ async def remove_command(
     (table,) = await open_collections(settings, collection)
     async with access_table(settings.data, table.collection.tenant) as access:
         records = await access.records()
-    there = {source.id: source.uri for source in await table.listing()}
+    sources_there = await table.listing()
+    there, names = {source.id: source.uri for source in sources_there}, called(sources_there)
     past = {id_: one.uri for id_, one in records.items() if forget and one.collection in {"", collection}}
-    named = {id_ for name in sources for id_ in _named(name, there | past, collection)}
+    named = {id_ for name in sources for id_ in _named(name, there | past, names, collection)}
     if everything:
         named = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
     gone = [id_ for id_ in there if id_ in named]
@@ -152,8 +154,10 @@ def _act(
     return Act("remove", collection.tenant, changes, collection.name, gives=gives)
 
 
-def _named(name: str, known: Mapping[str, str], collection: str) -> list[str]:
-    if not (found := meant(name, known)):
+def _named(
+    name: str, known: Mapping[str, str], names: Mapping[str, AbstractSet[str]], collection: str
+) -> list[str]:
+    if not (found := meant(name, known, names)):
         raise NotFoundError(
             f"No source in {collection} has the id or path {name!r}. List them with refdesk-admin sources."
         )

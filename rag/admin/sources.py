@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,15 +14,17 @@ import click
 from rag.access.tenants import tenant_of
 from rag.admin.console import collection_option, command, echo, print_json, print_table, same_desk
 from rag.config.data_folder import check_data_folder
-from rag.errors import NotFoundError
+from rag.errors import InvalidRequestError, NotFoundError
 from rag.flags import flags_in
 from rag.hidden import in_one_line
 from rag.ingest.paths import place_of, prefixes
+from rag.search.names import MOST_LISTED
+from rag.search.tree import shown, shown_parts
 from rag.store.reader import Reader
-from rag.uris import NOT_FOUND, parse_id
+from rag.uris import NOT_FOUND, SCHEME, named_id, split_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from rag.config.settings import Settings
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from rag.store.reader import CollectionReader
 
 PREVIEW_CHARS = 500
+NO_NAMES: Mapping[str, AbstractSet[str]] = MappingProxyType({})
 
 
 @command("sources", on_bucket=True)
@@ -59,10 +63,10 @@ async def sources_command(settings: Settings, *, collection: str | None, flags: 
 async def source_command(settings: Settings, *, name: str, text: bool, as_json: bool) -> None:
     """Show a source: its metadata, outline and text.
 
-    ID is the id or URI of a source or of one of its chunks.
+    ID is the id of a source or of one of its chunks, a URI, a path, or a title that no other source has.
     """
-    source_id = parse_id(name).partition("/")[0]
     tables = readable(await open_collections(settings, None))
+    source_id = await _one_id(tables, name)
     found = [await table.text(source_id) for table in tables]
     for stored, outline, content in filter(None, found):
         details = source_json(stored.source) | {"outline": [asdict(heading) for heading in outline]}
@@ -72,6 +76,21 @@ async def source_command(settings: Settings, *, name: str, text: bool, as_json: 
             _print_source(details, content if text else content[:PREVIEW_CHARS])
         return
     raise NotFoundError(NOT_FOUND)
+
+
+async def _one_id(tables: Sequence[CollectionReader], name: str) -> str:
+    """The id in a name, or that of the only source which it refers to."""
+    with suppress(NotFoundError):
+        id_ = split_id(named_id(name)[1])[0]
+        if any([await table.sources([id_]) for table in tables]):
+            return id_
+    sources = [source for table in tables for source in await table.listing()]
+    ids = _named(name, {source.id: source.uri for source in sources}, called(sources))
+    if not ids:
+        raise NotFoundError(NOT_FOUND)
+    if len(ids) > 1:
+        raise InvalidRequestError(f"{name!r} refers to {len(ids)} sources. Give the id of one.")
+    return ids[0]
 
 
 def open_reader(settings: Settings) -> Reader:
@@ -113,14 +132,31 @@ def readable(tables: Sequence[CollectionReader]) -> list[CollectionReader]:
     return [table for table in tables if not table.failed]
 
 
-def meant(name: str, uris: Mapping[str, str]) -> list[str]:
-    """The ids of the sources that a name refers to, given all URIs by id.
+def called(sources: Iterable[Source]) -> dict[str, frozenset[str]]:
+    """What sources are called in replies, by id: paths, alone and in the collection, titles, addresses."""
+    return {source.id: frozenset(_names_of(source)) for source in sources}
 
-    A name is an id, a URI, a file or a folder; if it is none of these, a pattern that matches the end of a
-    path from any folder on (* also matches /). So a[1].md refers to the file of that name if there is one.
+
+def _names_of(source: Source) -> Iterator[str]:
+    yield shown(source.title)
+    if path := "/".join(shown_parts(source.name)):
+        yield from (path, f"{source.collection}/{path}")
+    if source.url:
+        yield source.url
+
+
+def meant(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]] = NO_NAMES) -> list[str]:
+    """The ids of the sources that a name refers to, given all URIs, and other `names` (see `called`), by id.
+
+    A name is an id, a URI, a file or a folder; if it is none of these, one that a single source has. Else it
+    is a pattern that matches the end of a path from any folder on (* also matches /). So a[1].md refers to
+    the file of that name if there is one.
     What a source contains goes along: the attachments of a mail, however the mail is named.
+
+    Raises:
+        InvalidRequestError: several sources have this path, title or address; the message lists them.
     """
-    found = _named(name, uris)
+    found = _named(name, uris, names)
     taken, containers = {*found}, {uris[id_] for id_ in found}
     parts = ((id_, uri) for id_, uri in uris.items() if "#" in uri and id_ not in taken)
     return [*found, *(id_ for id_, uri in parts if _is_inside(uri, containers))]
@@ -131,18 +167,35 @@ def _is_inside(part: str, containers: AbstractSet[str]) -> bool:
     return any(one[:-1] in containers for one in prefixes(part, file))
 
 
-def _named(name: str, uris: Mapping[str, str]) -> list[str]:
+def _named(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
     file = f"/{name}" if name.startswith("origin:") else os.path.realpath(name)
-    exact = [id_ for id_, uri in uris.items() if _is_called(name, id_, str(place_of(uri)), file)]
-    if exact or not set(name) & set("*?["):
+    exact = [
+        id_ for id_, uri in uris.items() if uri == name or _is_called(name, id_, str(place_of(uri)), file)
+    ]
+    if exact or (exact := _with_name(name, uris, names)) or not set(name) & set("*?["):
         return exact
     pattern = name if name.startswith("/") else f"*/{name}"
     return [id_ for id_, uri in uris.items() if fnmatchcase(str(place_of(uri)), pattern)]
 
 
+def _with_name(name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]]) -> list[str]:
+    """The only source with this path, title or address. A name that ends in a slash is a folder's."""
+    if name.endswith("/"):
+        return []
+    written = {name, shown(name), "/".join(shown_parts(name.strip().removeprefix(SCHEME)))} - {""}
+    ids = [id_ for id_ in uris if not written.isdisjoint(names.get(id_, ()))]
+    if len(ids) > 1:
+        listed = ", ".join(f"{id_} ({place_of(uris[id_])})" for id_ in ids[:MOST_LISTED])
+        more = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
+        raise InvalidRequestError(
+            f"{len(ids)} sources are called {name!r}: {listed}{more}. Give the id of one."
+        )
+    return ids
+
+
 def _is_called(name: str, id_: str, path: str, file: str) -> bool:
     with suppress(NotFoundError):
-        if parse_id(name).partition("/")[0] == id_:
+        if split_id(named_id(name)[1])[0] == id_:
             return True
     return path == file or path.startswith(file.rstrip(os.sep) + os.sep)
 

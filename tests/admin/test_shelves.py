@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.admin.conftest import Desk
 
@@ -55,7 +55,7 @@ def test_a_source_is_shown_by_its_id_by_a_chunk_s_and_by_uri(clock_desk: Desk) -
     assert found["text"] in shown["text"]
     for heading in shown["outline"]:
         assert shown["text"][heading["start"] :].startswith(f"{'#' * heading['level']} {heading['title']}\n")
-    assert clock_desk.json("source", f"refdesk://{reply['collection']}/{found['id']}") == shown
+    assert clock_desk.json("source", found["uri"]) == shown
 
     beginning = clock_desk.run("source", found["id"]).stdout
     assert f"id           {source_id}\n" in beginning
@@ -124,9 +124,44 @@ def test_sources_are_removed_by_id_by_file_by_folder_and_all_together(
         "List them with refdesk-admin sources.\n"
     )
     removed = desk.json("remove", by_id, "../b.md", f"{tmp_path}/link/c", by_id)["removed"]
-    assert removed == [by_id, *(ingested[f"{shelf}/{name}"] for name in ("b.md", "c/d.md", "c/e/f.md"))]
+    assert {*removed} == {by_id, *(ingested[f"{shelf}/{name}"] for name in ("b.md", "c/d.md", "c/e/f.md"))}
     assert desk.paths() == ["cc/g.md", "h.md"]
 
     assert desk.run("remove", known).stdout == "Removed 1 source from documents.\n"
     assert desk.json("remove", "--all")["removed"] == [ingested[f"{shelf}/cc/g.md"]]
     assert desk.json("status")["collections"] == []
+
+
+@pytest.fixture
+def plans(inside: Desk, tmp_path: Path) -> dict[str, str]:
+    """The ids of three documents by path; two of them have one title."""
+    for path, title in (
+        ("a/plan.md", "The plan"),
+        ("b/plan.md", "The plan"),
+        ("c/note.md", "A [draft] *note*?"),
+    ):
+        file = tmp_path / "files" / path
+        file.parent.mkdir(parents=True)
+        file.write_text(f"# {title}\n\npendulum\n")
+    inside.run("ingest", tmp_path / "files")
+    return {one["metadata"]["path"]: one["id"] for one in inside.json("sources")["sources"]}
+
+
+def test_commands_take_a_title_or_a_path_that_one_document_has(inside: Desk, plans: dict[str, str]) -> None:
+    note = plans["c/note.md"]
+    (title,) = [one["title"] for one in inside.json("sources")["sources"] if one["id"] == note]
+    names = ["c/note.md", "documents/c/note.md", title, f" [{note}/0] ", f"refdesk://documents/{note}/0-1"]
+    for name in names:
+        assert inside.json("access", "show", name)["id"] == note
+        assert inside.json("source", name)["id"] == note
+    assert inside.json("remove", title)["removed"] == [note]
+
+
+def test_commands_refuse_a_name_that_several_have_and_list_them(inside: Desk, plans: dict[str, str]) -> None:
+    for command in (["remove"], ["access", "grant", "--to", "user:ann"], ["access", "show"], ["source"]):
+        told = inside.run(*command, "The plan", code=2).stderr
+        assert all(plans[path] in told for path in ("a/plan.md", "b/plan.md"))
+        assert plans["c/note.md"] not in told
+    for near in ("the plan", "plan.md", "The pla", "The plan/", "documents"):
+        assert "No source" in inside.run("remove", near, code=1).stderr
+    assert len(inside.json("sources")["sources"]) == 3
