@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rag.access.tenants import local_principal
 from rag.admin.connect_output import (
     is_here,
     names_of_entries,
@@ -16,6 +18,7 @@ from rag.admin.connect_output import (
     show_change,
     show_hosts,
     tell_change,
+    tell_of_key,
     tell_rest,
 )
 from rag.admin.console import (
@@ -32,7 +35,8 @@ from rag.admin.hosts.launch import launch
 from rag.admin.hosts.links import WITH_LINKS, link
 from rag.admin.hosts.table import HOSTS, Folders
 from rag.admin.hosts.wish import Wish, key_variable, place_of_input, remote_wish
-from rag.errors import ConfigurationError, RefdeskError
+from rag.config.data_folder import check_data_folder
+from rag.errors import ConfigurationError, RefdeskError, StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +86,8 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
 
     HOST is claude-desktop, claude-code, vscode, cursor, windsurf, zed, gemini-cli, codex, goose or lm-studio.
     Its configuration gets an entry that starts this desk's server with the data folder, settings, tenant and
-    user of this command. On a terminal you see what changes and are asked before it is written. Comments and
+    user of this command. On a terminal you see what changes and are asked before it is written; elsewhere, a
+    host that seems not to be installed needs --yes. Nothing is written that could not start. Comments and
     other servers stay, and the file as it was is kept beside it.
 
     With --remote, the entry leads to a server that was started with refdesk --http. If the key belongs into
@@ -111,10 +116,12 @@ async def connect_command(  # noqa: PLR0913 one parameter an option
     if remote is not None:
         wish = remote_wish(chosen, name, remote, key_in, _placeholder if prints or links else _key)
     else:
+        _check_start(settings)
         started = launch(settings, settings_file(), asker_arguments())
         wish = Wish(chosen, name, chosen.local(name, started), {})
     if prints or links:
         _print_link(wish, as_json=as_json) if links else _print_entry(wish, path, as_json=as_json)
+        tell_of_key(wish, remote)
     elif _put(wish, path, yes=yes, as_json=as_json):
         tell_rest(settings, wish, path, remote)
 
@@ -133,6 +140,21 @@ def _check_options(host: Host, name: str, *, key_in: bool, only: tuple[bool, ...
         raise click.UsageError("--key-in needs --remote.")
     if only[1] and host.name not in WITH_LINKS:
         raise click.UsageError(f"{host.title} takes no links that install a server. Leave out --link.")
+
+
+def _check_start(settings: Settings) -> None:
+    """Reject an entry whose server could only say that it can't start.
+
+    A data folder that isn't there yet is none of these: it may be on a drive, or filled later.
+
+    Raises:
+        ConfigurationError: the tenant is unknown or one of several, or the data folder is something else.
+    """
+    with suppress(StoreError):  # a bucket that answers later is served then
+        local_principal(settings)
+    data = settings.data
+    if not settings.storage.uri and (data.is_file() or (data.is_dir() and any(data.iterdir()))):
+        check_data_folder(data)
 
 
 def _placeholder() -> str:
@@ -169,7 +191,10 @@ def _put(wish: Wish, path: Path, *, yes: bool, as_json: bool) -> bool:
             "replace that one with --yes."
         )
     if not is_here(path):
-        echo(f"{wish.host.title} seems not to be installed here, or was never started.", err=True)
+        absent = f"{wish.host.title} seems not to be installed here, or was never started."
+        if not yes and not sys.stdin.isatty():
+            raise ConfigurationError(f"{absent} To write {path} all the same, add --yes.")
+        echo(absent, err=True)
     text = file.edited(edits)
     show_change(file, text, wish.key)
     question = f"Replace the other entry {wish.name}?" if another else "Write this?"
@@ -198,7 +223,7 @@ def _remove(host: Host, name: str, path: Path, *, yes: bool, as_json: bool) -> N
 
 
 def _agreed(question: str, *, yes: bool) -> bool:
-    """Whether to write. Who runs this without a terminal has said so by running it."""
+    """Whether to write. Who runs this without a terminal, for a host that is here, has said so."""
     return yes or not sys.stdin.isatty() or confirmed(question)
 
 

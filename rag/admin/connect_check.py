@@ -17,7 +17,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
-from rag.admin.console import echo, print_json
+from rag.admin.console import echo, print_json, same_desk
 from rag.errors import ConfigurationError, RefdeskError
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ async def check_entry(
         return
     echo(f"{host.title} reaches {seen.server} (MCP {seen.protocol}), ready after {seen.ready_seconds:.1f} s.")
     echo(f"Tools: {', '.join(seen.tools)}")
+    if not (seen.holds or seen.passages):
+        echo(f"There are no documents yet that it may read. Add some: refdesk-admin ingest PATH{same_desk()}")
+        return
     echo(seen.holds or "The server doesn't say what it holds.")
     first = f", the first from {seen.first}" if seen.first else ""
     echo(f"A first search took {seen.search_seconds:.1f} s and found {seen.passages} passages{first}.")

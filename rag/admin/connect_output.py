@@ -64,20 +64,26 @@ def tell_change(wish: Wish, path: Path, change: str, backup: Path | None, *, as_
 
 def tell_rest(settings: Settings, wish: Wish, path: Path, remote: str | None) -> None:
     """Print what is left to do, on standard error."""
-    title, variable = wish.host.title, key_variable(wish.name)
+    title = wish.host.title
     if remote:
         _tell_of_address(remote)
-    if wish.inputs:
-        echo(f"{title} will ask for the key and keep it.", err=True)
-    elif remote and variable in str(wish.entry):
-        echo(f"Set {variable} to the key where {title} is started from.", err=True)
-    elif remote and wish.entry.get("command") == "npx":
+    tell_of_key(wish, remote)
+    if remote and wish.entry.get("command") == "npx":
         echo(f"{title} reaches addresses through mcp-remote from npm: Node.js must be installed.", err=True)
     if not remote:
         _tell_of_launch(settings, wish)
     if wish.key and os.name == "posix" and path.resolve().stat().st_mode & OTHERS_MAY_READ:
         echo(f"Other users can read the key in {path}. Fix it: chmod 600 '{path}'", err=True)
     echo(wish.host.afterwards, err=True)
+
+
+def tell_of_key(wish: Wish, remote: str | None) -> None:
+    """Print where the key of an entry comes from that doesn't hold it, on standard error."""
+    title, variable = wish.host.title, key_variable(wish.name)
+    if wish.inputs:
+        echo(f"{title} will ask for the key and keep it.", err=True)
+    elif remote and variable in str(wish.entry):
+        echo(f"Set {variable} to the key where {title} is started from.", err=True)
 
 
 def _tell_of_address(url: str) -> None:

@@ -39,13 +39,15 @@ KEY = "rd_key_secret"
 
 @pytest.fixture
 def home(inside: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder of somebody whose name is not ASCII, and in which hosts keep their files."""
+    """A home folder of somebody whose name is not ASCII, in which all hosts were started before."""
     assert inside
     folder = tmp_path / "Zoë B" / "hôme"
     folder.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(folder))
     for moved in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(moved, raising=False)
+    for host in HOSTS:
+        file_of(host, folder).parent.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -88,7 +90,7 @@ def written(path: Path) -> Any:  # noqa: ANN401 any configuration
 @pytest.mark.parametrize("host", HOSTS)
 def test_each_host_gets_an_entry_once_and_loses_it_again(inside: Desk, home: Path, host: str) -> None:
     path, section = file_of(host, home), HOSTS[host].section
-    assert inside.run("connect", host).stdout == f"Added refdesk to {HOSTS[host].title}.\n"
+    assert inside.run("connect", host, "--yes").stdout == f"Added refdesk to {HOSTS[host].title}.\n"
     (entry,) = written(path)[section].values()
     command = entry.get("command") or entry["cmd"]
     assert command == inside.scripts.server
@@ -126,7 +128,7 @@ MINE = """\
 
 def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home: Path) -> None:
     path = file_of("vscode", home)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(MINE)
     run = inside.run("connect", "vscode")
     backup = path.with_name("mcp.json.before-refdesk")
@@ -143,7 +145,7 @@ def test_what_changes_is_shown_and_the_file_as_it_was_is_kept(inside: Desk, home
 
 def test_the_first_original_is_kept_however_often_it_is_changed(inside: Desk, home: Path) -> None:
     path = file_of("vscode", home)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(MINE)
     path.chmod(0o640)
     backup = path.with_name("mcp.json.before-refdesk")
@@ -158,7 +160,7 @@ def test_nothing_is_written_through_a_link_in_the_place_of_the_copy(
     inside: Desk, home: Path, tmp_path: Path, kind: str
 ) -> None:
     path, other = file_of("vscode", home), tmp_path / "precious"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(MINE)
     backup = path.with_name("mcp.json.before-refdesk")
     if kind == "folder":
@@ -181,13 +183,13 @@ def test_two_desks_stand_beside_each_other_under_two_names(inside: Desk, home: P
     assert [len(entry["args"]) for entry in servers.values()] == [2, 4]
     listed = inside.json("connect")["hosts"]
     assert [one["state"] for one in listed if one["host"] == "codex"] == ["connected: refdesk, hr-desk"]
-    assert {one["state"] for one in listed if one["host"] != "codex"} == {"not found"}
+    assert {one["state"] for one in listed if one["host"] != "codex"} == {"not connected", "not found"}
     assert tmp_path
 
 
 def test_another_entry_of_the_same_name_is_replaced_only_on_demand(inside: Desk, home: Path) -> None:
     path = file_of("claude-desktop", home)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('{"mcpServers": {"refdesk": {"command": "other"}, "x": {}}}')
     run = inside.run("connect", "claude-desktop", code=2)
     assert "Claude Desktop has another entry refdesk already. Give this one another --name" in run.stderr
@@ -222,7 +224,7 @@ def test_what_a_person_or_the_host_set_beside_the_entry_stays(
 
 def test_what_came_out_otherwise_than_meant_is_not_written(inside: Desk, home: Path) -> None:
     path = file_of("codex", home)
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     text = '[mcp_servers.refdesk]\ncommand = \'a\'\n[other]\nnote = """\n[mcp_servers.refdesk]\n"""\n'
     path.write_text(text)
     for arguments in (["--remove"], ["--yes"]):
@@ -252,7 +254,7 @@ def test_a_file_that_can_t_be_changed_with_certainty_is_left_alone(
     inside: Desk, home: Path, host: str, content: bytes, why: str
 ) -> None:
     path = file_of(host, home)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     run = inside.run("connect", host, "--yes", code=2)
     assert why in run.stderr
@@ -266,7 +268,7 @@ def test_a_file_that_can_t_be_changed_with_certainty_is_left_alone(
 
 def test_a_byte_order_mark_and_windows_line_ends_stay(inside: Desk, home: Path) -> None:
     path = file_of("zed", home)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b'\xef\xbb\xbf{\r\n\t"theme": "One"\r\n}\r\n')
     inside.run("connect", "zed")
     changed = path.read_bytes()
@@ -279,7 +281,7 @@ def test_a_byte_order_mark_and_windows_line_ends_stay(inside: Desk, home: Path) 
 def test_an_empty_file_is_like_none(inside: Desk, home: Path, content: bytes) -> None:
     for host in ("lm-studio", "codex", "goose"):
         path = file_of(host, home)
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         inside.run("connect", host)
         assert written(path)[HOSTS[host].section]
@@ -293,7 +295,7 @@ def test_a_link_into_dotfiles_stays_a_link_and_what_it_leads_to_is_changed(
     dotfiles.write_text("{}\n")
     dotfiles.chmod(0o640)
     path = file_of("gemini-cli", home)
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     path.symlink_to(dotfiles)
     inside.run("connect", "gemini-cli")
     assert path.readlink() == dotfiles
@@ -325,14 +327,16 @@ def test_a_read_only_file_and_one_that_changes_in_the_meantime_are_left_alone(
 
 def test_a_key_stays_in_a_variable_where_the_host_can_read_one(inside: Desk, home: Path) -> None:
     for host in ("claude-code", "cursor", "windsurf", "gemini-cli", "codex", "goose"):
-        run = inside.run("connect", host, "--remote", URL, "--name", "hr-desk")
+        shown = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--print").stderr
+        run = inside.run("connect", host, "--remote", URL, "--name", "hr-desk", "--yes")
+        assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in shown
         assert f"Set MCP_HR_DESK_KEY to the key where {HOSTS[host].title} is started from.\n" in run.stderr
         assert "MCP_HR_DESK_KEY" in file_of(host, home).read_text()
 
 
 def test_vs_code_asks_for_the_key_itself(inside: Desk, home: Path) -> None:
     path = file_of("vscode", home)
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('{\n  "inputs": [\n    {"id": "other"} // mine\n  ]\n}\n')
     run = inside.run("connect", "vscode", "--remote", URL)
     assert "VS Code will ask for the key and keep it." in run.stderr
@@ -418,7 +422,7 @@ def test_a_key_in_a_file_that_others_can_read_is_warned_of(
     inside: Desk, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file_of("lm-studio", home)
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     path.write_text("{}")
     path.chmod(0o644)
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\n"))
@@ -462,7 +466,7 @@ def test_an_address_is_one_and_its_dangers_are_said(inside: Desk, home: Path) ->
 )
 def test_what_makes_no_sense_is_refused(inside: Desk, home: Path, arguments: list[str], words: str) -> None:
     assert words in inside.run("connect", *arguments, code=2).stderr
-    assert [*home.iterdir()] == []
+    assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
 def test_links_hold_the_same_entry(inside: Desk, home: Path) -> None:
@@ -475,7 +479,7 @@ def test_links_hold_the_same_entry(inside: Desk, home: Path) -> None:
     assert made.startswith("vscode:mcp/install?%7B")
     whole = json.loads(unquote(made.partition("?")[2]))
     assert (whole["name"], whole["url"], whole["inputs"][0]["id"]) == ("refdesk", URL, "MCP_REFDESK_KEY")
-    assert [*home.iterdir()] == []
+    assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize(("answer", "stands"), [("", True), ("n", False)])
@@ -519,7 +523,7 @@ def test_a_check_starts_the_server_as_the_host_would_and_tells_what_it_sees(
     scripts: Scripts, clock_room: Path, tmp_path: Path, host: str
 ) -> None:
     entry = ("connect", host, "--name", "clocks")
-    outside(scripts, tmp_path, *entry, "--data", clock_room)
+    outside(scripts, tmp_path, *entry, "--data", clock_room, "--yes")
     shown = outside(scripts, tmp_path, *entry, "--check").stdout.splitlines()
     reached = rf"{HOSTS[host].title} reaches refdesk \S+ \(MCP 2026-07-28\), ready after .* s\."
     assert re.fullmatch(reached, shown[0])
@@ -527,6 +531,28 @@ def test_a_check_starts_the_server_as_the_host_would_and_tells_what_it_sees(
     assert re.match(r"A first search took .* s and found 8 passages, the first from ", shown[-1])
     seen = json.loads(outside(scripts, tmp_path, *entry, "--check", "--json").stdout)
     assert (seen["tools"], seen["passages"]) == (["search", "get_source"], 8)
+
+
+def test_a_check_of_an_empty_desk_says_what_is_missing(scripts: Scripts, tmp_path: Path) -> None:
+    assert scripts.admin("tenant", "create", "default", "--data", tmp_path / "data").returncode == 0
+    outside(scripts, tmp_path, "connect", "cursor", "--data", tmp_path / "data", "--yes")
+    shown = outside(scripts, tmp_path, "connect", "cursor", "--check").stdout
+    assert "There are no documents yet that it may read. Add some: refdesk-admin ingest PATH" in shown
+
+
+def test_an_entry_that_could_not_start_is_not_written(inside: Desk, home: Path, tmp_path: Path) -> None:
+    for tenant in ("acme", "beta"):
+        inside.run("tenant", "create", tenant)
+    path = file_of("cursor", home)
+    assert "Name one" in inside.run("connect", "cursor", "--yes", code=2).stderr
+    assert "no tenant 'nope'" in inside.run("connect", "cursor", "--yes", "--tenant", "nope", code=2).stderr
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "holiday.jpg").touch()
+    other = replace(inside, data=tmp_path / "elsewhere")
+    assert "is not a data folder of refdesk" in other.run("connect", "cursor", "--yes", code=2).stderr
+    assert not path.exists()
+    inside.run("connect", "cursor", "--yes", "--tenant", "beta")
+    assert path.exists()
 
 
 @pytest.mark.parametrize(
@@ -545,7 +571,7 @@ def test_a_check_says_why_a_host_would_see_nothing(
     if entry.get("command") == "refdesk":
         entry = entry | {"command": scripts.server}
     path = file_of("cursor", tmp_path)
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"mcpServers": {"refdesk": entry}}))
     run = outside(scripts, tmp_path, "connect", "cursor", "--check", code=1)
     assert words in run.stderr
@@ -569,7 +595,7 @@ def test_a_check_goes_to_an_address_with_the_key_in_the_way_of_each_host(
     assert clock_desk
     assert home
     for host in ("claude-code", "cursor", "codex", "goose", "windsurf", "gemini-cli"):
-        inside.run("connect", host, "--remote", url)
+        inside.run("connect", host, "--remote", url, "--yes")
         monkeypatch.setenv("MCP_REFDESK_KEY", key)
         assert inside.json("connect", host, "--check")["passages"] == 8
         monkeypatch.setenv("MCP_REFDESK_KEY", f"{key}x")
@@ -608,7 +634,12 @@ def test_a_new_key_comes_with_what_its_host_needs(inside: Desk, monkeypatch: pyt
 
 
 def test_it_works_as_installed(scripts: Scripts, tmp_path: Path) -> None:
-    run = scripts.admin("connect", "goose", env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    environment = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    refused = scripts.admin("connect", "goose", env=environment)
+    assert refused.returncode == 2
+    assert "seems not to be installed here" in refused.stderr
+    assert not (tmp_path / "goose").exists()
+    run = scripts.admin("connect", "goose", "--yes", env=environment)
     assert run.returncode == 0, run.stderr
     assert os.access(written(tmp_path / "goose" / "config.yaml")["extensions"]["refdesk"]["cmd"], os.X_OK)
     listed = scripts.admin("connect", env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})

@@ -44,7 +44,7 @@ def test_the_next_step_follows_from_how_the_desk_stands(
     assert lines[-4:-2] == ["", "Next: refdesk-admin connect HOST"]
     (tmp_path / ".gemini").mkdir()
     assert "Next: refdesk-admin connect gemini-cli" in told(scripts, served)
-    assert scripts.admin("connect", "gemini-cli", env=served).returncode == 0
+    assert scripts.admin("connect", "gemini-cli", "--yes", env=served).returncode == 0
     lines = told(scripts, served)
     assert "Hosts        gemini-cli" in lines
     assert "To see what a host sees: refdesk-admin connect gemini-cli --check" in lines
