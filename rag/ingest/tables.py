@@ -6,10 +6,18 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rag.corpus import Block, Document
 
 MAX_HEADER_CHARS = 2_000  # a longer header row leaves no room for the rows below it
-_RULE = re.compile(r"[^\S\n]*\|?[^\S\n]*:?-[-:| \t]*+(?:\n|$)")
+_RULE = re.compile(r"[^\S\n]*\|?[^\S\n]*:?-[-:+| \t]*+(?:\n|$)")
+_INNER = re.compile(  # within an item of a list or a quotation
+    r"^(?P<mark>[ \t>]*+)(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)?(?P<header>\|[^\n]{1,2000})\n"
+    r"[ \t>]*+\|[ \t]*:?-[-:+| \t]*+(?:\n|\Z)",
+    re.MULTILINE,
+)
+_ROW = re.compile(r"[ \t>]*+\|[^\n]*+(?:\n|\Z)")
 
 
 class Table(NamedTuple):
@@ -28,6 +36,8 @@ def tables_of(document: Document) -> list[Table]:
     found: list[Table] = []
     end = -1
     for block in document.blocks:
+        if block.kind in {"list", "paragraph"}:
+            found += _inner(document.text, block)
         if block.kind != "table":
             continue
         if block.start == end + 1 and found and found[-1].end == end:
@@ -36,6 +46,15 @@ def tables_of(document: Document) -> list[Table]:
             found.append(table)
         end = block.end
     return found
+
+
+def _inner(text: str, block: Block) -> Iterator[Table]:
+    """The tables in a list or a quotation, whose rows begin with a stroke."""
+    for match in _INNER.finditer(text, block.start, block.end):
+        end = match.end()
+        while row := _ROW.match(text, end, block.end):
+            end = row.end()
+        yield Table(match["header"].strip(), match.end(), end)
 
 
 def _table(text: str, block: Block) -> Table | None:

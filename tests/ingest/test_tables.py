@@ -87,3 +87,23 @@ def test_the_header_comes_back_from_what_is_stored(context: str) -> None:
 def test_looking_for_a_header_takes_linear_time() -> None:
     text = "|" * 300_000 + "\n" + "-" * 300_000 + "x"
     assert tables_of(Document(text, "", "", (Block("table", 0, len(text)),))) == []
+
+
+@pytest.mark.parametrize(
+    ("mark", "first", "name"),
+    [
+        ("  ", "- Cups:\n\n", "a.md"),
+        ("> ", "", "a.md"),
+        ("> ", "> [!note] Cups\n", "a.md"),
+        ("", "* Cups\n", "a.org"),
+    ],
+    ids=["list", "quotation", "callout", "org"],
+)
+def test_a_table_within_a_block_keeps_its_header_row(mark: str, first: str, name: str) -> None:
+    rule = "|---+---+---|" if name == "a.org" else RULE
+    text = first + "\n".join(f"{mark}{line}" for line in (HEADER, rule, *ROWS))
+    document = parse(f"{text}\n\nThe end of it.".encode(), name)
+    cut = passages(document, token_spans=words, limit=64)
+    within = [passage for passage in cut if passage.start > document.text.index("City 0")]
+    assert len(within) > 3
+    assert {passage.context.split("\n")[-1] for passage in within[:-1]} == {HEADER}
