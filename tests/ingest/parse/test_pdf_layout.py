@@ -328,6 +328,23 @@ def test_lines_on_both_sides_of_a_picture_are_no_cells() -> None:
     assert {kind for kind, _ in shape(parsed([line for pair in pairs for line in pair]))} == {"paragraph"}
 
 
+def test_a_table_has_its_header_on_the_next_page_too() -> None:
+    rows = [("Clock", "Year", "Drift"), *((f"H{number}", f"{number}", "0.2") for number in range(30, 60))]
+    text = parsed(table(rows[:16], 700), table(rows[16:], 760)).text
+    assert text.count("| Clock | Year | Drift |\n| --- | --- | --- |\n") == 2
+    own = [("Bell", "Tons", "Tone"), *rows[16:]]
+    assert parsed(table(rows[:16], 700), table(own, 760)).text.count("| Clock | Year | Drift |") == 1
+    other = [row[:2] for row in rows[16:]]
+    assert parsed(table(rows[:16], 700), table(other, 760)).text.count("| Clock | Year | Drift |") == 1
+
+
+@pytest.mark.parametrize("edge", [230, 222])
+def test_headers_that_touch_are_cells_of_their_columns(edge: float) -> None:
+    header = [At(60, 614, "Town"), At(160, 614, "Deduction EUR"), At(edge, 614, "Hotel EUR")]
+    rows = [At(x, 600 - 14 * y, f"{x}{y}") for y in range(4) for x in (60, 160, edge)]
+    assert parsed([*header, *rows]).text.startswith("| Town | Deduction EUR | Hotel EUR |\n| --- |")
+
+
 PROSE = column(50, "body", 12, 650)
 
 

@@ -19,7 +19,7 @@ from rag.ingest.parse.pdf.hyphens import joiner
 from rag.ingest.parse.pdf.layout import rows_of
 from rag.ingest.parse.pdf.outline import may_be_title, outline_of, title_in, with_outline
 from rag.ingest.parse.pdf.pages import MAX_PAGES, sheets_of
-from rag.ingest.parse.pdf.tables import parts_of
+from rag.ingest.parse.pdf.tables import parts_of, with_headers_of_tables
 from rag.ingest.parse.pdf.turned import with_headers
 from rag.page_labels import KEY, labels_text
 
@@ -100,9 +100,11 @@ def _labels(pdf: Any) -> list[str]:  # noqa: ANN401 see above
 
 def parts_on(sheets: Sequence[Sheet]) -> list[list[Part]]:
     """The parts of each page, without what comes again at the edges of pages."""
-    return [
+    pages = [
         list(_parts(sheet, lines)) for sheet, lines in zip(sheets, without_furniture(sheets), strict=True)
     ]
+    with_headers_of_tables(pages)
+    return pages
 
 
 def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.pdf.hyphens import with_next_line
 from rag.ingest.parse.pdf.layout import reads_on
-from rag.ingest.parse.pdf.words import Box
+from rag.ingest.parse.pdf.words import SEAM, Box
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,11 +25,13 @@ _CELLS = 6  # at least, of what is taken for a table: three rows of two, or two 
 _RULED_CELLS = 3  # the same, if rules frame it
 _LONG = 90  # characters: cells of a table are shorter on average
 _SENTENCE = 20  # characters of a cell that may be a part of a sentence
+_MOVED = 6.0  # points that a table may stand elsewhere on the next page
 _EDGE = 1.0  # points: the cells of a column begin or end so near to each other
 _WRAPPED = 1.6  # times the height of a line: how far below it a cell goes on
 
 
 _NUMBER = re.compile(r"[(\-+–—]*[\d.,'\s]*\d[\d.,'\s]*[)%]*|[–—-]")
+_TEXTS = re.compile(rf"[^ {SEAM}]+[ {SEAM}]?")
 _YEAR = re.compile(r"(1[5-9]|20)\d\d")
 
 
@@ -46,11 +48,11 @@ class Part(NamedTuple):
     def text(self) -> str:
         """Its text; a table as in Markdown, with its first row as header unless that consists of numbers."""
         if not self.is_table:
-            return "\n".join(" ".join(row) for row in self.rows)
+            return "\n".join(" ".join(row) for row in self.rows).replace(SEAM, "")
         width = max(map(len, self.rows))
         lines = [_piped([*row, *[""] * (width - len(row))]) for row in self.rows]
         rule = [] if _is_numbers(self.rows[0]) else ["|" + " --- |" * width]
-        return "\n".join([lines[0], *rule, *lines[1:]])
+        return "\n".join([lines[0], *rule, *lines[1:]]).replace(SEAM, "")
 
 
 def _is_numbers(row: Sequence[str]) -> bool:
@@ -82,6 +84,23 @@ def parts_of(rows: Sequence[Row], rules: Sequence[Box]) -> Iterator[Part]:
             plain += rows[at : max(end, at + 1)]
             at = max(end, at + 1)
     yield from _paragraphs(plain, usual)
+
+
+def with_headers_of_tables(pages: list[list[Part]]) -> None:
+    """Give each table that goes on from the page before the header that it has there."""
+    for above, below in pairwise(pages):
+        if above and below and _goes_over(above[-1], below[0]):
+            below[0] = below[0]._replace(rows=(above[-1].rows[0], *below[0].rows))
+
+
+def _goes_over(table: Part, more: Part) -> bool:
+    """Whether a table goes on with the rows of another one, which has no header of its own."""
+    if not (table.is_table and more.is_table) or abs(table.box.left - more.box.left) > _MOVED:
+        return False
+    header, body, first = table.rows[0], table.rows[1:], more.rows[0]
+    if len(header) != len(first) or _is_numbers(header) or first == header:
+        return False
+    return _is_numbers(first) == (2 * sum(map(_is_numbers, body)) > len(body))
 
 
 def _table_end(rows: Sequence[Row], at: int) -> int:
@@ -173,7 +192,7 @@ def _placed(row: Row, columns: Sequence[Box]) -> Iterator[tuple[int, Line]]:
 
 
 def _parts(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
-    texts = cell.text.split(" ")
+    texts = _TEXTS.findall(cell.text)
     begin = 0
     for at, ((_, right), (left, _)) in enumerate(pairwise(cell.words), 1):
         start = cell.words[begin][0]
@@ -187,14 +206,17 @@ def _parts(cell: Line, columns: Sequence[Box]) -> Iterator[Line]:
 
 def _is_border(start: float, right: float, left: float, column: Box, following: Box) -> bool:
     """Whether one column ends between two words and the next one begins."""
+    begins = abs(left - following.left) <= _EDGE
+    if begins and abs(start - column.left) <= _EDGE:
+        return True
     inside = column.left - _EDGE <= start and right <= column.right + _EDGE < left
-    return inside and (column.right - right <= _EDGE or abs(left - following.left) <= _EDGE)
+    return inside and (column.right - right <= _EDGE or begins)
 
 
 def _piece(cell: Line, texts: Sequence[str], begin: int, end: int) -> Line:
     words = cell.words[begin:end]
     box = cell.box._replace(left=words[0][0], right=words[-1][1])
-    return cell._replace(text=" ".join(texts[begin:end]), box=box, words=words)
+    return cell._replace(text="".join(texts[begin:end]).strip(f" {SEAM}"), box=box, words=words)
 
 
 def _column(cell: Line, columns: Sequence[Box]) -> int:

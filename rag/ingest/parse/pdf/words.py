@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 MAX_CHARACTERS = 400_000  # of a page: more of them is no page that anybody reads
+SEAM = "\u2060"  # between two words that touch, as those of two cells may: no space is there
 HYPHEN = "\ufffe"  # what pdfium calls a hyphen at the end of a line
 
 _QUARTERS = 4  # turns to a whole
@@ -34,6 +35,11 @@ _LONG = 8.0  # points: shorter strokes rule nothing
 _THIN = 2.0  # points
 _LOOSE = 0.62  # times its height: how wide the letters of a word are on average, unless they stand apart
 _APART = 0.35  # the same: a gap between two words
+_SEAMED = 4  # characters of two words that touch at least
+_SEAM, _OVER = (
+    0.05,
+    0.2,
+)  # times the height of a line: how far they are apart, or one over the other, at least
 _PDFIUM_LINE, _WORDS = re.compile(r"[^\r\n]+"), re.compile(rf"[^\s{HYPHEN}]+{HYPHEN}?|{HYPHEN}")
 _RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
@@ -306,9 +312,30 @@ class _Reader:
             seen = as_read(box, quarter)
             is_dense = seen.right - seen.left <= _LOOSE * height * (stop - begin)
             if is_plain and is_dense and seen.height < 2 * height and not runs_left(match[0]):
-                yield _Word(_whole(match[0]), box, begin)
+                yield from self._seamed(begin, stop, quarter) or [_Word(_whole(match[0]), box, begin)]
             else:
-                yield from self._pieces(begin, stop, quarter)
+                yield from self._seamed(begin, stop, quarter) or self._pieces(begin, stop, quarter)
+
+    def _seamed(self, start: int, end: int, quarter: int) -> list[_Word]:
+        """The two words in one of pdfium's that are two pieces of text, not side by side; else none."""
+        first, last = self._object(start), self._object(end - 1)
+        if end - start < _SEAMED or first == last or not self._text[start:end].isalnum():
+            return []
+        seam = next(at for at in range(start + 1, end) if self._object(at) != first)
+        places = [self._box_at(at) for at in (start, seam - 1, seam, end - 1)]
+        if None in places or self._object(seam) != last:
+            return []
+        begin, before, after, stop = (place for place in places if place)
+        gap = as_read(after, quarter).left - as_read(before, quarter).right
+        if -_OVER < gap / as_read(after, quarter).height < _SEAM:
+            return []
+        texts = _whole(self._text[start:seam]) + SEAM, _whole(self._text[seam:end])
+        return [_Word(texts[0], begin.around(before), start), _Word(texts[1], after.around(stop), seam)]
+
+    def _object(self, at: int) -> int:
+        """The address of the piece of text that a character belongs to."""
+        found = self._pdfium.FPDFText_GetTextObject(self._page, self._index(at))
+        return ctypes.addressof(found.contents) if found else 0
 
     def _is_noise(self, at: int) -> bool:
         """Whether the font has no character for a glyph: pdfium then gives its number."""
@@ -389,7 +416,7 @@ def _line(words: Sequence[_Word], size: float, quarter: int, *, bold: bool) -> L
     box = words[0].box
     for word in words[1:]:
         box = box.around(word.box)
-    text = " ".join(word.text for word in words)
+    text = " ".join(word.text for word in words).replace(f"{SEAM} ", SEAM).strip(SEAM)
     if runs_left(text):
         return Line(" ".join(_logical(words)), box, size or box.height, bold)
     spans = _spans(words, quarter) if 1 < len(words) <= _FEW_WORDS else ()
