@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import log
 from types import MappingProxyType
@@ -83,6 +83,7 @@ NARROW_FROM, NARROW_SHARE = 200_000, 0.01
 Of a million, 90 take 12 ms of CPU instead of 30, and 9,000 take 35 instead of 45. Of 100,000 it is the same.
 """
 SCANNING = ("regexp_like(", "contains(")  # no index answers them: counting would cost what a search does
+MOST_SUPERSEDED = 64  # indexes in the cache, whose files stay open, before it is begun again
 CACHE_ROOM = 1.5  # times as large as the indexes: while they are rewritten, the former ones are there, too
 MAX_LISTED = 2**31 - 1  # all of them
 WALKED = 500  # sources that are converted at a time, in 10 ms
@@ -205,6 +206,19 @@ Ranking = list[Scored]
 """The chunks that a list found, best first."""
 
 
+@dataclass(slots=True)
+class Superseded:
+    """How often indexes were made again since the engine's cache was new. It keeps the files of each open."""
+
+    count: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def saw(self, table: str, size: int) -> None:
+        """Note how large the indexes of a table are now, in bytes."""
+        self.count += self.sizes.get(table, size) != size
+        self.sizes[table] = size
+
+
 class CollectionReader:
     """The tables of one collection, opened for reading. `scans` limits the scans that run at once.
 
@@ -229,6 +243,7 @@ class CollectionReader:
         url: str = "",
         memory: Budget | None = None,
         in_bucket: bool = False,
+        superseded: Superseded | None = None,
     ) -> None:
         self.collection = collection
         self.scans = scans
@@ -245,6 +260,7 @@ class CollectionReader:
         self._version = -1, -1
         self._words: tuple[int, str] = (-1, "")
         self.index_bytes = 0
+        self._superseded = superseded
         self.memory = TableInMemory(chunks, CHUNK_COLUMNS, memory, in_bucket=in_bucket) if memory else None
 
     async def warm(self) -> None:
@@ -689,6 +705,8 @@ class CollectionReader:
                 indexed = {name for index in indexes for name in index.columns}
                 self._words = version, schema.TERMS if schema.TERMS in indexed else ""
                 self.index_bytes = sum(index.size_bytes or 0 for index in indexes)
+                if self._superseded:
+                    self._superseded.saw(self._chunks.name, self.index_bytes)
 
 
 def words_in(column: str, words: Iterable[str], *, every: bool) -> MatchQuery:
@@ -812,6 +830,7 @@ class Reader:
         self._cache_bytes = min(index_cache_bytes, INDEX_CACHE_BYTES)
         self._most_cached = index_cache_bytes
         self._memory = Budget(memory_bytes) if memory_bytes else None
+        self._superseded = Superseded()
         self.database: lancedb.AsyncConnection | None = None
         self._roomy: lancedb.AsyncConnection | None = None
         self._catalog: lancedb.AsyncTable | None = None
@@ -893,29 +912,33 @@ class Reader:
             url=self._urls.get(collection.name, ""),
             memory=self._memory,
             in_bucket=isinstance(self.data, Bucket),
+            superseded=self._superseded,
         )
         await reader.look_at_indexes()
         return reader
 
     async def _make_room(self) -> bool:
-        """Connect with a larger cache if the indexes have outgrown it. Then collections are opened anew.
+        """Connect with a new cache if the indexes have outgrown it, or many in it are superseded.
 
-        A larger cache from the start would fill with superseded indexes, however small the present ones are.
-        The access records stay open: all readers of a tenant share them.
+        Then collections are opened again. A larger cache from the start would fill with superseded indexes,
+        however small the present ones are. The access records stay open: all readers of a tenant share them.
         """
         room = self._room_needed()
         if not room:
             return False
         self._roomy = await connect(self.data, index_cache_bytes=room)
         self._cache_bytes = room
+        self._superseded.count = 0
         self._open.clear()
         return True
 
     def _room_needed(self) -> int:
-        """How large a cache the indexes need, if they have outgrown the present one; 0 if not."""
+        """How large a new cache the indexes need; 0 if the present one is good enough."""
         needed = sum(one.index_bytes for one in self._open.values())
         room = min(int(needed * CACHE_ROOM), self._most_cached)
-        return room if min(needed, room) > self._cache_bytes else 0
+        if min(needed, room) > self._cache_bytes:
+            return room
+        return self._cache_bytes if self._superseded.count > MOST_SUPERSEDED else 0
 
     def _attached_tables(self) -> AttachedTables:
         if self._attached is None:

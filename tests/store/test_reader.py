@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -395,6 +396,29 @@ async def test_the_cache_grows_with_the_indexes_up_to_its_limit(
     needed = table.index_bytes
     assert 30_000 < needed < 10**9
     assert sizes == {10**9: [20_000, int(needed * 1.5)], 30_000: [20_000, 30_000], 1_000: [1_000]}[most]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="tells open files on Linux alone")
+async def test_the_files_of_superseded_indexes_do_not_stay_open(
+    small_desk: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_indexes() -> int:
+        targets = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+        return sum(target.is_relative_to(tmp_path) and "_indices" in target.parts for target in targets)
+
+    monkeypatch.setattr("rag.store.reader.MOST_SUPERSEDED", 3)
+    reader, most = Reader(tmp_path, timeout_seconds=15), 0
+    async with await small_desk.writing(tmp_path) as writer:
+        for count in range(1, 16):
+            words = (f"pendulum{number}" for number in range(20 * count))
+            await writer.replace([small_desk.new_source(writer, "a", *words)])
+            await writer.finish()
+            (collection,) = await reader.collections("default")
+            table = await reader.open(collection)
+            assert await table.sparse("pendulum0", 9, ALL)
+            gc.collect()
+            most = max(most, open_indexes() - count)  # the writer has a cache of its own
+    assert 0 < most < 10
 
 
 @pytest.mark.slow
