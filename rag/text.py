@@ -21,8 +21,12 @@ _SENTENCE = re.compile(
 )
 _ABBREVIATION = re.compile(
     r"(?<!\w)(?:[^\W\d_]"  # an initial, or the last letter of "e.g."
-    r"|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|Fig|Vol|vs|cf|ca|approx|bzw|vgl)\.\Z"
+    r"|Mr|Mrs|Ms|Dr|Prof|St|No|Nr|Fig|Vol|vs|cf|ca|approx|bzw|vgl|et al)\.\Z"
 )
+_BEFORE_NUMBER = re.compile(  # "no. 5", "figs. 2 and 3"; "He said no. Then" ends a sentence
+    r"(?<!\w)(?:nos?|nr|figs?|vols?|pp|eds?|ch|chap|sec|art|abs|abb|bd|kap|tab|eqs?|tel)\.\Z", re.IGNORECASE
+)
+_COUNTED = re.compile(r"(?<!\w)(?:vols?|bd)\.\s\d{1,4}\.\Z", re.IGNORECASE)  # "vol. 3." of a journal
 _NUMBERED = re.compile(  # an item's number at the start of a line, or a German ordinal after its article
     r"(?:(?:\A|\n)[ \t#>*+•(|-]*(?:\d{1,3}\.)*"
     r"|(?<!\w)(?:am|vom|zum|im|beim|ab|seit|der|die|das|des|dem|den|jeder|jede|jedes|jeden|jedem)\s)"
@@ -144,8 +148,12 @@ def _is_inside(text: str, end: int, next_: int) -> bool:
         return False
     window = max(0, end - _LOOKED_BACK), end
     if text[max(0, end - 2)].isdigit():
-        return bool(_NUMBERED.search(text, *window) or _AFTER_ORDINAL.match(text, next_))
-    return bool(_ABBREVIATION.search(text, *window))
+        numbers = (_NUMBERED, _COUNTED)
+        return any(number.search(text, *window) for number in numbers) or bool(
+            _AFTER_ORDINAL.match(text, next_)
+        )
+    before_number = text[next_ : next_ + 1].isdigit() and _BEFORE_NUMBER.search(text, *window)
+    return bool(before_number or _ABBREVIATION.search(text, *window))
 
 
 def words(text: str) -> list[str]:

@@ -49,6 +49,9 @@ def test_a_sentence_ends_after_its_mark_and_what_closes_with_it(text: str, expec
         "It costs approx. 5 francs.",
         "It is 5 p.m. in London.",
         "the end of. what goes on",
+        "See no. 5 and p. 7 of fig. 2, Abb. 3, Kap. 4 and vols. 1 and 2.",
+        "In Journal of Clocks, vol. 3. Berlin 1990.",
+        "Bell et al. Clocks of the world.",
     ],
 )
 def test_an_abbreviation_ends_no_sentence(text: str) -> None:
@@ -61,6 +64,7 @@ def test_an_abbreviation_ends_no_sentence(text: str) -> None:
         ("It costs 5. The next is 7.", ["It costs 5.", "The next is 7."]),
         ("See Fig. 3. It shows No. 12. Then", ["See Fig. 3.", "It shows No. 12.", "Then"]),
         ("Seite 5. Der Rest kostet 3.5. Gut.", ["Seite 5.", "Der Rest kostet 3.5.", "Gut."]),
+        ("He said no. Then he left art. So", ["He said no.", "Then he left art.", "So"]),
         ("In 1999. He left at 7. Then", ["In 1999.", "He left at 7.", "Then"]),
     ],
 )

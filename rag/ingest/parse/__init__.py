@@ -37,14 +37,14 @@ from rag.ingest.parse import (
     source_code,
     subtitles,
 )
-from rag.ingest.parse.blocks import title_line, within_levels
+from rag.ingest.parse.blocks import first_heading, title_line, within_levels
 from rag.ingest.parse.decode import decode
 from rag.ingest.parse.encoded import without_encoded
 from rag.ingest.parse.mail import calendars, mailbox, outlook
 from rag.ingest.parse.office import docx, office_format, open_document, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import about as pdf_about
 from rag.ingest.parse.sniff import is_table, recognized
-from rag.ingest.parse.titles import file_title
+from rag.ingest.parse.titles import file_title, is_title
 from rag.ingest.parse.xml import document as xml_document
 
 if TYPE_CHECKING:
@@ -258,7 +258,9 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     if not document.blocks:
         raise EmptyFileError(EMPTY)
     title = title_line(document.title)
-    if title in {"", title_line(name)}:
+    if title and not is_title(title):
+        title = title_line(first_heading(document.blocks))
+    if title == title_line(name) or not is_title(title):
         title = title_line(named_after(name))
     return dataclasses.replace(
         document,

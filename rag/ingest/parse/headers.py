@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.blocks import date
+from rag.ingest.parse.titles import numbered_title
 from rag.text import one_line
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _NONE = Headers()
 def rfc822_headers(text: str) -> Headers:
     r"""The headers that a text begins with, by name in small letters. Without a title or subject it has none.
 
-    Example: "PEP: 8\nTitle: Style\n Guide\n\nText" -> title "Style Guide", metadata {"pep": "8"}.
+    Example: "PEP: 8\nTitle: Style\n Guide\n\nText" -> title "PEP 8 – Style Guide", metadata {"pep": "8"}.
     """
     entries = _entries(text, _HEADER)
     return _headers(entries) if any(entries.get(name) for name in _TITLES) else _NONE
@@ -48,7 +49,7 @@ def _headers(entries: dict[str, str]) -> Headers:
     titled = next((name for name in _TITLES if entries.get(name)), "")
     dated, day = next(((name, day) for name in _DATES if (day := _day(entries.get(name, "")))), ("", None))
     rest = {name: value for name, value in entries.items() if value and name not in {titled, dated}}
-    return Headers(entries.get(titled, ""), day, rest)
+    return Headers(numbered_title(entries.get(titled, ""), rest), day, rest)
 
 
 def _day(written: str) -> datetime | None:

@@ -12,6 +12,7 @@ from rag.corpus import Block, Document
 from rag.ingest.parse.blocks import Lines, date, line_blocks
 from rag.ingest.parse.facts import with_facts
 from rag.ingest.parse.front_matter import split_front_matter
+from rag.ingest.parse.office.properties import left_out
 from rag.ingest.parse.titles import heading_words, markdown_title
 
 if TYPE_CHECKING:
@@ -38,10 +39,25 @@ _KINDS: dict[str, BlockKind] = {
 _SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory for each
 _HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
 
+_HINT = re.compile(r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: ")
+_UNSHOWN = re.compile(
+    r"(?P<code>^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n(?s:.*?)(?:^ {0,3}(?P=fence)|\Z)|`[^`\n]+`"
+    r"|^(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed::))[^\n]*)"
+    r"|(?P<comment>(?:(?<=\s)|^)%%(?![%{])(?s:.{0,5000}?)%%(?=\s|\Z))"
+    r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block
+    r"|(?P<picture>!\[\[[^\[\]\n]+\.(?:png|jpe?g|gif|svg|webp|bmp|avif)(?:[|#][^\[\]\n]*)?\]\])"
+    r"|^[ \t]*(?:id:: [0-9a-f]{8}-[0-9a-f-]{27}|collapsed:: (?:true|false))[ \t]*+(?:\n|\Z)"
+    r"|^[ \t]*:LOGBOOK:(?s:.{0,5000}?):END:[ \t]*+(?:\n|\Z)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d+\s*\Z")
+
 
 def parse(text: str, name: str) -> Document:
-    """The document of a Markdown file, without its front matter."""
+    """The document of a Markdown file, without its front matter and what programs for notes don't show."""
     (entries, remarks), body = split_front_matter(text)
+    body, comments = _as_shown(body)
+    remarks = (*remarks, *left_out(comments, "comment"))
     blocks = tuple(markdown_blocks(body))
     day = date(entries.get("date", ""))
     known = {"title", "date"} if day else {"title"}
@@ -54,6 +70,26 @@ def parse(text: str, name: str) -> Document:
         metadata=with_facts({key: value for key, value in entries.items() if key not in known}),
         remarks=remarks,
     )
+
+
+def _as_shown(text: str) -> tuple[str, int]:
+    """A text without comments, ids and pictures of notes as Obsidian, Logseq and Joplin write them.
+
+    Code stays as it is. The number is that of the comments.
+    Example: "Seen. ^intro %% unseen %%" -> ("Seen.", 1).
+    """
+    if not _HINT.search(text):
+        return text, 0
+    comments = 0
+
+    def shown(match: re.Match[str]) -> str:
+        nonlocal comments
+        if match["code"]:
+            return match[0]
+        comments += bool(match["comment"])
+        return "(picture)" if match["picture"] else ""
+
+    return _UNSHOWN.sub(shown, _JOPLIN.sub("", text)), comments
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:

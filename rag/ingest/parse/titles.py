@@ -26,6 +26,11 @@ _EMPHASIS = re.compile(r"(?<![\w*])(\*{1,3})(?=\S)([^*]+?)\1(?![\w*])")
 _H1 = re.compile(r"<h1\b[^<>]{0,600}>(.{1,2000}?)</h1\s*>", re.IGNORECASE | re.DOTALL)
 _BOLD = re.compile(r"(\*\*|__)(?=\S)([^*_\n]+)\1:?")
 _NO_TITLE = re.compile(r"[<|>!\[{]|[-*+=:] |\d+[.)] |https?:|.*[.,;:!?]$", re.DOTALL)
+_PROPOSAL = re.compile(r"(?:[bcdefhijknps]|er|dr)[ei]p|erc|rfc|adr")  # as of Python and Bitcoin
+_NOTHING = re.compile(
+    r"(?i)[\W_]*|\(?(?:anonymous|unspecified|untitled(?:[ -]document)?|no title|unbenannt|null|undefined)\)?"
+)
+_NOTION = re.compile(r" [0-9a-f]{32}$")
 _JOINED = re.compile(r"[a-z]{2,}(?:-[a-z]{2,})+")
 
 
@@ -57,7 +62,7 @@ def markdown_title(text: str, blocks: tuple[Block, ...], entries: Mapping[str, s
         first_heading(blocks),
         _first_line(text, blocks),
     )
-    return next(filter(None, candidates), "")
+    return numbered_title(next(filter(None, candidates), ""), named)
 
 
 def _html_heading(text: str, blocks: Iterable[Block], before: int) -> str:
@@ -83,12 +88,31 @@ def _first_line(text: str, blocks: tuple[Block, ...]) -> str:
     return "" if "\n" in line or _NO_TITLE.match(line) else heading_words(line).strip("*_ ")
 
 
+def numbered_title(title: str, entries: Mapping[str, str]) -> str:
+    """The title of a proposal with its number, which people know it by.
+
+    Example: ("Style Guide", {"pep": "8"}) -> "PEP 8 – Style Guide".
+    """
+    for key, number in entries.items():
+        if _PROPOSAL.fullmatch(key.casefold()) and number.isdecimal() and len(number) < 6:  # noqa: PLR2004
+            named = f"{key.upper()} {int(number)}"
+            return title if not title or named in title.upper() else f"{named} – {title}"
+    return title
+
+
+def is_title(title: str) -> bool:
+    """Whether a title says anything: "(anonymous)", "?????" and "***" don't."""
+    letters = title.replace("?", "").strip()
+    return len(letters) > title.count("?") and not _NOTHING.fullmatch(title.strip())
+
+
 def file_title(name: str) -> str:
     """What to call a document without a title: the name of its file without its suffix, in words.
 
     Examples: "state_of_the_union.md" -> "state of the union"; "getting-started.md" -> "getting started";
-    "ISO-8601 2024-05.txt" -> "ISO-8601 2024-05"; ".profile" -> ".profile".
+    "ISO-8601 2024-05.txt" -> "ISO-8601 2024-05"; ".profile" -> ".profile". The id that Notion appends is no
+    part of a title.
     """
-    stem = PurePath(name).stem
+    stem = _NOTION.sub("", PurePath(name).stem)
     words = stem.replace("_", " ").strip() or stem
     return words.replace("-", " ") if _JOINED.fullmatch(words) else words

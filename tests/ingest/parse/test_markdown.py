@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -119,3 +120,46 @@ def test_front_matter_is_metadata_and_not_text() -> None:
 def test_a_date_that_is_none_stays_metadata() -> None:
     document = parse(b"---\ndate: spring\n---\nText.", "a.md")
     assert (document.date, document.metadata) == (None, {"date": "spring"})
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("Seen. ^intro", "Seen."),
+        ("- item ^a1b2c3\n    - deep ^note-2", "- item\n    - deep"),
+        ("Seen %% never show %% too.", "Seen  too."),
+        ("Seen.\n\n%%\nnever\n\nshow\n%%\n\nToo.", "Seen.\n\n\n\nToo."),
+        ("See ![[Pasted image 1.png|300]] and ![[Plan]].", "See (picture) and ![[Plan]]."),
+        (
+            "- block\n  id:: 64f0c1de-0000-4000-8000-0123456789ab\n  collapsed:: true\n\t- x",
+            "- block\n\t- x",
+        ),
+        ("- TODO x\n  :LOGBOOK:\n  CLOCK: [2024]\n  :END:\n- y", "- TODO x\n- y"),
+        (f"Text.\n\nid: {'0a' * 16}\nparent_id: \ntype_: 1", "Text."),
+        ("status:: open", "status:: open"),
+        ("100%% of 5%% is x ^2\ny^n", "100%% of 5%% is x ^2\ny^n"),
+        ("```\n%% Cell %%\nx ^intro\n```", "```\n%% Cell %%\nx ^intro\n```"),
+        ("`%% a %%`", "`%% a %%`"),
+        ("T\n\n    %% indented %%\n", "T\n\n    %% indented %%\n"),
+    ],
+)
+def test_what_programs_for_notes_do_not_show_is_no_text(written: str, shown: str) -> None:
+    assert parse(written.encode(), "a.md").text == shown
+
+
+CASE = Path(__file__).parents[4] / "shared/cases/obsidian-notes"
+
+
+@pytest.mark.skipif(not CASE.is_dir(), reason=f"the case is not at {CASE}")
+def test_a_note_of_obsidian_has_its_name_and_no_comment() -> None:
+    document = parse((CASE / "Kubernetes.md").read_bytes(), "Kubernetes.md")
+    assert document.title == "Kubernetes"
+    assert not any(word in document.text for word in ("^intro", "zebra", "%%"))
+    assert "Draining nodes" in document.text
+    assert document.metadata["left_out"] == "1 comment"
+
+
+def test_a_proposal_is_called_by_its_number() -> None:
+    text = "---\neip: 1559\ntitle: Fee market\n---\n# Abstract"
+    assert parse(text.encode(), "a.md").title == "EIP 1559 \u2013 Fee market"
+    assert parse(b"---\nzip: 12345\ntitle: Town\n---\nText.", "a.md").title == "Town"

@@ -244,3 +244,15 @@ def test_what_is_parsed_holds_only_what_is_seen(text: str, name: str) -> None:
         document = parse(text.encode(), name)
         for part in (document.text, document.title, *(block.title for block in document.blocks)):
             assert without_hidden(with_line_ends(part)) == part
+
+
+@pytest.mark.parametrize("title", ["(anonymous)", "?????????????", "Untitled", "***", "??? ?? 20"])
+def test_a_title_that_says_nothing_gives_way_to_the_heading_or_the_name(title: str) -> None:
+    head = f"<title>{title}</title>"
+    assert parse(f"{head}<h1>Real</h1><p>Text.".encode(), "two-words.html").title == "Real"
+    assert parse(f"{head}<p>Text.".encode(), "two-words.html").title == "two words"
+    assert parse(b"<title>Why?</title><p>Text.", "two-words.html").title == "Why?"
+
+
+def test_the_id_of_an_export_is_no_part_of_a_title() -> None:
+    assert parse(b"a,b\n1,2", f"Open tasks {'0a' * 16}.csv").title == "Open tasks"

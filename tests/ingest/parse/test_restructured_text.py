@@ -102,7 +102,7 @@ def test_a_pep_is_called_as_its_header_says_and_not_abstract() -> None:
     )
     document = parse(text.encode(), "pep-0008.rst")
     assert (document.title, document.date) == (
-        "Style Guide for Python Code",
+        "PEP 8 \u2013 Style Guide for Python Code",
         datetime(2001, 7, 5, tzinfo=UTC),
     )
     assert document.metadata == {"pep": "8", "status": "Active"}
