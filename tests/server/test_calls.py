@@ -178,6 +178,29 @@ def test_what_is_refused_before_it_is_a_call_leaves_a_line_too(
     assert line["request"] == reply.headers["X-Request-ID"]
 
 
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("", "no header Authorization"),
+        ("Basic YTpi", "has the scheme Basic"),
+        (f"{CANARY} x", "has another scheme"),
+        (CANARY, "has another scheme"),
+        ("Bearer", "Bearer without a key"),
+        ("Bearer rdk_00000000_x", "Bearer credentials of the request are not valid"),
+    ],
+)
+def test_a_refused_client_learns_what_was_read_and_not_why_its_key_is_wrong(
+    remote: Remote, header: str, told: str
+) -> None:
+    reply = remote.post(None, **({"Authorization": header} if header else {}))
+    assert reply.status_code == 401
+    description = reply.json()["error_description"]
+    assert told in description
+    assert "Authentication required" in description
+    for secret in (CANARY, "00000000", "unknown", "revoked"):
+        assert secret not in reply.text + reply.headers["WWW-Authenticate"]
+
+
 def test_a_key_that_has_expired_and_one_for_something_else_are_told_by_their_ids(
     listen: Callable[..., Remote], world: World, tmp_path: Path
 ) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+
+from rag.access.keys import keys_file
+from server.http import addresses, app, auth, identity, refusals
+from server.main import main
+from server.telemetry import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,3 +108,20 @@ def test_a_server_that_listens_says_so_and_is_not_ready_until_the_folder_is_ther
     assert ready() == {200}
     mounted.unlink()
     assert ready() == {503}
+
+
+@pytest.mark.parametrize("part", ["tenants", "keys.json"])
+def test_a_server_over_http_ends_with_one_line_where_the_folder_is_another_users(
+    plain_folder: Path, part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert all((addresses, app, auth, identity, refusals, metrics))  # imported while root may read them
+    (plain_folder / "tenants").mkdir()
+    keys_file(plain_folder).touch()
+    (plain_folder / part).chmod(0o000 if part == "tenants" else 0o644)
+    (config := plain_folder / "config.toml").touch()
+    flags = ["--http", "--port", "1", "--data", str(plain_folder), "--config", str(config)]
+    monkeypatch.setattr(sys, "argv", ["refdesk", *flags])
+    with pytest.raises(SystemExit) as end:
+        main()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (end.value.code, str(plain_folder) in line) == (2, True)
