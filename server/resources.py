@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from mcp import MCPError, types
 
 from rag.search.reply.fields import shown_date, timestamp
-from rag.search.reply.untrusted import ALTERED, disarmed, label
+from rag.search.reply.source import begins_in_prose
+from rag.search.reply.untrusted import altered, disarmed, label
 from rag.uris import CHUNK_TEMPLATE, SOURCE_TEMPLATE, resource_uri
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ def resource(source: Source, size: int | None) -> types.Resource:
 def contents(uri: str, extract: Extract, max_chars: int) -> types.ReadResourceResult:
     """The window's text, up to `max_chars`, with a note if it was altered or if more was asked for."""
     end = extract.start + min(max_chars, len(extract.text))
-    text = disarmed(extract.text[:max_chars])
-    if text != extract.text[:max_chars]:
-        text += f"\n\n[{ALTERED}]"
+    written = extract.text[:max_chars]
+    text = disarmed(written, from_prose=begins_in_prose(extract))
+    for note in altered([(written, text)]):
+        text += f"\n\n[{note}]"
     if rest := extract.until - end:
         text += f"\n\n[{rest} more characters: open the document with start={end}]"
     shown = types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)

@@ -17,7 +17,7 @@ from rag.flags import Flag  # noqa: TC001 the same
 from rag.search.reply.cited import cite_as
 from rag.search.reply.context import assemble
 from rag.search.reply.fields import ORDERS, SCORE_DIGITS, Reply, shown_date, shown_metadata, shown_url
-from rag.search.reply.untrusted import ALTERED, disarmed, label
+from rag.search.reply.untrusted import altered, disarmed, label
 from rag.uris import resource_uri
 
 if TYPE_CHECKING:
@@ -127,10 +127,14 @@ def _reply(
 
 
 def _text_notes(answer: Answer, shown: Sequence[HitRecord]) -> list[str]:
-    """Notes if the text of a hit that is shown is not verbatim, or if one reads like orders to a model."""
+    """Notes if the text of a hit that is shown is not verbatim, or if one reads like orders to a model.
+
+    The texts of a context stand below each other, so any may follow a fence that another one has opened.
+    """
     texts = {hit.cited: hit.text for hit in answer.hits}
-    altered = [ALTERED] if any(one.text != texts[one.id] for one in shown) else []
-    return altered + ([ORDERS] if any("instructions" in (one.flags or ()) for one in shown) else [])
+    pairs = [(texts[record.id], record.text or "") for record in shown]
+    changes = altered((text, disarmed(text) if answer.context else shown_text) for text, shown_text in pairs)
+    return changes + ([ORDERS] if any("instructions" in (one.flags or ()) for one in shown) else [])
 
 
 def _context_reply(
@@ -197,7 +201,7 @@ def hit_record(hit: Hit, *, vectors: bool, urls: bool = False) -> HitRecord:
         page=hit.shown_chunks[0].page,
         date=shown_date(source),
         header=label(hit.header) or None,
-        text=disarmed(hit.text),
+        text=disarmed(hit.text, from_prose=hit.span.start == 0),
         start=hit.span.start,
         end=hit.span.end,
         excerpts=[[one.start, one.end] for one in hit.excerpts] if len(hit.excerpts) > 1 else None,

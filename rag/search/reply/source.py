@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rag.file_state import Staleness  # noqa: TC001 pydantic reads the annotations
 from rag.flags import Flag  # noqa: TC001 the same
 from rag.search.reply.fields import ORDERS, Reply, shown_date, shown_metadata, shown_url, timestamp
-from rag.search.reply.untrusted import ALTERED, disarmed, label, numbered, one_separator
+from rag.search.reply.untrusted import altered, disarmed, label, numbered, one_separator
 from rag.text import line_at
 from rag.uris import resource_uri
 
@@ -118,7 +118,7 @@ def fetch_reply(extract: Extract, id_: str, max_chars: int) -> FetchReply:
 
 def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
     source, written = extract.source, extract.text[:length]
-    text = disarmed(written)
+    text = disarmed(written, from_prose=begins_in_prose(extract))
     shown = {
         "collection": source.collection,
         "date": shown_date(source),
@@ -126,7 +126,7 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
         "characters": f"{extract.start} to {extract.start + length} of {source.length}",
         "stale": extract.stale or "",
         "flags": ", ".join(extract.flags),
-        "altered": "" if text == written else ALTERED,
+        "altered": " ".join(altered([(written, text)])),
         "trust": "untrusted",
     }
     return FetchReply(
@@ -141,13 +141,13 @@ def _fetch_reply(extract: Extract, id_: str, length: int) -> FetchReply:
 def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
     end = _shown_end(extract, end)
     written = extract.text[: end - extract.start]
-    text = disarmed(one_separator(written) if extract.part.lines else written)
+    lines = one_separator(written) if extract.part.lines else written
+    text = disarmed(lines, from_prose=begins_in_prose(extract))
     first, last = extract.first_line, _last_line(extract, written)
     notes = _source_notes(extract, end, last)
     if headings < len(extract.outline):
         notes.append(f"The outline shows {headings} of {len(extract.outline)} headings.")
-    if text != written:
-        notes.append(ALTERED)
+    notes += altered([(written, text)])
     if "instructions" in extract.flags:
         notes.append(ORDERS)
     return _blank_reply(extract).model_copy(
@@ -162,6 +162,11 @@ def _source_reply(extract: Extract, end: int, headings: int) -> SourceReply:
             "notes": notes,
         }
     )
+
+
+def begins_in_prose(extract: Extract) -> bool:
+    """Whether the window is known to begin outside of code: with the text, or with a heading."""
+    return not extract.start or any(heading.start == extract.start for heading in extract.outline)
 
 
 def _last_line(extract: Extract, written: str) -> int:

@@ -1,4 +1,4 @@
-"""Makes document text safe to show: no hidden characters, and no markup that makes a client fetch something.
+"""Makes document text safe to show: no hidden characters, and no markup that loads or runs something.
 
 Ingestion removes hidden characters, too. They are removed again here, because a data folder can hold texts
 that an earlier version ingested.
@@ -7,42 +7,120 @@ that an earlier version ingested.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from rag.hidden import JOINERS, with_line_ends, without_hidden
+from rag.report.tables import counted
+from rag.text import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from markdown_it import MarkdownIt
 
 MAX_LABEL_CHARS = 200  # of a title, a heading, or a metadata key or value
-ALTERED = (
-    "Not verbatim: spaces were inserted where markup could load something (< img, ! [, ] :), and hidden "
-    "characters were removed. Quotes of this text still pass a citation check."
+MAX_PARSED = 20_000  # characters of a text whose code is looked for
+MAX_TAG = 2_000  # characters of a tag whose quotes are counted
+_NEVER = frozenset({"script", "style", "svg", "math", "iframe", "frameset", "img", "applet", "bgsound"})
+"""Elements that load or run something whatever their attributes are, as what is in them does."""
+_LOADING = frozenset(
+    {
+        "animate",
+        "audio",
+        "base",
+        "body",
+        "button",
+        "embed",
+        "feimage",
+        "form",
+        "frame",
+        "html",
+        "image",
+        "input",
+    }
+    | {"link", "meta", "object", "param", "picture", "portal", "set", "source", "track", "use", "video"}
 )
+"""Elements that do so by their attributes. Without any, they are more likely types: `List<Object>`."""
 
-# "<" begins markup only before a letter (a tag), "/", "!" (a comment) or "?". "a < b" stays as it is.
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_TAG = re.compile(
+    r"<(?=/?(?P<name>[A-Za-z][^\s/>]{0,40})|!(?=[-\[A-Za-z])|\?(?=[A-Za-z=]))|(?<![^\n])<(?=\?)"
+)
+_ATTRIBUTE = re.compile(
+    r"""[\s/"'](?:"""
+    r"on(?!(?:ce|e|es|ly|to)\b)[a-z]+|style|src|srcset|srcdoc|imagesrcset|background|poster|ping|action"
+    r"|formaction|dynsrc|lowsrc|xlink:href|xml:base"
+    r"""|href(?!\s*=\s*(?:(?P<quote>["'])(?:https?://|mailto:|[#./]|[\w-]+[./#?"'])"""
+    r"""|(?:https?://|mailto:|[#./]|[\w-]+[./#?>\s])))"""
+    r")\s*=",
+    re.IGNORECASE,
+)
+"""Attributes that load or run something in any element; links count unless they plainly lead to a page."""
+_BLANK_LINE = re.compile(r"\n[ \t]*(?=\n)")
+_VALUE = re.compile(r"""=\s*(?:"[^"]*"|'[^']*')""")
+_OPEN_VALUE = re.compile(r"""=\s*["']""")
+_IMAGE = re.compile(r"!(?=\[)")
+_BEFORE_CODE = re.compile(r"[\w#(]")
+_PLAIN = r"(?:[^\[\]\\`<]|\\[^\[\]\\`<])"  # can't hide a bracket
+_LABEL = re.compile(rf"!\[(?:{_PLAIN}|\[{_PLAIN}*+\])*+\]")
 # "[name]: address" at the start of a line, also in a quote or list, is where "![text][name]" is loaded from.
 # Some renderers accept brackets in the name, or line ends.
 _REFERENCE = re.compile(
     r"^(?:[ \t>*+-]|\d+[.)])*\[(?:[^\n]*|(?:[^\[\]\\]|\\.)*)\]:", re.MULTILINE | re.DOTALL
 )
+_NEARBY = re.compile(r"^ {0,3}\[[^\[\]\\\n]+\]:[ \t]+(?!/)[\w.#/%-]+[ \t]*$", re.MULTILINE)
+"""A definition whose target is beside the document: no other host is asked."""
+_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(`{3,}|~{3,})(.*)")
+_TICKS = re.compile("`+")
 
 _SEPARATORS = re.compile(r"[\r\x0b\x0c\x85\u2028\u2029]")
 
 
-def disarmed(text: str) -> str:
-    """`text` without hidden characters, and with a space in markup that could make a client fetch something.
+def disarmed(text: str, *, from_prose: bool = False) -> str:
+    """`text` without hidden characters, and with a space in markup that makes a client load or run something.
 
     A hostile document can tell the model to put what it has read into the address of an image, frame or
-    style; the client that renders it then sends this to the address. So no "<" begins a tag, no "!" an image,
-    and no line defines a reference, which could serve an image elsewhere in the reply. Code is treated like
-    text: a passage may begin inside a code block, so nothing here can tell where code is. Most code means the
-    same with the space. `rag.search.cite.parse` removes the spaces again.
+    style; the client that renders it then sends this to the address. So no "<" begins a tag that loads or
+    runs, no "!" an image, and no line defines a reference to another host, which could serve an image
+    elsewhere in the reply. `Option<char>`, `<b>` and `vec![1]` do nothing and stay.
+
+    Code spans and fences stay, too, if a parser of Markdown sees them as such: in this text alone, and unless
+    it is known to begin `from_prose`, also after a fence that was opened before it. Otherwise the text is
+    treated as if it had no code. `rag.search.cite.parse` removes the spaces again.
     Example: "![a map](http://x/y.png) <img src=z>" -> "! [a map](http://x/y.png) < img src=z>".
     """
-    return _without_markup(without_hidden(with_line_ends(text)))
+    visible = without_hidden(with_line_ends(text))
+    places = _places(visible)
+    outside = _outside_code(visible, places) if places and len(visible) <= MAX_PARSED else places
+    if len(outside) < len(places):
+        careful = _spaced(visible, outside)
+        before = ("",) if from_prose else ("", "```\n", "~~~\n")
+        if all(_is_inert(opened + careful) for opened in before):
+            return careful
+    return _spaced(visible, places)
 
 
-def _without_markup(text: str) -> str:
-    text = _TAG.sub("< ", text.replace("![", "! ["))
-    return _REFERENCE.sub(_disarmed_reference, text) if "]:" in text else text
+def altered(texts: Iterable[tuple[str, str]]) -> list[str]:
+    """A note on how texts differ from what was written, as (written, disarmed) pairs; none if they don't."""
+    spaces = hidden = ends = 0
+    for written, shown in texts:
+        if written != shown:
+            lines = with_line_ends(written)
+            visible = without_hidden(lines)
+            hidden += len(lines) - len(visible)
+            spaces += len(shown) - len(visible)
+            ends += len(_SEPARATORS.findall(written)) - len(_SEPARATORS.findall(shown))
+    changes = []
+    if spaces:
+        changes.append(f"{counted(spaces, 'space')} inserted in markup that could load or run something")
+    if hidden:
+        changes.append(f"{counted(hidden, 'hidden character')} removed")
+    if ends:
+        changes.append(f"{counted(ends, 'other line end')} replaced")
+    note = f"Not verbatim: {' and '.join(changes)}. Quotes of this text still pass a citation check."
+    return [note] if changes else []
 
 
 def label(text: str) -> str:
@@ -50,7 +128,8 @@ def label(text: str) -> str:
     visible = without_hidden(with_line_ends(text[: 2 * MAX_LABEL_CHARS]))  # it may be as long as a document
     if not visible.isprintable():  # most labels are, and a reply has dozens of them
         visible = without_hidden("".join(c if c.isprintable() or c in JOINERS else " " for c in visible))
-    line = _without_markup(" ".join(visible.split()))
+    line = " ".join(visible.split())
+    line = _spaced(line, _places(line))
     return line if len(line) <= MAX_LABEL_CHARS else line[: MAX_LABEL_CHARS - 1] + "…"
 
 
@@ -67,5 +146,140 @@ def numbered(text: str, first: int) -> str:
     return "\n".join(f"{number}\t{line}" for number, line in enumerate(text.split("\n"), first))
 
 
-def _disarmed_reference(line: re.Match[str]) -> str:
-    return line[0].replace("]:", "] :")
+def _spaced(text: str, places: Sequence[int]) -> str:
+    """`text` with a space at each of these positions."""
+    borders = [0, *places, len(text)]
+    return " ".join(text[start:end] for start, end in pairwise(borders))
+
+
+def _places(text: str) -> list[int]:
+    """Where a space breaks markup that loads or runs something, wherever it stands."""
+    places: set[int] = set()
+    if "<" in text:
+        places.update(_tags(text))
+    if "![" in text:
+        places.update(_images(text))
+    if "]:" in text:
+        places.update(_references(text))
+    return sorted(places)
+
+
+def _tags(text: str) -> Iterator[int]:
+    """Behind each "<" of a tag that loads or runs something, or of a comment, which could hide a fence."""
+    marks = _Marks(text)
+    for tag in _TAG.finditer(text):
+        name = (tag["name"] or "").lower()
+        if not name or name in _NEVER or marks.loads(tag.start(), name):
+            yield tag.end()
+
+
+class _Marks:
+    """Where the parts of tags are in a text, so that no tag takes longer for all that is behind it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.closing = [match.start() for match in re.finditer(">", text)]
+        self.equal = [match.start() for match in re.finditer("=", text)]
+        self.blank = [match.start() for match in _BLANK_LINE.finditer(text)]
+        self.attributes = [match.start() for match in _ATTRIBUTE.finditer(text)]
+
+    def loads(self, start: int, name: str) -> bool:
+        """Whether the tag that begins here has an attribute by which it loads or runs something.
+
+        It ends at ">", but not at one in a value, or at a blank line: no paragraph and no HTML goes on there.
+        """
+        until = self._next(self.blank, start)
+        end = min(until, self._next(self.closing, start))
+        if self._next(self.equal, start) >= end:
+            return False
+        if end - start > MAX_TAG or _OPEN_VALUE.search(_VALUE.sub("", self.text[start:end])):
+            end = until
+        return name in _LOADING or self._next(self.attributes, start) < end
+
+    def _next(self, positions: Sequence[int], start: int) -> int:
+        at = bisect_left(positions, start)
+        return positions[at] if at < len(positions) else len(self.text)
+
+
+def _images(text: str) -> Iterator[int]:
+    """Behind each "!" of an image. Without an address, it is code behind a word, "#" or "(": `vec![1]`."""
+    addressed = text.rfind("](")
+    for image in _IMAGE.finditer(text):
+        name = _LABEL.match(text, image.start(), image.start() + MAX_TAG)
+        plain = image.start() > addressed or (name and text[name.end() : name.end() + 1] != "(")
+        if not plain or not _BEFORE_CODE.match(text[max(0, image.start() - 1) : image.start()]):
+            yield image.end()
+
+
+def _references(text: str) -> Iterator[int]:
+    """Before each ":" of a line that defines a reference to another host."""
+    for line in _REFERENCE.finditer(text):
+        if not _NEARBY.match(text, line.start()):
+            yield from (line.start() + colon.start() + 1 for colon in re.finditer(r"\]:", line[0]))
+
+
+def _outside_code(text: str, places: Sequence[int]) -> list[int]:
+    """Those of the places that seem to be in no fence and no code span."""
+    fences = _fences(text) if "```" in text or "~~~" in text else []
+    borders = [0, *(at for fence in fences for at in fence), len(text)]
+    prose = zip(borders[::2], borders[1::2], strict=True)
+    code = sorted([*fences, *(span for start, end in prose for span in _code_spans(text, start, end))])
+    starts = [span.start for span in code]
+    return [at for at in places if not (before := bisect_left(starts, at)) or code[before - 1].end < at]
+
+
+def _fences(text: str) -> list[Span]:
+    """What seems to be in fences that are closed, in order."""
+    spans: list[Span] = []
+    mark, start, at = "", 0, 0
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if fence and not mark and "`" not in fence[2]:
+            mark, start = fence[1], at + len(line)
+        elif fence and mark and fence[1].startswith(mark) and not fence[2].strip():
+            spans.append(Span(start, at))
+            mark = ""
+        at += len(line) + 1
+    return spans
+
+
+def _code_spans(text: str, start: int, end: int) -> Iterator[Span]:
+    """What seems to be in code spans of `text[start:end]`, in order: between runs of as many backticks."""
+    breaks = [*(blank.start() for blank in _BLANK_LINE.finditer(text, start, end)), end]
+    runs = [*_TICKS.finditer(text, start, end)]
+    by_length: dict[int, list[int]] = {}
+    for run in runs:
+        by_length.setdefault(len(run[0]), []).append(run.start())
+    at = start
+    for run in runs:
+        alike = by_length[len(run[0])]
+        following = bisect_left(alike, run.end())
+        if run.start() < at or following == len(alike):
+            continue
+        if alike[following] < breaks[bisect_left(breaks, run.end())]:
+            yield Span(run.end(), alike[following])
+            at = alike[following] + len(run[0])
+
+
+def _is_inert(text: str) -> bool:
+    """Whether no parser of Markdown sees anything in a text that loads or runs something."""
+    return all(_loads_nothing(parser, text) for parser in _parsers())
+
+
+def _loads_nothing(parser: MarkdownIt, text: str) -> bool:
+    defined: dict[str, dict[str, dict[str, str]]] = {}
+    blocks = parser.parse(text, defined)
+    tokens = [token for block in blocks for token in (block, *(block.children or ()))]
+    markup = (token.content for token in tokens if token.type in {"html_block", "html_inline"})
+    targets = [target["href"] for target in defined.get("references", {}).values()]
+    is_far = any(":" in target or "//" in target for target in targets)
+    return not is_far and all(token.type != "image" for token in tokens) and not any(map(_places, markup))
+
+
+@cache
+def _parsers() -> tuple[MarkdownIt, ...]:
+    """A parser as the standard has it, one that takes no HTML for markup, and one that knows tables."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 few replies need it
+
+    standard = MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False})
+    return *standard, MarkdownIt("js-default", {"html": True})

@@ -19,7 +19,7 @@ from rag.search.reply.context import assemble
 from rag.search.reply.fields import ORDERS
 from rag.search.reply.search import search_reply
 from rag.search.reply.source import MAX_OUTLINE, fetch_reply, source_reply
-from rag.search.reply.untrusted import ALTERED, disarmed
+from rag.search.reply.untrusted import altered, disarmed
 from rag.text import line_count
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -63,7 +63,7 @@ MOST_AT_ONE_PLACE = 5  # headings that surely fit into a reply
 
 
 def _altered(texts: list[str]) -> list[str]:
-    return [ALTERED] if any(disarmed(text) != text for text in texts) else []
+    return altered((text, disarmed(text)) for text in texts)
 
 
 def test_a_hit_says_all_that_one_needs_to_cite_it() -> None:
@@ -158,11 +158,20 @@ def test_offsets_are_those_of_what_is_shown() -> None:
 
 def test_a_text_that_is_not_shown_to_the_letter_is_said_to_be_not() -> None:
     hits = _hit("the text"), _hit("see ![a](http://x)", 4), _hit("two\ufe01", 5)
-    for shown, notes in ((hits, [ALTERED]), (hits[:1], []), (hits[2:], [ALTERED])):
+    for shown, notes in (
+        (hits, _altered([hit.text for hit in hits])),
+        (hits[:1], []),
+        (hits[2:], _altered([hits[2].text])),
+    ):
+        assert len(notes) == (shown != hits[:1])
         assert search_reply(Answer(shown), None).notes == notes
         context = assemble(shown, budget=1000, token_spans=_characters)
         assert search_reply(Answer(shown, context=context), None).notes == notes
-    for text, notes in (("the text", []), ("see <b>it</b>", [ALTERED])):
+    for text, notes in (
+        ("the text", []),
+        ("see <b>it</b>", []),
+        ("see <img src=x>", altered([("<img src=x>", "< img src=x>")])),
+    ):
         assert source_reply(_extract(text), 9000).notes == notes
         assert fetch_reply(_extract(text), "mfzq", 9000).metadata.get("altered") == next(iter(notes), None)
 

