@@ -142,11 +142,13 @@ class Library:
     def matches(self, person: Person, asked: Json) -> list[Paper] | None:
         """The papers that a search may show, or None if it must be refused."""
         readable = self.readable(person)
-        chosen = set(asked.get("collections", readable))
-        declared = [COLLECTIONS[person.tenant][name] for name in chosen & readable]
+        chosen = set(asked.get("collections", readable)) & readable  # a note names the others
+        declared = [COLLECTIONS[person.tenant][name] for name in chosen]
         if asked.get("limit", 0) > person.limit:
             return None
-        if not chosen <= readable or (chosen and "filter" in asked and not valid(asked["filter"], declared)):
+        if not chosen and "collections" in asked:
+            return None
+        if chosen and "filter" in asked and not valid(asked["filter"], declared):
             return None
         return [
             paper
@@ -209,18 +211,16 @@ class Library:
         return "foreign" if any(id_ in papers for papers in self.papers.values()) else "unknown"
 
     def _name_parts(self, duel: Duel) -> tuple[str | None, str, str | None]:
-        """The collection, id and number in a name: the method takes URIs, the tool ids and paths, too."""
+        """The collection, id and number in a name, which may be a URI or an id."""
         name = duel.arguments["uri" if duel.call == "resources/read" else "id"]
-        optional = "" if duel.call == "resources/read" else "?"
-        match = re.fullmatch(rf"(?:refdesk://([a-z]+)/){optional}([a-z2-7]{{16}})(?:/(\d))?", name)
+        match = re.fullmatch(r"(?:refdesk://([a-z]+)/)?([a-z2-7]{16})(?:/(\d))?", name)
         if match:
             return match[1], match[2], match[3]
-        if optional:
-            of_tenant = self.papers.get(duel.person.tenant, {})
-            others = [paper for papers in self.papers.values() for paper in papers.values()]
-            for paper in [*of_tenant.values(), *others]:
-                if paper.path and name == f"{paper.collection}/{paper.path}":
-                    return paper.collection, paper.id, None
+        of_tenant = self.papers.get(duel.person.tenant, {})
+        others = [paper for papers in self.papers.values() for paper in papers.values()]
+        for paper in [*of_tenant.values(), *others]:
+            if paper.path and name == f"{paper.collection}/{paper.path}":
+                return paper.collection, paper.id, None
         return None, "", None
 
     def refuses(self, duel: Duel, paper: Paper) -> bool:
