@@ -60,6 +60,11 @@ def without_hidden(text: str) -> str:
     return (_CONTROLS if text.isascii() else _HIDDEN).sub("", text)  # for ASCII, four times as fast
 
 
+def hidden_count(text: str) -> int:
+    """How many characters `without_hidden` removes, but for soft hyphens, which any typesetter uses."""
+    return len(text) - len(without_hidden(text)) - text.count("\u00ad")
+
+
 def bare(text: str) -> str:
     """`text` without any joiners and selectors, for comparing texts that differ in these only."""
     return _BARE.sub("", text)

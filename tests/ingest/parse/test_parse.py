@@ -210,6 +210,17 @@ def test_what_a_reader_can_not_see_is_left_out_and_joiners_stay(name: str, data:
     assert f"{SHOWN} {JOINED}" in parse(data, name).text.replace("visible soft", "visible  soft")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("name", ["a.md", "a.py", "a.csv"])
+def test_what_was_removed_of_a_text_is_counted_for_the_report_and_for_readers(
+    name: str, encoding: str
+) -> None:
+    document = parse(f"text\n{HIDDEN} {JOINED}".encode(encoding), name)
+    assert document.metadata["left_out"] == "5 hidden characters"  # a soft hyphen is typography
+    assert any("5 hidden characters" in remark for remark in document.remarks)
+    assert "left_out" not in parse(f"text\nso\u00adft {JOINED}".encode(encoding), name).metadata
+
+
 HIDDEN = "\u200b\u3164\ufe01\u202e\U000e0041"
 
 
