@@ -29,7 +29,7 @@ _TYPES = {
     ".bmp": "image/bmp",
 }
 SUFFIXES = tuple(_TYPES)
-LIBRARIES = ("pypdfium2", "numpy", "PIL.ImageOps")
+LIBRARIES = ("pypdfium2", "pypdf.*", "numpy", "PIL.ImageOps")
 
 DOTS = 200  # per inch, that a page is drawn with
 MAX_PIXELS = 16_000_000  # of a picture: an A3 page has 7.7 million

@@ -211,3 +211,9 @@ def test_a_web_page_is_one_in_a_text_file_and_no_pdf() -> None:
 def test_a_text_that_only_speaks_of_formats_stays_a_text() -> None:
     for text in ("%PDF-1.7 begins a file.", "A page begins with <!doctype html>.", "<htmlish> words"):
         assert parse(text.encode(), "a.txt").mime_type == "text/plain"
+
+
+def test_a_short_text_of_characters_without_a_meaning_is_garbled() -> None:
+    assert is_garbled("\ufffd" * 14)
+    assert is_garbled("\uf76f\uf770 \uf765")
+    assert not is_garbled("\uf0b7 one \uf0b7 two")

@@ -568,6 +568,39 @@ def test_pages_without_text_are_missing_pages_and_the_remarks_name_them() -> Non
     assert len(document.pages) == 3
 
 
+def _in_japanese(encoding: str, *columns: str) -> bytes:
+    """A page of lines in a font that is not embedded, from right to left."""
+    writer = PdfWriter()
+    page = writer.add_blank_page(600, 800)
+    system = _objects(
+        Registry=TextStringObject("Adobe"), Ordering=TextStringObject("Japan1"), Supplement=NumberObject(2)
+    )
+    kind = {"Type": NameObject("/Font"), "BaseFont": NameObject("/HeiseiMin-W3")}
+    descendant = _objects(**kind, Subtype=NameObject("/CIDFontType0"), CIDSystemInfo=system)
+    font = _objects(
+        **kind,
+        Subtype=NameObject("/Type0"),
+        Encoding=NameObject(encoding),
+        DescendantFonts=ArrayObject([descendant]),
+    )
+    content = DecodedStreamObject()
+    shown = (
+        f"BT /F 14 Tf {500 - 40 * at} 750 Td <{column.encode('utf-16-be').hex()}> Tj ET"
+        for at, column in enumerate(columns)
+    )
+    content.set_data(" ".join(shown).encode())
+    page[NameObject("/Contents")] = writer._add_object(content)  # noqa: SLF001 it has no public way
+    page[NameObject("/Resources")] = _objects(Font=_objects(F=font))
+    return written(writer)
+
+
+def test_lines_that_run_down_are_read_from_right_to_left_by_the_second_reader() -> None:
+    lines = ["時計は毎時間鐘を鳴らします", "昼も夜も聞こえます", "灯台の油は三リットルです"]
+    document = parse(_in_japanese("/UniJIS-UCS2-V", *lines), "a.pdf")
+    assert document.text.split("\n") == lines
+    assert document.remarks == ("page 1 read as plain text: columns and tables may be lost",)
+
+
 def test_a_page_that_can_not_be_read_is_one_missing_page() -> None:
     data = pdf(PROSE, PROSE, PROSE)
     second = PdfReader(io.BytesIO(data)).pages[1].indirect_reference

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean, title_line
-from rag.ingest.parse.pdf.about import about_of
+from rag.ingest.parse.pdf.about import about_of, texts_of
 from rag.ingest.parse.pdf.furniture import without_furniture
 from rag.ingest.parse.pdf.headings import body_of, largest_words, levels_of
 from rag.ingest.parse.pdf.hyphens import joiner
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rag.ingest.parse.ocr import Reader
     from rag.ingest.parse.pdf.about import About
     from rag.ingest.parse.pdf.outline import Entry
+    from rag.ingest.parse.pdf.pages import Missing
     from rag.ingest.parse.pdf.tables import Part
     from rag.ingest.parse.pdf.words import Sheet
 
@@ -52,7 +53,7 @@ def parse(data: bytes, name: str, reader: Reader | None = None) -> Document:
     """
     pdf = _opened(data)
     try:
-        return _document(pdf, name, reader, about_of(data))
+        return _document(pdf, name, sheets_of(pdf, texts_of(data), reader), about_of(data))
     finally:
         pdf.close()
 
@@ -71,8 +72,13 @@ def _opened(data: bytes) -> Any:  # noqa: ANN401 a document of pypdfium2, which 
     return pdf
 
 
-def _document(pdf: Any, name: str, reader: Reader | None, about: About) -> Document:  # noqa: ANN401 see below
-    sheets, missing = sheets_of(pdf, reader)
+def _document(
+    pdf: Any,  # noqa: ANN401 see below
+    name: str,
+    read: tuple[list[Sheet], Missing],
+    about: About,
+) -> Document:
+    sheets, missing = read
     pages = parts_on(sheets)
     if not any(pages):
         raise missing.error()

@@ -15,7 +15,7 @@ from rag.ingest.parse.blocks import title_line
 from rag.ingest.parse.member import Member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pypdf import PdfReader
 
@@ -50,6 +50,23 @@ def about_of(data: bytes) -> About:
         raise
     except Exception:  # noqa: BLE001 pypdf raises all kinds of errors on damaged files
         return About(remarks=("its title and author can't be read",))
+
+
+def texts_of(data: bytes) -> Callable[[int], str]:
+    """What pypdf reads on a page, by its number from 0; "" where it fails. The first call opens the file."""
+    readers: list[PdfReader] = []
+
+    def text(page: int) -> str:
+        try:
+            if not readers:
+                readers.append(_opened(data))
+            return readers[0].pages[page].extract_text()
+        except RecursionError:
+            raise
+        except Exception:  # noqa: BLE001 see above
+            return ""
+
+    return text
 
 
 def members(data: bytes, _name: str) -> Iterator[Member]:

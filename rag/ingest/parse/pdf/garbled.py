@@ -68,13 +68,14 @@ STOP_WORDS = tuple(
 def is_garbled(text: str) -> bool:
     """Whether the text of a document is noise instead of language, judged by its beginning.
 
-    `text` is as the PDF gives it: characters that nobody sees are evidence. Short texts are never garbled.
+    `text` is as the PDF gives it: characters that nobody sees are evidence. Of a short text only
+    characters that no text has are evidence.
     """
     text = text[:JUDGED]
     characters = [one for one in text if one not in _WHITE]
     visible = [one for one in characters if not one.isspace()]
     if len(visible) < FEWEST:
-        return False
+        return 2 * sum(map(_is_strange, visible)) > len(visible)
     if sum(len(match[0]) for match in _GLYPHS.finditer(text)) > NAMED * len(text):
         return True
     strange = sum(map(_is_strange, characters)) / len(characters)

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag.errors import ParseError
 from rag.ingest.parse.pdf.fields import additions_on
 from rag.ingest.parse.pdf.garbled import is_garbled
-from rag.ingest.parse.pdf.words import Sheet, sheet_of
+from rag.ingest.parse.pdf.words import Box, Line, Sheet, sheet_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rag.ingest.parse.ocr import Reader
-    from rag.ingest.parse.pdf.words import Addition
 
 MAX_PAGES = 20_000  # a file that claims more of them lies
 NO_CHARACTERS = "no map from its glyphs to characters, so its text is noise"
 NO_TEXT = "no text, only images"
+_IDEOGRAPHS = "\u2e80"  # and what follows: writing that may run down
+_ODD = re.compile(r"[\x00-\x08\u0180-\u02ff\u2000-\u206f\ue000-\uf8ff\ufffd]")  # where glyphs have no map
+_ODDEST = 0.1  # share of them
+_PLAIN, _PITCH = 10.0, 12.0  # points: the lines of plain text
 _STAMP = 40  # characters: a page with so few beside pictures may be a scan with a stamp
 _NAMED = 8  # page numbers in a remark
 
 
 class Missing(NamedTuple):
-    """The numbers, from 1, of the pages whose text is missing, and of those that OCR has read."""
+    """The numbers, from 1, of the pages whose text is missing, or that OCR or only the second reader reads."""
 
     damaged: list[int]
     garbled: list[int]
     images: list[int]
     beyond: list[int]
     recognised: list[int]
+    plain: list[int]
 
     def remarks(self) -> Iterator[str]:
         """What of the file could not be read, or not for sure."""
@@ -43,6 +48,8 @@ class Missing(NamedTuple):
             yield f"pages after {MAX_PAGES:,} left out"
         if self.recognised:
             yield f"{_pages(self.recognised)} read by OCR"
+        if self.plain:
+            yield f"{_pages(self.plain)} read as plain text: columns and tables may be lost"
 
     def error(self) -> ParseError:
         """Why a PDF has no text at all."""
@@ -61,20 +68,36 @@ def _pages(numbers: Sequence[int]) -> str:
     return f"page{'s' if len(numbers) > 1 else ''} {named}{more}"
 
 
-def sheets_of(pdf: Any, reader: Reader | None = None) -> tuple[list[Sheet], Missing]:  # noqa: ANN401 see above
-    """What stands on each page; nothing on those that can't be read. A reader reads pages without text."""
-    missing = Missing([], [], [], [], [])
-    sheets = [_sheet(pdf, number, missing, reader) for number in range(1, min(len(pdf), MAX_PAGES) + 1)]
+def sheets_of(
+    pdf: Any,  # noqa: ANN401 see above
+    second: Callable[[int], str],
+    reader: Reader | None = None,
+) -> tuple[list[Sheet], Missing]:
+    """What stands on each page; nothing on those that can't be read.
+
+    `second` gives the plain text of a page: of one on which pdfium reads nothing, and of one that runs down.
+    A reader reads pages without text.
+    """
+    missing = Missing([], [], [], [], [], [])
+    numbers = range(1, min(len(pdf), MAX_PAGES) + 1)
+    sheets = [_sheet(pdf, number, missing, second, reader) for number in numbers]
     if len(pdf) > MAX_PAGES:
         missing.beyond.append(MAX_PAGES)
     everything = "\n".join(line.text for sheet in sheets for line in sheet.lines)
     if not missing.recognised and is_garbled(everything):
-        missing.garbled[:] = range(1, len(sheets) + 1)
+        missing.garbled[:] = numbers
+        missing.plain.clear()
         return [Sheet([], []) for _ in sheets], missing
     return sheets, missing
 
 
-def _sheet(pdf: Any, number: int, missing: Missing, reader: Reader | None) -> Sheet:  # noqa: ANN401 see above
+def _sheet(
+    pdf: Any,  # noqa: ANN401 see above
+    number: int,
+    missing: Missing,
+    second: Callable[[int], str],
+    reader: Reader | None,
+) -> Sheet:
     from pypdfium2 import PdfiumError, raw  # noqa: PLC0415 see above
 
     try:
@@ -84,7 +107,14 @@ def _sheet(pdf: Any, number: int, missing: Missing, reader: Reader | None) -> Sh
             page.close()
             page = pdf[number - 1]  # with the values of fields and the words of notes as its text
         try:
-            return _text_on(page, number, missing, reader, additions)
+            sheet = sheet_of(page, additions)
+            if _is_whole(page, sheet, is_strict=reader is not None):
+                return sheet
+            plain = _plain(second(number - 1))
+            if plain.lines and _letters(plain) >= _letters(sheet) + (not _runs_down(sheet)):
+                missing.plain.append(number)
+                return plain
+            return _seen(page, sheet, number, missing, reader)
         finally:
             page.close()
     except (PdfiumError, ValueError):
@@ -92,28 +122,63 @@ def _sheet(pdf: Any, number: int, missing: Missing, reader: Reader | None) -> Sh
         return Sheet([], [])
 
 
-def _text_on(
+def _is_whole(page: Any, sheet: Sheet, *, is_strict: bool) -> bool:  # noqa: ANN401 see above
+    """Whether pdfium has read a page. If strict, one with few words beside pictures may be a scan."""
+    from pypdfium2 import raw  # noqa: PLC0415 see above
+
+    if is_garbled(_written(sheet)) or _runs_down(sheet):
+        return False
+    if len(_written(sheet)) > (_STAMP if is_strict else 0):
+        return True
+    return bool(raw.FPDFPage_CountObjects(page) <= len(sheet.lines))  # these words, or nothing at all
+
+
+def _seen(
     page: Any,  # noqa: ANN401 see above
+    sheet: Sheet,
     number: int,
     missing: Missing,
     reader: Reader | None,
-    additions: Sequence[Addition],
 ) -> Sheet:
-    from pypdfium2 import raw  # noqa: PLC0415 see above
-
-    sheet = sheet_of(page, additions)
-    written = "\n".join(line.text for line in sheet.lines)
-    noise = is_garbled(written)
-    if not noise and len(written) > (_STAMP if reader else 0):
+    """What OCR reads on a page that has no text, or noise; else what there is."""
+    if _runs_down(sheet):
         return sheet
-    if not noise and raw.FPDFPage_CountObjects(page) <= len(sheet.lines):
-        return sheet  # nothing but these words, or nothing at all
     if reader and (seen := reader.page(page)) and len(seen.lines) > len(sheet.lines):
         missing.recognised.append(number)
         return seen
-    if noise:
+    if is_garbled(_written(sheet)):
         missing.garbled.append(number)
         return Sheet([], [])
     if not sheet.lines:
         missing.images.append(number)
     return sheet
+
+
+def _written(sheet: Sheet) -> str:
+    return "\n".join(line.text for line in sheet.lines)
+
+
+def _letters(sheet: Sheet) -> int:
+    """How many characters are read; noise counts for nothing."""
+    written = _written(sheet)
+    return 0 if is_garbled(written) else sum(not character.isspace() for character in written)
+
+
+def _runs_down(sheet: Sheet) -> bool:
+    """Whether its lines run down, as in Japanese: pdfium gives each character alone, and loses some."""
+    alone = sum(len(line.text) == 1 and line.text >= _IDEOGRAPHS for line in sheet.lines)
+    return 2 * alone > len(sheet.lines)
+
+
+def _plain(text: str) -> Sheet:
+    """Lines below each other; none if they are no text."""
+    if is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(text):
+        return Sheet([], [])
+    lines = [line for line in text.splitlines() if line.strip()]
+    return Sheet(
+        [
+            Line(line, Box(0, _PITCH * at, len(line) * _PITCH / 2, _PITCH * at + _PLAIN), _PLAIN, place=at)
+            for at, line in enumerate(lines)
+        ],
+        [],
+    )
