@@ -27,7 +27,7 @@ _NAMED = 8  # page numbers in a remark
 
 
 class Missing(NamedTuple):
-    """The numbers, from 1, of the pages whose text is missing, or that OCR or only the second reader reads."""
+    """The numbers, from 1, of pages whose text is missing, or that OCR or the second reader has read."""
 
     damaged: list[int]
     garbled: list[int]
@@ -111,6 +111,8 @@ def _sheet(
             if _is_whole(page, sheet, is_strict=reader is not None):
                 return sheet
             plain = _plain(second(number - 1))
+            if _runs_down(sheet) and not set(_written(sheet)) <= {*_written(plain), "\n"}:
+                plain = _stacked(_columns_of(sheet))  # the second reader reads something else
             if plain.lines and _letters(plain) >= _letters(sheet) + (not _runs_down(sheet)):
                 missing.plain.append(number)
                 return plain
@@ -174,11 +176,28 @@ def _plain(text: str) -> Sheet:
     """Lines below each other; none if they are no text."""
     if is_garbled(text) or sum(bool(_ODD.match(character)) for character in text) > _ODDEST * len(text):
         return Sheet([], [])
-    lines = [line for line in text.splitlines() if line.strip()]
+    return _stacked(text.splitlines())
+
+
+def _columns_of(sheet: Sheet) -> list[str]:
+    """The lines of a page that run down, from characters below each other."""
+    columns: list[str] = []
+    reach = Box(0, 0, 0, 0)
+    for line in sheet.lines:
+        box = line.box
+        is_below = abs(box.left - reach.left) < 1 and 0 <= box.top - reach.bottom + 1 < box.height
+        columns[-1:] = [columns[-1] + line.text] if is_below and columns else [*columns[-1:], line.text]
+        reach = box
+    return columns
+
+
+def _stacked(texts: Sequence[str]) -> Sheet:
+    """Lines below each other, as plain text has them."""
+    lines = [text for text in texts if text.strip()]
     return Sheet(
         [
-            Line(line, Box(0, _PITCH * at, len(line) * _PITCH / 2, _PITCH * at + _PLAIN), _PLAIN, place=at)
-            for at, line in enumerate(lines)
+            Line(text, Box(0, _PITCH * at, len(text) * _PITCH / 2, _PITCH * at + _PLAIN), _PLAIN, place=at)
+            for at, text in enumerate(lines)
         ],
         [],
     )
