@@ -88,12 +88,13 @@ class _Parser:
             self._leaves += 1
             if self._leaves > MAX_LEAVES:
                 raise InvalidRequestError(f"filter has more than {MAX_LEAVES} conditions.")
+            leaf = _leaf(name, self._fields[name], operator, value)
             self._chars += sum(map(len, filter(_is_text, value if isinstance(value, list) else [value])))
             if self._chars > MAX_ALL_CHARS:
                 raise InvalidRequestError(
                     f"filter has texts of more than {MAX_ALL_CHARS:,} characters in all."
                 )
-            yield _leaf(name, self._fields[name], operator, value)
+            yield leaf
 
 
 class _Untyped(_Parser):

@@ -301,9 +301,7 @@ def doubled_member(drawn: _Drawn, body: bytes) -> bytes:
 
 
 def encoded(drawn: _Drawn, body: bytes) -> bytes:
-    return body.decode("utf-8", "replace").encode(
-        drawn.choice(["utf-16", "utf-32", "utf-8-sig", "utf-16-be"])
-    )
+    return body.decode("utf-8", "replace").encode(drawn.choice(["utf-16", "utf-32", "utf-16-be"]))
 
 
 def compressed(_drawn: _Drawn, body: bytes) -> bytes:

@@ -12,6 +12,7 @@ import json
 import time
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
@@ -30,7 +31,7 @@ from server.http.app import http_app
 from server.http.auth import auth_backend, groups_matter_check
 from server.http.identity import bearer_principal
 from server.http.refusals import RefusalLog
-from server.jsonrpc import MAX_MESSAGE_BYTES
+from server.jsonrpc import MAX_MESSAGE_BYTES, MAX_VALUES
 from server.lazy_desk import LazyDesk
 
 if TYPE_CHECKING:
@@ -222,3 +223,15 @@ def test_i1_what_holds_them_up_is_seen(server: Server) -> None:
         return max(taken)
 
     assert server.portal.call(burn) >= MOST_SECONDS
+
+
+def test_i2_a_message_with_too_many_values_is_refused_and_a_long_text_in_one_is_not(server: Server) -> None:
+    def status(body: Body) -> int:
+        content = (body if isinstance(body, str) else json.dumps(body)).encode()
+        answer = server.portal.call(partial(server.client.post, "/mcp", content=content))
+        assert isinstance(answer, httpx2.Response)
+        return answer.status_code
+
+    many = json.dumps(message("ping", x=[[]] * MAX_VALUES))
+    text = message("prompts/get", name="answer", arguments={"question": ',[{"\\' * 2 * MAX_VALUES})
+    assert (status(many), status(text)) == (400, 200)

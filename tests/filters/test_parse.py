@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag.errors import InvalidRequestError
-from rag.filters.parse import MAX_CHARS, MAX_DEPTH, MAX_INTEGER, MAX_LEAVES, MAX_VALUES, parse
+from rag.filters.parse import (
+    MAX_ALL_CHARS,
+    MAX_CHARS,
+    MAX_DEPTH,
+    MAX_INTEGER,
+    MAX_LEAVES,
+    MAX_VALUES,
+    parse,
+)
 from rag.filters.tree import OPERATORS, All, Any, Filter, Not, OneOf, Ordered, Present
 
 if TYPE_CHECKING:
@@ -364,3 +372,12 @@ def _outcome(value: object) -> Filter | str:
         return parse(value, FIELDS)
     except InvalidRequestError as error:
         return str(error)
+
+
+def test_a_filter_has_texts_of_so_many_characters_in_all() -> None:
+    def named(count: int) -> dict[str, object]:
+        return {"$or": [{"status": {"$in": ["x" * MAX_CHARS] * 64}}] * count}
+
+    assert parse(named(2), FIELDS)
+    with pytest.raises(InvalidRequestError, match=f"more than {MAX_ALL_CHARS:,} characters"):
+        parse(named(3), FIELDS)

@@ -11,7 +11,7 @@ from rag.config.profiles import ProfileSettings
 from rag.config.settings import SearchSettings
 from rag.corpus import Binding, Principal
 from rag.errors import ConfigurationError, InvalidRequestError
-from rag.search.plan import Plan, make_plan
+from rag.search.plan import MAX_PHRASES, Plan, make_plan
 
 DEDUPE, RECENCY = {"stage": "dedupe"}, {"stage": "recency"}
 OWN = {"stage": "custom", "call": "own:ask"}
@@ -215,3 +215,13 @@ def test_bound_collections_replace_the_usual_ones_and_choose_the_profile() -> No
     bound = (Binding(collections=("handbook",)),)
     assert (_plan(bindings=bound, **settings).collections, _plan(**settings).collections) == ((), ("notes",))
     assert (_plan(bindings=bound, **settings).mode, _plan(**settings).mode) == ("sparse", "dense")
+
+
+def test_a_query_has_so_many_phrases_and_says_so_if_it_has_more() -> None:
+    def asked(count: int) -> Plan:
+        query = " ".join(f'"part {number}"' for number in range(count))
+        return make_plan(SearchRequest(query), SearchSettings(), Principal("acorn"))
+
+    assert len(asked(MAX_PHRASES).phrases) == MAX_PHRASES
+    with pytest.raises(InvalidRequestError, match=f"more than {MAX_PHRASES} phrases"):
+        asked(MAX_PHRASES + 1)
