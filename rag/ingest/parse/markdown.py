@@ -39,17 +39,21 @@ _KINDS: dict[str, BlockKind] = {
 _SLICE = 1 << 18  # characters; parsing takes some twenty bytes of memory for each
 _HEADING_OR_FENCE = re.compile(r"^(?:#{1,6} |(?P<fence> {0,3}(?:```|~~~)))", re.MULTILINE)
 
-_HINT = re.compile(r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: ")
+_HINT = re.compile(r"%%|[ \n]\^[\w-]|!\[\[|::|:LOGBOOK:|\ntype_: |<!--|<a[ \t]|\{\{#")
 _UNSHOWN = re.compile(
     r"(?P<code>^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n(?s:.*?)(?:^ {0,3}(?P=fence)|\Z)|`[^`\n]+`"
     r"|^(?: {4}|\t)(?![ \t]*(?:[-*+]|\d{1,9}[.)]|:LOGBOOK:|id::|collapsed::))[^\n]*)"
-    r"|(?P<comment>(?:(?<=\s)|^)%%(?![%{])(?s:.{0,5000}?)%%(?=\s|\Z))"
+    r"|(?P<comment>(?:(?<=\s)|^)%%(?![%{])(?s:.{0,5000}?)%%(?=\s|\Z)|<!--(?s:.{0,5000}?)-->)"
+    r"|<a[ \t]+(?:id|name)=(?:\"[^\"<>\n]*\"|'[^'<>\n]*'|[\w.:-]+)[ \t]*/?>(?:(?P<anchored>[^<\n]*)</a>)?"
+    r"|(?<!\\)\{\{#[a-z_]+[^{}\n]*\}\}"  # of mdBook, which puts other files there
     r"|(?:^|[ \t])\^(?:[a-z][a-z0-9-]+|[0-9a-f]{6})[ \t]*+$"  # the id of a block
     r"|(?P<picture>!\[\[[^\[\]\n]+\.(?:png|jpe?g|gif|svg|webp|bmp|avif)(?:[|#][^\[\]\n]*)?\]\])"
     r"|^[ \t]*(?:id:: [0-9a-f]{8}-[0-9a-f-]{27}|collapsed:: (?:true|false))[ \t]*+(?:\n|\Z)"
     r"|^[ \t]*:LOGBOOK:(?s:.{0,5000}?):END:[ \t]*+(?:\n|\Z)",
     re.MULTILINE | re.IGNORECASE,
 )
+_DIRECTIVE = re.compile(r"^[ \t]*\{\{#[a-z_]+[^{}\n]*\}\}[ \t]*\n", re.MULTILINE)
+_EMPTY_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[^\n]*\n\s*\1\Z")
 _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d+\s*\Z")
 
 
@@ -73,9 +77,10 @@ def parse(text: str, name: str) -> Document:
 
 
 def _as_shown(text: str) -> tuple[str, int]:
-    """A text without comments, ids and pictures of notes as Obsidian, Logseq and Joplin write them.
+    """A text without comments, and without what Obsidian, Logseq, Joplin and mdBook write for themselves.
 
-    Code stays as it is. The number is that of the comments.
+    These are ids, pictures, anchors and directives. Code stays as it is, but for directives in it. The number
+    is that of the comments.
     Example: "Seen. ^intro %% unseen %%" -> ("Seen.", 1).
     """
     if not _HINT.search(text):
@@ -85,9 +90,10 @@ def _as_shown(text: str) -> tuple[str, int]:
     def shown(match: re.Match[str]) -> str:
         nonlocal comments
         if match["code"]:
-            return match[0]
+            code = _DIRECTIVE.sub("", match[0])
+            return "" if code != match[0] and _EMPTY_FENCE.fullmatch(code) else code
         comments += bool(match["comment"])
-        return "(picture)" if match["picture"] else ""
+        return "(picture)" if match["picture"] else match["anchored"] or ""
 
     return _UNSHOWN.sub(shown, _JOPLIN.sub("", text)), comments
 

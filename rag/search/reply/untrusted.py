@@ -190,6 +190,8 @@ class _Marks:
         """
         until = self._next(self.blank, start)
         end = min(until, self._next(self.closing, start))
+        if end == until and name in _LOADING:  # what stands behind this text may go on with its attributes
+            return True
         if self._next(self.equal, start) >= end:
             return False
         if end - start > MAX_TAG or _OPEN_VALUE.search(_VALUE.sub("", self.text[start:end])):

@@ -128,6 +128,16 @@ def test_a_date_that_is_none_stays_metadata() -> None:
         ("Seen. ^intro", "Seen."),
         ("- item ^a1b2c3\n    - deep ^note-2", "- item\n    - deep"),
         ("Seen %% never show %% too.", "Seen  too."),
+        ('# A\n\n<!-- Old headings. Do not remove. -->\n\n<a id="old"></a>\n\nSeen.', "# A\n\n\n\n\n\nSeen."),
+        ("Seen <!-- never\n```\nnever\n``` --> too <a name='b'>and this</a>.", "Seen  too and this."),
+        ("A:\n\n```rust\n{{#rustdoc_include ../a.rs:here}}\n```\n\nToo.", "A:\n\n\n\nToo."),
+        ("```rust\nlet a = 1;\n{{#include b.rs}}\n```", "```rust\nlet a = 1;\n```"),
+        ("{{#include ../LICENSE}}\n\nSeen.", "\n\nSeen."),
+        ("```html\n<!-- b --><a id='c'></a>\n```", "```html\n<!-- b --><a id='c'></a>\n```"),
+        (
+            "`<!-- a -->` and <a href='b'>c</a> \\{{#include d}}",
+            "`<!-- a -->` and <a href='b'>c</a> \\{{#include d}}",
+        ),
         ("Seen.\n\n%%\nnever\n\nshow\n%%\n\nToo.", "Seen.\n\n\n\nToo."),
         ("See ![[Pasted image 1.png|300]] and ![[Plan]].", "See (picture) and ![[Plan]]."),
         (
