@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CORPUS = Path(__file__).parent / "demo_corpus"
 QUESTIONS = (
-    "Did anybody ever earn a living just by telling other people what time it was?",
+    "Who earned her living by telling people the time?",
     "How slow was Harrison's watch when it reached Jamaica?",
     "Why does a public clock in Bristol have an extra hand?",
     "What does _TIME_BITS=64 do?",

@@ -18,7 +18,6 @@ from anyio import to_thread
 
 from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
-from rag.languages import analysed_in
 from rag.report.tables import counted
 from rag.search.exact import find_exact
 from rag.search.explain.ranks import record_lists
@@ -30,16 +29,15 @@ from rag.search.reply.context import assemble
 from rag.search.run import Steps
 from rag.search.stages import apply_hit_stages, as_detailed, more_queries
 from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
-from rag.search.stages.thresholds import DISTANT, MEASURED_EVIDENCE, UNGROUNDED, near_enough
+from rag.search.stages.thresholds import DISTANT, UNGROUNDED, WEAK_SHOWN, lacks_evidence, near_enough
 from rag.search.vectors import query_meanings
 from rag.search.view import narrowed
-from rag.store.terms import MAX_TERMS, query_words, share_of_words, stop_languages
+from rag.store.terms import MAX_TERMS, query_words, stop_languages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rag.answers import Answer, Context, Hit
-    from rag.corpus import Collection
     from rag.search.plan import Plan
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
@@ -96,9 +94,9 @@ async def search(run: Run) -> Answer:
         hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()
     run.note(await to_thread.run_sync(_lacking, hits, plan) if plan.phrases else [])
-    if await to_thread.run_sync(_is_weak, hits, run):
-        run.note([UNGROUNDED])
-        hits = hits if plan.thresholds.weak_evidence == "note" else []
+    if await to_thread.run_sync(lacks_evidence, hits, queries[0], run.plan):
+        run.notes.insert(0, UNGROUNDED)  # its reader needs it before all else
+        hits = hits[:WEAK_SHOWN] if plan.thresholds.weak_evidence == "note" else []
     return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)
 
 
@@ -275,34 +273,6 @@ def _lacking(hits: Sequence[Hit], plan: Plan) -> list[str]:
         return [f"No passage contains {named}. These have only some of the words, or a similar meaning."]
     negated = "doesn't" if lacking == 1 else "don't"
     return [f"{counted(lacking, 'passage')} of {len(hits)} {negated} contain {named}."]
-
-
-def _is_weak(hits: Sequence[Hit], run: Run) -> bool:
-    """Whether no hit is evidence enough to base an answer on. Without hits, nothing is claimed.
-
-    The evidence of a hit is the mean of its similarity and of the share of the query's words in it; for a
-    vector without a query, its similarity. Nothing was measured for given vectors, and for models other than
-    the built-in one, so by default any hit is enough.
-    """
-    collections = {view.table.collection.name: view.table.collection for view in run.views}
-    return bool(hits) and not any(
-        _is_evidence(hit, run.plan, collections[hit.source.collection]) for hit in hits
-    )
-
-
-def _is_evidence(hit: Hit, plan: Plan, collection: Collection) -> bool:
-    """Whether a hit has evidence enough, as far as it is known: it may have no similarity."""
-    query, least = plan.query, plan.thresholds.min_evidence
-    if least is None:
-        least = MEASURED_EVIDENCE if collection.embedder.provider == "builtin" and not plan.given else 0.0
-    if not least or hit.similarity is None or hit.similarity >= 2 * least:
-        return True  # comparing words takes longer
-    if not query:
-        return hit.similarity >= least
-    language = analysed_in(collection, hit.source.metadata)
-    texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
-    described = "\n".join([hit.source.title, *hit.chunk.section, *texts])
-    return hit.similarity + share_of_words(query, described, language) >= 2 * least
 
 
 def _context(hits: Sequence[Hit], run: Run) -> Context:

@@ -217,13 +217,13 @@ def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
     return found + [term for term in dict.fromkeys(others) if term not in there]
 
 
-def share_of_words(query: str, text: str, language: Language) -> float:
-    """The share of the words of `query` that `text` contains in any form, compared as in the full-text index.
+def words_had(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:
+    """Those of the words that `text` contains in any form, compared as in the full-text index.
 
-    Names count like words.
-    Example: "Who built the pendulum clocks?", "A pendulum clock ticks." -> 2/3.
+    Example: the words of "Who built the pendulum clocks?", "A pendulum clock ticks." -> pendulum, clocks.
     """
-    return _share(query_words(query, [language]), frozenset(stems(text, language)))
+    terms = frozenset(stems(text, language))
+    return frozenset(word for word in words if any(terms.issuperset(form) for form in word.forms))
 
 
 def spelled_out(text: str) -> str:
@@ -234,11 +234,6 @@ def spelled_out(text: str) -> str:
     names = [name for _, name in _cut(text) if name]
     forms = dict.fromkeys(part for name in names for part in (*name.run, *name.added) if part)
     return " ".join([text, *forms])
-
-
-def _share(words: Sequence[Word], there: frozenset[str]) -> float:
-    distinct = {word.forms for word in words}
-    return sum(any(there.issuperset(form) for form in forms) for forms in distinct) / max(1, len(distinct))
 
 
 def _cut(text: str) -> Iterator[tuple[str, _Name | None]]:

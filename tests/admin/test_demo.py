@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.conftest import Scripts
 
 ANSWERS = {
-    "Did anybody ever earn a living just by telling other people what time it was?": (
+    "Who earned her living by telling people the time?": (
         "went round London with the watch in her bag and let her subscribers look at it",
         "letter-on-selling-the-time.txt",
     ),
@@ -102,8 +102,8 @@ def test_for_scripts_it_prints_the_same_as_one_object(demo_json: Any, demo: Run)
     for answer in demo_json["answers"]:
         results, words = answer["results"], ANSWERS[answer["question"]]
         assert len(results) == RESULTS
-        assert any(words[0] in " ".join(result["text"].split()) for result in results)
-        assert words[1] in {result["metadata"]["path"] for result in results}
+        assert words[0] in " ".join(results[0]["text"].split())
+        assert words[1] == results[0]["metadata"]["path"]
         assert all(f"[{result['id']}]" in demo.stdout for result in results)
     assert demo_json["configuration"] == printed_snippets(demo)
 

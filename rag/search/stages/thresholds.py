@@ -5,17 +5,41 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import TYPE_CHECKING
 
+from rag.languages import analysed_in
+from rag.store.terms import MAX_TERMS, query_words, words_had
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence, ValuesView
 
     from rag.answers import Hit
     from rag.config.profiles import ThresholdSettings
-    from rag.corpus import Distance
+    from rag.corpus import Collection, Distance, Language
+    from rag.search.plan import Plan
+    from rag.search.recall import Query
+    from rag.store.terms import Word
 
-MEASURED_EVIDENCE = 0.29
-"""The least evidence with the built-in model: at most 2 % of the answerable questions of a judged set have
-less (rag/evaluate/measuring.md). Similarities of other models have other scales, so these have no default."""
-UNGROUNDED = "No sufficiently grounded information found."
+MEASURED_EVIDENCE = 0.294
+"""The least evidence with the built-in model: at most 2 % of the questions that a judged set answers have
+less, and some 90 % of those that it doesn't (rag/evaluate/measuring.md). Similarities of other models have
+other scales, so these have no default."""
+BY_MEANING = 0.7
+"""The weight of the similarity in the evidence; the rest is that of the words."""
+MISSING = 3
+"""How many times as much a word counts that no hit has: "canteen" tells more than the other words do."""
+JUDGED = 10  # hits whose words are compared, best first
+WEAK_SHOWN = 2  # hits that are shown beside the note
+UNGROUNDED = "Nothing was found that seems to answer this."
+FRAME = frozenset(
+    """
+    a about am an and another any anybody anyone anything are as at be been but by can could describe
+    did do does doing done ever explain for from get gets give got had has have he here her him his how
+    i i'd i'm i've if in is it its just know long many may me might mine much must my need no not of
+    often on one only or other our please shall she should show so some somebody someone something tell
+    than that the their them then there these they this those to too us very want was we were what when
+    where which who whom whose why will with without would you your
+    """.split()  # noqa: SIM905 as a list, it would be a page long
+)
+"""English words that a question has and its answer needn't: they say nothing for or against a passage."""
 DISTANT = "less similar to the query than the thresholds require"
 
 
@@ -61,3 +85,68 @@ def _furthest(
     if percentage is None:
         return dict.fromkeys(metrics, most)
     return {metric: min(most, distance(nearest, metric) * (1 + percentage / 100)) for metric in metrics}
+
+
+def lacks_evidence(hits: Sequence[Hit], query: Query, plan: Plan) -> bool:
+    """Whether none of the first hits is evidence enough to base an answer on. False without hits.
+
+    The evidence of a hit is its similarity times `BY_MEANING`, and the rest times the share of the query's
+    words in it. Words of the frame don't count, and those that no hit has count `MISSING` times. All of that
+    depends only on hits, which the principal may read. Without a query, or with words of the frame alone, the
+    evidence is the similarity. Nothing is claimed of hits without one, or where the model knows no word of
+    the query.
+    """
+    first, views = hits[:JUDGED], query.views_by_collection
+    collections = {name: view.table.collection for name, view in views.items()}
+    leasts = [_least_evidence(collections[hit.source.collection], plan) for hit in first]
+    similarities = [hit.similarity for hit in first if not query.unknown_in(views[hit.source.collection])]
+    measured = [one for one in similarities if one is not None]
+    if not first or not all(leasts) or len(measured) < len(first):
+        return False
+    if any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True)):
+        return False  # comparing words takes longer
+    languages = [analysed_in(collections[hit.source.collection], hit.source.metadata) for hit in first]
+    asked = {language: _words(plan.query, language) for language in languages}
+    had = [
+        words_had(asked[language], _described(hit, plan), language)
+        for hit, language in zip(first, languages, strict=True)
+    ]
+    there = {word.written for words in had for word in words}
+    return all(
+        _evidence(similarity, _share(asked[language], words, there)) < least
+        for similarity, language, words, least in zip(measured, languages, had, leasts, strict=True)
+    )
+
+
+def _least_evidence(collection: Collection, plan: Plan) -> float:
+    """The least that is enough in a collection, 0 if any is."""
+    if plan.thresholds.min_evidence is not None:
+        return plan.thresholds.min_evidence
+    return MEASURED_EVIDENCE if collection.embedder.provider == "builtin" and not plan.given else 0.0
+
+
+def _evidence(similarity: float, share: float | None) -> float:
+    return similarity if share is None else BY_MEANING * similarity + (1 - BY_MEANING) * share
+
+
+def _words(query: str, language: Language) -> ValuesView[Word]:
+    """The words of the query that count, each once."""
+    words = query_words(query, [language])[:MAX_TERMS]
+    return {
+        word.forms: word for word in words if word.written.casefold().replace("’", "'") not in FRAME
+    }.values()
+
+
+def _described(hit: Hit, plan: Plan) -> str:
+    """What is shown of a hit, below its title and headings."""
+    texts = [chunk.text for chunk in hit.around] if plan.joins and hit.around else [hit.chunk.text]
+    return "\n".join([hit.source.title, *hit.chunk.section, *texts])
+
+
+def _share(asked: ValuesView[Word], had: frozenset[Word], there: set[str]) -> float | None:
+    """The share of the words that count which a hit had, None if none counts.
+
+    Example: "dress code", of which this hit has code, and none has dress -> 1/4.
+    """
+    missing = sum(word.written not in there for word in asked)
+    return len(had) / (len(asked) + (MISSING - 1) * missing) if asked else None

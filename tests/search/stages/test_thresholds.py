@@ -16,6 +16,7 @@ from rag.config.profiles import ThresholdSettings
 from rag.config.settings import Settings
 from rag.corpus import Chunk, Distance, Principal, Source
 from rag.search import Desk
+from rag.search.reply.search import search_reply
 from rag.search.stages.thresholds import UNGROUNDED, distance, near_enough
 
 if TYPE_CHECKING:
@@ -141,13 +142,42 @@ async def test_a_passage_with_the_query_s_words_or_of_its_meaning_is_evidence_wh
 ) -> None:
     await shelf.put("a", "the pendulum clock of the tower", "sand")
     (words,) = (await shelf.search("tower pendulum", limit=1)).hits
-    evidence = ((words.similarity or 0.0) + 1) / 2
-    assert 0.6 < evidence < 0.95
+    evidence = 0.7 * (words.similarity or 0.0) + 0.3
+    assert 0.4 < evidence < 0.95
     for least, weak in [(evidence - 0.01, False), (evidence + 0.01, True)]:
         desk = shelf.desk(thresholds={"min_evidence": least})
         answer = await desk.search(ME, SearchRequest("tower pendulum"))
         assert len(answer.hits) == 2
         assert (UNGROUNDED in answer.notes) == weak
+
+
+@pytest.mark.anyio
+async def test_a_word_that_nothing_found_has_counts_against_all_of_it(shelf: Shelf) -> None:
+    """The frame of a question counts neither way."""
+    await shelf.put("a", "the pendulum clock of the tower", "sand")
+    for query, weak in [
+        ("tower pendulum", False),
+        ("How do I get my tower pendulum?", False),
+        ("tower pendulum canteen", True),
+    ]:
+        (best, *_) = (await shelf.search(query, limit=1)).hits
+        least = 0.7 * (best.similarity or 0.0) + 0.3 * 0.7  # the share of the words is 1, 1, and 2/5
+        answer = await shelf.desk(thresholds={"min_evidence": least}).search(ME, SearchRequest(query))
+        assert (UNGROUNDED in answer.notes) == weak, query
+
+
+@pytest.mark.anyio
+async def test_where_nothing_is_evidence_the_first_note_says_so_and_two_passages_are_shown(
+    clock_room: Path,
+) -> None:
+    async with Desk.open(Settings(data=clock_room)) as desk:
+        for query in ("How do I bake an apple strudel?", "What is my Netflix password?"):
+            answer = await desk.search(ME, SearchRequest(query, collections=None, joined=True))
+            assert answer.notes[0] == UNGROUNDED
+            assert len(answer.hits) <= 2
+            reply = search_reply(answer, None).compact()
+            assert reply.startswith(f'{{"notes":["{UNGROUNDED}"')
+        assert len((await desk.search(ME, SearchRequest("pendulum clock"))).hits) > 2
 
 
 @pytest.mark.anyio
@@ -168,7 +198,7 @@ async def test_by_default_nothing_is_claimed_about_evidence_with_a_model_that_wa
     shelf: Shelf,
 ) -> None:
     await shelf.put("a", "the pendulum clock")
-    for thresholds, notes in [({}, ()), ({"min_evidence": 0.29}, (UNGROUNDED,))]:
+    for thresholds, notes in [({}, ()), ({"min_evidence": 0.294}, (UNGROUNDED,))]:
         desk = shelf.desk(thresholds=thresholds)
         answer = await desk.search(ME, SearchRequest("quantum chromodynamics of penguins"))
         assert len(answer.hits) == 1
