@@ -422,8 +422,8 @@ def test_a_page_may_be_turned(turn: str) -> None:
     assert parsed(lines, turn=turn).text == parsed(lines).text
 
 
-def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0") -> str:
-    """The text of a page that has further lines turned by a quarter, which the file has first."""
+def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0") -> Document:
+    """A page that has further lines turned by a quarter, which the file has first."""
     data = PdfReader(io.BytesIO(pdf(page)))
     stamps = "".join(
         f"q {quarter} {one.x} {one.y} cm BT /F {one.size} Tf ({one.text}) Tj ET Q\n" for one in turned
@@ -434,13 +434,14 @@ def with_turned(page: Sequence[At], *turned: At, quarter: str = "0 1 -1 0") -> s
     assert before is not None
     stamp.set_data(stamps.encode() + before.get_data())
     writer.pages[0][NameObject("/Contents")] = writer._add_object(stamp)  # noqa: SLF001 it has no public way
-    return parse(written(writer), "a.pdf").text
+    return parse(written(writer), "a.pdf")
 
 
 def test_what_runs_across_a_page_comes_last() -> None:
-    read = with_turned(PROSE, At(30, 300, "Stamped across", 12))
-    assert read.startswith("body 0")
-    assert read.endswith("Stamped across")
+    read = with_turned(PROSE, At(30, 300, "Stamped across", 20))
+    assert read.text.startswith("body 0")
+    assert read.text.endswith("Stamped across")
+    assert read.title == "a"
 
 
 HEADED = [At(60 + 90 * x, 600 - 14 * y, f"{x} and {y}") for y in range(4) for x in range(4)]
@@ -454,7 +455,7 @@ def test_turned_words_over_columns_are_their_headers() -> None:
         At(350, 615, "Gain"),
     ]
     first = "|  | Sales in the year | Costs | Gain |\n| --- | --- | --- | --- |\n| 0 and 0 |"
-    assert with_turned(HEADED, *headers).startswith(first)
+    assert with_turned(HEADED, *headers).text.startswith(first)
 
 
 def test_words_that_run_down_over_columns_are_their_headers_too() -> None:
@@ -464,7 +465,7 @@ def test_words_that_run_down_over_columns_are_their_headers_too() -> None:
         At(260, 655, "Costs"),
         At(350, 655, "Gain"),
     ]
-    assert with_turned(HEADED, *headers, quarter="0 -1 1 0").startswith(
+    assert with_turned(HEADED, *headers, quarter="0 -1 1 0").text.startswith(
         "|  | Sales in the year | Costs | Gain |"
     )
 
@@ -472,7 +473,7 @@ def test_words_that_run_down_over_columns_are_their_headers_too() -> None:
 def test_turned_words_beside_charts_are_no_headers() -> None:
     ticks = [At(x, 640 + 20 * y, f"{y}0") for y in range(5) for x in (180, 380)]
     axes = At(170, 640, "Clocks sold"), At(370, 640, "Clocks made")
-    read = with_turned([*ticks, *HEADED], *axes)
+    read = with_turned([*ticks, *HEADED], *axes).text
     assert read.endswith("Clocks sold\nClocks made")
 
 
@@ -586,7 +587,7 @@ def _in_japanese(encoding: str, *columns: str) -> bytes:
     )
     content = DecodedStreamObject()
     shown = (
-        f"BT /F 14 Tf {500 - 40 * at} 750 Td <{column.encode('utf-16-be').hex()}> Tj ET"
+        f"BT 1 0 0 1 {500 - 40 * at} 750 Tm /F 14 Tf 16.8 TL <{column.encode('utf-16-be').hex()}> Tj T* ET"
         for at, column in enumerate(columns)
     )
     content.set_data(" ".join(shown).encode())

@@ -121,7 +121,7 @@ def _parts(sheet: Sheet, lines: Sequence[Any]) -> Iterator[Part]:
         yield from parts_of(rows, sheet.rules)
     turned = [[line] for line in lines if line.turned]
     if turned:
-        yield from parts_of(turned, ())
+        yield from (part._replace(size=0.0) for part in parts_of(turned, ()))  # a stamp is no heading
 
 
 class Written(NamedTuple):
