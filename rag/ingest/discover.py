@@ -150,8 +150,11 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
         if path and path.is_dir():
             discovery.folders.append(path)
             discovery.whole.add(prefix_of(path))
+            before = len(discovery.found) + len(discovery.outcomes)
             _walk(path, settings, discovery, own)
-            discovery.notes += _about_ignored(discovery.ignoring.paths, path)
+            ignored = [*_about_ignored(discovery.ignoring.paths, path)]
+            is_barren = len(discovery.found) + len(discovery.outcomes) == before
+            discovery.notes += ignored or ([_about_barren(path)] if is_barren else [])
         elif not path or not os.path.lexists(path):
             discovery.outcomes.append(_not_there(given))
         elif not is_wanted(path.name, settings):
@@ -160,6 +163,19 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
         else:
             _add(Found.local(path, path.name), discovery)
     return discovery
+
+
+def _about_barren(folder: Path) -> str:
+    """The note on a folder in which there is no file to read."""
+    with scanned(folder) as entries:
+        is_empty = next(entries, None) is None
+    shown = printable(folder)
+    if is_empty:
+        return f"The folder {shown} is empty."
+    return (
+        f"The folder {shown} holds no file to read: its folders are empty, or its files are hidden, named "
+        "already, or left out by --include and --exclude."
+    )
 
 
 def _not_there(given: Path) -> Outcome:

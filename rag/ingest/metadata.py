@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 from rag.errors import ParseError
 from rag.expiry import EXPIRES
 from rag.filters.parse import MAX_CHARS, MAX_INTEGER
-from rag.ingest.parse import blocks
+from rag.ingest.parse import LEFT_OUT, blocks
+from rag.ingest.parse.facts import SHARED
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
+from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
 from rag.ingest.unlinked import read_if_there
 from rag.originals import SIDECAR_BYTES, SIDECAR_SUFFIX
 from rag.web_addresses import web_address
@@ -38,6 +40,8 @@ _EXPECTED: dict[FieldType, str] = {
     "datetime": "a date",
     "string list": f"a list of strings of at most {MAX_CHARS} characters",
 }
+_OF_OUR_OWN = ACCESS_KEYS | {EXPIRES, LEFT_OUT, "title", "date", "url", "language", "encoding", "path"}
+"""Names that mean something without being declared."""
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
@@ -62,6 +66,20 @@ def declared_fields(
         else:
             fields[name] = value
     return fields, complaints
+
+
+def undeclared_names(
+    document: Document, sidecar: bytes, declared: Mapping[str, FieldType]
+) -> tuple[str, ...]:
+    """The names in front matter and sidecar that searches can't filter by, because no field is declared.
+
+    Raises:
+        ParseError: the sidecar is not valid.
+    """
+    names = {*(_entries(sidecar) if sidecar else ())}
+    if document.mime_type == MARKDOWN:
+        names |= document.metadata.keys() - SHARED  # those come with every format
+    return tuple(sorted(name for name in names - declared.keys() if name.casefold() not in _OF_OUR_OWN))
 
 
 def _string(written: str) -> str | None:

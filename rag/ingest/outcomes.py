@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,14 @@ class Outcomes:
 
     What the line of a source must say is noted by its URI, until it is finished. `parts` are the digests of
     the parts of containers that are stored now, and `empty` the lines on those without text, by their URIs.
+    `undeclared` counts the documents that name metadata for which the collection declares no field.
     """
 
     progress: Progress
     finished: list[Outcome] = field(default_factory=list)
     parts: dict[str, str] = field(default_factory=dict)
     empty: dict[str, Outcome] = field(default_factory=dict)
+    undeclared: Counter[str] = field(default_factory=Counter)
     _remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _flags: dict[str, tuple[Flag, ...]] = field(default_factory=dict)
     _masked: dict[str, Mapping[Flag, int]] = field(default_factory=dict)

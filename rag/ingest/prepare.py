@@ -23,7 +23,7 @@ from rag.ingest.content import read_content, recipe_of
 from rag.ingest.foreign import foreign_parts
 from rag.ingest.language import load, with_language
 from rag.ingest.measure import Reading
-from rag.ingest.metadata import declared_fields, described
+from rag.ingest.metadata import declared_fields, described, undeclared_names
 from rag.ingest.parse import may_be_scanned
 from rag.ingest.paths import printable
 from rag.ingest.sandbox.pool import parse_safely
@@ -60,6 +60,8 @@ class Chunked:
     remarks: tuple[str, ...]
     flags: tuple[Flag, ...]
     masked: Mapping[Flag, int]
+    undeclared: tuple[str, ...] = ()
+    """Names in its front matter and sidecar that no field is declared for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,7 @@ class Preparation:
             (*document.remarks, *complaints),
             flags,
             admitted.masked,
+            undeclared_names(parsed, file.sidecar, self.declared),
         )
 
     def _cut(self, document: Document, chunking: Chunking, seconds: float) -> list[Passage]:

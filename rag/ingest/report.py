@@ -10,6 +10,7 @@ from rag.access.rule import in_words, visible_to_nobody
 from rag.errors import ProviderError
 from rag.flags import FLAGS, IN_WORDS, Flag
 from rag.ingest.masks import in_numbers
+from rag.ingest.parse.blocks import title_line
 from rag.languages import primary
 from rag.report.tables import counted
 
@@ -170,6 +171,22 @@ def flag_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:
             yield f"{counted(len(paths), 'document')} {verb} {IN_WORDS[flag]}: {named}."
     if personal := [f"{IN_WORDS[flag]} in {len(paths)}" for flag, paths in flagged.items() if paths]:
         yield f"Personal data, by number of documents: {', '.join(personal)}."
+
+
+def field_notes(undeclared: Counter[str], collection: str) -> Iterator[str]:
+    """What the report must say of metadata that searches can't filter by, by how many documents have it.
+
+    Example: "No field is declared for this metadata: status (3 documents). To filter by it: …"
+    """
+    names = [
+        f"{title_line(name)} ({counted(count, 'document')})" for name, count in undeclared.most_common(NAMED)
+    ]
+    if names:
+        more = f" and {len(undeclared) - NAMED} more" if len(undeclared) > NAMED else ""
+        yield (
+            f"No field is declared for this metadata: {', '.join(names)}{more}. To filter by it, declare it: "
+            f"refdesk-admin collection set {collection} --field NAME=TYPE"
+        )
 
 
 def door_notes(outcomes: Iterable[Outcome]) -> Iterator[str]:

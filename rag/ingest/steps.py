@@ -30,7 +30,7 @@ from rag.ingest.prepare import Preparation, Prepared
 from rag.ingest.progress import Work, sizes
 from rag.ingest.recorded import Recorded
 from rag.ingest.removal import lost, remove_vanished
-from rag.ingest.report import Outcome, Report
+from rag.ingest.report import Outcome, Report, field_notes
 from rag.ingest.retention import note_expiring
 from rag.ingest.sandbox.pool import end_idle
 from rag.ingest.unchanged import Unchanged
@@ -232,6 +232,7 @@ class Steps:
         claim = self._claims.of_part(claim, found)
         self.outcomes.remark(found.uri, *chunked.remarks)
         self.outcomes.note_text(found.uri, chunked.flags, chunked.masked)
+        self.outcomes.undeclared.update(chunked.undeclared)
         shown = self._claims.rights.shown(chunked.document.metadata)
         return Prepared(found, id_, chunked, claim, shown, file.state)
 
@@ -317,6 +318,7 @@ class Steps:
             *notes,
             *discovery.notes,
             *self.outcomes.notes(mended=self._mended),
+            *field_notes(self.outcomes.undeclared, self._writer.collection.name),
             *language_notes(self.outcomes.finished, self._writer.collection),
             *self._claims.notes([one.path for one in files.values()]),
             *unopened(self._known, discovery),

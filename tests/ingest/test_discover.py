@@ -415,3 +415,16 @@ def test_a_file_that_fails_while_it_is_read_is_one_skipped_file() -> None:
     file = Path(f"/proc/{os.getpid()}/mem")  # it can be opened, and reading it gives EIO
     with pytest.raises(ParseError, match=r"^it can't be read: Input/output error$"):
         read(Found.local(file, "mem"), 1 << 20)
+
+
+def test_a_folder_without_a_file_to_read_says_so(tree: Path, tmp_path: Path) -> None:
+    empty, hidden = tmp_path / "empty", tmp_path / "hidden"
+    empty.mkdir()
+    hidden.mkdir()
+    (hidden / ".secret").write_text("x")
+    assert _discovered(tree).notes == []
+    for folder, why in ((empty, "is empty"), (hidden, "no file to read")):
+        (note,) = _discovered(tree, folder).notes
+        assert str(folder) in note
+        assert why in note
+    assert _discovered(tree, include=["*.xyz"]).notes

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
 import pytest
 
 from rag.corpus import FieldType
-from rag.ingest.metadata import declared_fields
+from rag.ingest.metadata import declared_fields, undeclared_names
+from rag.ingest.parse import parse
+from rag.ingest.report import field_notes
 
 if TYPE_CHECKING:
     from rag.corpus import Value
@@ -136,3 +139,18 @@ def test_every_wrong_field_is_named_in_the_order_of_declaration_and_the_right_on
 def test_what_nobody_declared_is_no_field() -> None:
     assert declared_fields({"year": "2024", "pages": "many"}, {"year": "integer"}) == ({"year": 2024}, [])
     assert declared_fields({"year": "2024"}, {}) == ({}, [])
+
+
+def test_metadata_without_a_declared_field_is_named() -> None:
+    text = b"---\nstatus: open\nyear: 2024\nauthor: Ann\nallow: group:hr\n---\nText."
+    sidecar = b'author = "Bob"\ndate = 2024-05-01\ntags = ["a"]'
+    declared: dict[str, FieldType] = {"year": "integer"}
+    assert undeclared_names(parse(text, "a.md"), sidecar, declared) == ("author", "status", "tags")
+    assert undeclared_names(parse(text, "a.md"), b"", declared) == ("status",)
+    assert undeclared_names(parse(b"<meta name=author content=Ann>Text.", "a.html"), b"", declared) == ()
+    notes = [*field_notes(Counter(status=3, tags=1), "papers")]
+    assert len(notes) == 1
+    assert all(
+        word in notes[0] for word in ("status (3 documents)", "tags (1 document)", "set papers --field")
+    )
+    assert not [*field_notes(Counter(), "papers")]

@@ -24,6 +24,7 @@ _ALIASES = {
     "subject": ("subject",),
     "description": ("description", "summary", "abstract", "excerpt"),
 }
+SHARED = frozenset(_ALIASES)
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 
 

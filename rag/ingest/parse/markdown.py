@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import BlockKind
 
+MIME_TYPE = "text/markdown"
 SUFFIXES = (".md", ".markdown", ".mkd", ".qmd", ".rmd")
 
 _PARSER = MarkdownIt("commonmark").enable("table")
@@ -68,7 +69,7 @@ def parse(text: str, name: str) -> Document:
     return Document(
         text=body,
         title=markdown_title(body, blocks, entries) or name,
-        mime_type="text/markdown",
+        mime_type=MIME_TYPE,
         blocks=blocks,
         date=day,
         metadata=with_facts({key: value for key, value in entries.items() if key not in known}),
