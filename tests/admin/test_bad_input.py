@@ -34,7 +34,7 @@ SHOWN = {"two\nlines.md": "two�lines.md", os.fsdecode(b"\xff\xfe.md"): "��
 SKIPPED = {
     "missing.md": "no such file or folder",
     "binary.txt": "binary data, not text",
-    "undecodable.txt": "neither UTF-8 nor Windows-1252 text",
+    "undecodable.txt": "it is in no encoding that can be told. Save it as UTF-8",
     "encrypted.pdf": "the PDF is encrypted with a password",
     "truncated.pdf": "the PDF is damaged",
     "picture.pdf": "the PDF has no text",
@@ -190,7 +190,7 @@ def _write_bad(folder: Path, corpus: Path) -> None:
     (folder / "empty.md").touch()
     (folder / "blank.md").write_text(" \n\n\t\n")
     (folder / "binary.txt").write_bytes(bytes(range(256)) * 40)
-    (folder / "undecodable.txt").write_bytes(b"caf\xe9 \x81\x8d\x8f\n" * 20)
+    (folder / "undecodable.txt").write_bytes(bytes(range(0x80, 0x100)) * 20)
     (folder / "encrypted.pdf").write_bytes(_encrypted(corpus))
     (folder / "truncated.pdf").write_bytes((corpus / "the-longitude-problem.pdf").read_bytes()[:10_000])
     (folder / "picture.pdf").write_bytes(_without_text())

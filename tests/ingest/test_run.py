@@ -335,7 +335,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
         "truncated.pdf": b"%PDF-1.4\n1 0 obj<</Type/Catalog",
         "pictures.pdf": _pdf(),
         "secret.pdf": _pdf(locked_with="x"),
-        "undecodable.txt": b"caf\x81\x8d\xff",
+        "undecodable.txt": bytes(range(0x80, 0x100)),
     }.items():
         library.write(name, content)
     os.mkfifo(library.folder / "pipe.txt")
@@ -355,7 +355,7 @@ async def test_whatever_is_wrong_with_a_file_ends_in_a_clear_line_and_harms_no_o
         "truncated.pdf": ("skipped", "the PDF is damaged"),
         "pictures.pdf": ("skipped", "the PDF has no text"),
         "secret.pdf": ("skipped", "the PDF is encrypted with a password"),
-        "undecodable.txt": ("skipped", "neither UTF-8 nor Windows-1252 text"),
+        "undecodable.txt": ("skipped", "it is in no encoding that can be told. Save it as UTF-8"),
         "pipe.txt": ("skipped", "not a regular file"),
         "out.md": ("skipped", "a link that points outside the folder"),
         "missing": ("skipped", "no such file or folder"),

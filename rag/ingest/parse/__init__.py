@@ -40,6 +40,7 @@ from rag.ingest.parse import (
 )
 from rag.ingest.parse.blocks import first_heading, title_line, within_levels
 from rag.ingest.parse.decode import decode
+from rag.ingest.parse.decode import prepare as prepare_detection
 from rag.ingest.parse.encoded import without_encoded
 from rag.ingest.parse.mail import calendars, mailbox, outlook
 from rag.ingest.parse.office import docx, office_format, open_document, pptx, rtf, xls, xlsx
@@ -225,6 +226,8 @@ def prepare(family: str) -> None:
         ocr.prepare()
     elif family == formats.__name__:
         formats.prepare()
+    elif family != pdf.__name__:
+        prepare_detection()
 
 
 def members(data: bytes, name: str) -> Iterator[Member]:
@@ -311,12 +314,9 @@ def _document(data: bytes, name: str, suffix: str) -> Document:
         return _BINARY[suffix](data, name)
     if suffix not in _TEXT:
         raise ParseError(f"no parser for {PurePath(name).suffix or 'such'} files", "unsupported")
-    text, encoding = decode(data)
-    text, remark = without_encoded(text)
-    document = _TEXT[suffix](text, name)
-    if encoding == "cp1252":
-        document = dataclasses.replace(document, metadata={**document.metadata, "encoding": encoding})
-    return dataclasses.replace(document, remarks=(*document.remarks, remark)) if remark else document
+    decoded = decode(data, page=suffix in html_page.SUFFIXES)
+    text, left_out = without_encoded(decoded.text)
+    return decoded.told_of(_TEXT[suffix](text, name), left_out)
 
 
 def _suffix(name: str) -> str:

@@ -17,6 +17,7 @@ import zlib
 from typing import IO, TYPE_CHECKING
 
 from rag.errors import ParseError
+from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.member import Member
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ SUFFIXES = (*ZIP_SUFFIXES, *TAR_SUFFIXES, *PACKED_SUFFIXES)
 
 MAX_MEMBER_BYTES = 64 << 20  # no document may be larger; ingest.max_file_bytes is usually less
 MAX_UNPACKED_BYTES = 1 << 30  # of a whole tar, whose members must be unpacked to be passed over
-_ENCRYPTED = 0x1  # a flag of an entry
+_ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
 
 _OPENERS: dict[bytes, Callable[[IO[bytes]], _Stream]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
@@ -71,6 +72,7 @@ def members(data: bytes, name: str) -> Iterator[Member]:
 def _of_zip(data: bytes) -> Iterator[Member]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry in archive.infolist():
+            entry.filename = _name_of(entry)
             mode = entry.external_attr >> 16
             if entry.is_dir():
                 continue
@@ -83,6 +85,13 @@ def _of_zip(data: bytes) -> Iterator[Member]:
                 yield _too_large(entry.filename)
             else:
                 yield _zipped(archive, entry)
+
+
+def _name_of(entry: zipfile.ZipInfo) -> str:
+    """The name of a member. What is not marked as UTF-8 is in whatever code page its system had."""
+    if entry.flag_bits & _UTF_8 or entry.filename.isascii():
+        return entry.filename
+    return decode_part(entry.filename.encode("cp437"), "").text
 
 
 def _zipped(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
@@ -99,11 +108,16 @@ def _of_tar(file: _Unpacked) -> Iterator[Member]:
             if entry.isdir():
                 continue
             if entry.issparse() or not entry.isreg():
-                yield Member(entry.name, refused="a link, a device or a file with holes")
+                yield Member(_readable(entry.name), refused="a link, a device or a file with holes")
             elif entry.size > MAX_MEMBER_BYTES:
-                yield _too_large(entry.name)
+                yield _too_large(_readable(entry.name))
             elif content := archive.extractfile(entry):
-                yield _checked(entry.name, content.read())
+                yield _checked(_readable(entry.name), content.read())
+
+
+def _readable(name: str) -> str:
+    """The name of a member of a tar archive, which states no encoding."""
+    return decode_part(name.encode("utf-8", "surrogateescape"), "").text
 
 
 def _checked(name: str, data: bytes) -> Member:

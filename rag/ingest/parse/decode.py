@@ -1,13 +1,28 @@
-"""Decodes bytes, in the few encodings that can be distinguished with certainty."""
+"""Bytes as text: in which encoding, by a mark, a declaration or the bytes themselves, and what is in doubt.
+
+Every parser decodes here. A declaration is believed where the bytes allow it: much of what is called
+ISO 8859-1 is UTF-8, and the reverse.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
-from itertools import islice
+from collections import Counter
+from dataclasses import replace
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import webencodings
 
 from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean
+from rag.report.tables import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rag.corpus import Document
 
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
@@ -18,35 +33,356 @@ _MARKS = {
 }
 _CONTROL = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # not white space, bell, backspace, escape
 _CONTROL_SHARE = 100  # one in 100 characters; more means binary data
+_HEAD = 4096  # bytes in which a text declares its encoding
+_SAMPLE = 10_000  # characters beyond ASCII, with their lines, that are judged: more changes no verdict
+
+_DECLARATIONS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rb"^\s*<\?xml\s[^>]{0,200}?\bencoding\s*=\s*[\"']([\w.:-]{1,40})[\"']",
+        rb"^@charset\s+\"([\w.:-]{1,40})\"\s*;",  # CSS
+        # PEP 263, Emacs
+        rb"\A(?:[^\n]*\n)?[ \t\f]*(?:#|%|;|//|--|/\*)[^\n]{0,80}?coding[:=][ \t]*([\w.-]{1,40})",
+        rb"^%\s*!tex\s+encoding\s*=\s*([\w.-]{1,40}(?: Roman)?)",
+        rb"^[^%\n]*\\usepackage\s*\[\s*([\w.-]{1,40})\s*\]\s*\{inputenc\}",
+        rb"^[^%\n]*\\inputencoding\s*\{([\w.-]{1,40})\}",
+        rb"^[ \t\"']*content-type:[^\n]{0,120}?\bcharset=[\"']?([\w.:-]{1,40})",  # letters, gettext
+        rb"^[A-Z][A-Z0-9-]{0,40}(?:;[^:\n]{0,200})?;charset=\"?([\w.-]{1,40})",  # vCard 2.1
+        rb"^(?:#\+coding|:encoding):[ \t]*([\w.-]{1,40})",  # Org, AsciiDoc
+    )
+)
+_PAGE_DECLARATION = re.compile(rb"(?i)<meta\b[^>]{0,300}?\bcharset\s*=\s*[\"']?\s*([\w.:-]{1,40})")
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_NAMES = {
+    "latin1": "cp1252",
+    "latin2": "iso8859-2",
+    "latin3": "iso8859-3",
+    "latin4": "iso8859-4",
+    "latin5": "cp1254",
+    "latin9": "iso8859-15",
+    "latin10": "iso8859-16",
+    "ansinew": "cp1252",
+    "applemac": "mac-roman",
+    "utf8x": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8mb4": "utf-8",
+    "cp65001": "utf-8",
+    "maccyr": "mac-cyrillic",
+    "koi8-ru": "koi8-u",
+    "isolatin": "cp1252",
+    "macosroman": "mac-roman",
+    "ks_c_5601": "cp949",
+    "x-windows-949": "cp949",
+    "x-windows-950": "big5hkscs",
+    "shift-jis": "cp932",
+}
+"""What LaTeX, databases and old mail programs call encodings that the WHATWG's table names otherwise."""
+_CODECS = {"gbk": "gb18030", "euc-kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs"}
+"""Codecs of Python that read all that browsers read under a name, where another one is narrower."""
+_OTHER = re.compile(
+    r"(?:cp|ibm|iso8859|iso-?2022|mac|koi8|utf|hz|euc|big5|gb|johab|ptcp|kz|tis|hp|ascii)[\w-]{0,20}"
+)
+_ESCAPED = re.compile(r"iso-?2022|hz|utf-?7")  # encodings whose bytes are all ASCII
+
+_WESTERN = "cp1252"
+_DETECTED = (
+    *("windows-1250", "windows-1251", "windows-1252", "windows-1253", "windows-1254", "windows-1255"),
+    *("windows-1256", "windows-1257", "windows-1258", "iso-8859-2", "iso-8859-5", "iso-8859-6", "iso-8859-7"),
+    *("iso-8859-8", "iso-8859-13", "koi8-r", "koi8-u", "cp437", "cp737", "cp775", "cp850", "cp852", "cp855"),
+    *("cp857", "cp862", "cp866", "cp874", "mac-roman", "mac-cyrillic", "mac-greek", "gb18030", "big5hkscs"),
+    *("euc-jp", "cp932", "cp949", "iso-2022-jp", "iso-2022-kr", "hz-gb-2312", "utf-16-le", "utf-16-be"),
+    *("utf-32-le", "utf-32-be", "utf-8", "ascii"),
+)
+_NEAR, _NEAR_OF_FEW = 0.75, 0.3  # of the best candidate's confidence: Windows-1252 with more is taken
+_FEW = 2  # letters beyond ASCII, which prove nothing
+_UNSURE = 0.6  # of the best one's confidence; one that reads other characters with more leaves doubt
+_SCRIPTS = (
+    ("latin", re.compile(r"[A-Za-z\u00aa\u00ba\u00c0-\u02af\u1e00-\u1eff]")),
+    ("greek", re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")),
+    ("cyrillic", re.compile(r"[\u0400-\u052f]")),
+    ("hebrew", re.compile(r"[\u0590-\u05ff]")),
+    ("arabic", re.compile(r"[\u0600-\u06ff\ufb50-\ufdff\ufe70-\ufeff]")),
+    ("thai", re.compile(r"[\u0e00-\u0e7f]")),
+)
+_WORD = re.compile(r"[^\W\d_]+")
+_GLUED = re.compile(
+    r"(?<=[^\W\d_])[^\w\s\x00-\x7f\u2010-\u2027\u2019\xad\xb7\xa0\u02bc\u0300-\u036f\u0e00-\u0fff\u3000-\u303f\u30fb\uff00-\uff65]+(?=[^\W\d_])"
+)
+_BETWEEN = re.compile(r"[a-z][\u3040-\ud7a3]{1,2}[a-z]")  # signs of the east in a Latin word
+_STRAY = re.compile(r"[\x80-\x84\x86-\x9f\ufffd\ue000-\uf8ff\ufff0-\uffff\u2500-\u257f]")
+_SHORTEST = "авиоуксяєіїйηοήόώ"  # words of one letter in Cyrillic and Greek
+_ODD = 0.2  # the share of odd words in what is no text of its encoding
+_FOREIGN = 0.6  # the share of letters beyond ASCII that no Latin script reaches in long words
+_LONG = 5
+_DAMAGED = (
+    20  # a text with one wrong byte in 20 characters beyond ASCII is damaged UTF-8, not another encoding
+)
 
 
-def decode(data: bytes) -> tuple[str, str]:
-    """The text without invisible characters, its line ends as LF, and the name of its encoding.
+class Decoded(NamedTuple):
+    """A text without invisible characters, its line ends LF; its codec; and what a reader must know of it."""
 
-    That is the encoding of the byte order mark, else UTF-8, else Windows-1252 if all bytes are defined in it.
+    text: str
+    encoding: str
+    remark: str = ""
+    lost: int = 0
+    """Characters that could not be read; U+FFFD stands for each."""
+
+    def told_of(self, document: Document, *remarks: str) -> Document:
+        """The document of this text, with its encoding unless that is Unicode, losses and further remarks."""
+        lost = f"{self.encoding}, {counted(self.lost, 'character')} lost" if self.lost else ""
+        encoding = lost or ("" if self.encoding.startswith(("utf", "ascii")) else self.encoding)
+        return replace(
+            document,
+            metadata={**document.metadata, **({"encoding": encoding} if encoding else {})},
+            remarks=(*document.remarks, *filter(None, (self.remark, *remarks))),
+        )
+
+
+def prepare() -> None:
+    """Load the detector and its tables, which takes 0.4 s and 40 MB."""
+    list(_candidates("Käse".encode(_WESTERN)))
+
+
+def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
+    """The text of a file: as its mark says, else as it or `declared` states, else as its bytes look.
+
+    `page` is of HTML, where a meta element declares the encoding.
 
     Raises:
-        ParseError: it is none of these, or not text at all.
+        ParseError: it is in no encoding that can be told, or not text at all.
     """
-    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8")
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        if encoding != "utf-8":
-            raise ParseError(f"invalid {encoding.upper()} text") from error
-        text, encoding = _windows(data), "cp1252"
-    if "\x00" in text or _many(_CONTROL, text):
+    decoded = _decoded(data, declared or declared_in(data, page=page))
+    if "\x00" in decoded.text or _many(_CONTROL, decoded.text):
         raise ParseError("binary data, not text", "unsupported")
-    return clean(text), encoding
+    return decoded._replace(text=clean(decoded.text))
 
 
-def _windows(data: bytes) -> str:
+def decode_part(data: bytes, declared: str) -> Decoded:
+    """The text of a part of a file that is read in any case: what can't be decoded is U+FFFD, and told."""
+    try:
+        return _decoded(data, declared)
+    except ParseError:
+        text = data.decode("utf-8" if codec_of(declared) == "utf-8" else "ascii", "replace")
+        lost = text.count("\ufffd")
+        named = f"is in {declared!r}, which" if declared else "states no encoding, and"
+        return Decoded(
+            text, "unknown", f"a text {named} can't be read: {counted(lost, 'character')} lost", lost
+        )
+
+
+def declared_in(data: bytes, *, page: bool = False) -> str:
+    """The label of the encoding that a text declares in its first 4 KB; "" if none."""
+    head = data[:_HEAD].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    patterns = [*_DECLARATIONS[:1], _PAGE_DECLARATION] if page else [*_DECLARATIONS]
+    head = _COMMENT.sub(b"", head) if page else head
+    matches = (re.search(b"(?m)" + one.pattern, head, re.IGNORECASE) for one in patterns)
+    return next((match[1].decode("latin-1") for match in matches if match), "")
+
+
+def codec_of(label: str) -> str:
+    """Python's codec for the label of an encoding, by the WHATWG's table; "" if nobody knows it.
+
+    Example: "gb2312" -> "gb18030"; "iso-8859-8-i" -> "iso8859-8"; "unknown-8bit" -> "".
+    """
+    name = label.strip("\"' \t").lower()
+    name = _NAMES.get(name, name)
+    known = None if _ESCAPED.match(name) else webencodings.lookup(name)
+    if known:
+        found = _CODECS.get(known.name, known.codec_info.name)
+        return "" if found in {"x-user-defined", "replacement"} else found
+    name = re.sub(r"^(?:x-)?(cp|ibm|mac)[-_ ]?", r"\1", name)
+    name = name.replace("ibm", "cp", 1) if name.startswith("ibm") else name
+    if not _OTHER.fullmatch(name):
+        return ""
+    try:
+        return codecs.lookup(name).name
+    except (LookupError, OSError):  # where no file can be opened, no codec can be looked for
+        return ""
+
+
+def _decoded(data: bytes, declared: str) -> Decoded:
+    mark = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
+    if mark:
+        try:
+            return Decoded(data.decode(mark), mark)
+        except UnicodeDecodeError as error:
+            raise ParseError(f"invalid {mark.removesuffix('-sig').upper()} text") from error
+    codec = codec_of(declared)
+    if wide := _unmarked(data):
+        return Decoded(data.decode(wide), wide)
     if b"\x00" in data:
         raise ParseError("binary data, not text", "unsupported")
+    if data.isascii():
+        return _of_ascii(data, codec)
+    if (text := _read(data, "utf-8")) is not None and not _is_rather(data, text, codec):
+        is_narrower = codec in {"", "utf-8"} or declared.lower() in {"ascii", "us-ascii"}
+        remark = "" if is_narrower else _false(declared, "utf-8")
+        return Decoded(text, "utf-8", remark)
+    if (
+        codec not in {"", "utf-8", "ascii"}
+        and (text := _read(data, codec)) is not None
+        and _is_plausible(text)
+    ):
+        return Decoded(text, codec)
+    losses = (_damaged(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)
+    return next((decoded for decoded in losses if decoded), None) or _detected(data, declared)
+
+
+def _unmarked(data: bytes) -> str:
+    """The form of UTF-16 or UTF-32 of bytes without a mark, by where their zeros lie; "" if of none."""
+    head = data[: _HEAD - _HEAD % 4]
+    if len(data) % 2 or b"\x00" not in head:
+        return ""
+    lanes = [head[at::4] for at in range(4)]
+    little, big = (b"".join(lanes[at::2]) for at in (1, 0))  # the upper halves in both orders
+    shapes = {
+        "utf-32-le": not any(lanes[3]) and lanes[2].count(0) * 2 > len(lanes[2]),
+        "utf-32-be": not any(lanes[0]) and lanes[1].count(0) * 2 > len(lanes[1]),
+        "utf-16-le": _are_upper(little) and 0 not in big,
+        "utf-16-be": _are_upper(big) and 0 not in little,
+    }
+    for codec in (shape for shape, fits in shapes.items() if fits):
+        text = _read(data, codec)
+        if text is not None and not _CONTROL.search(text[:_HEAD]) and _is_plausible(text):
+            return codec
+    return ""
+
+
+def _are_upper(halves: bytes) -> bool:
+    """Whether bytes are the upper halves of characters of ASCII and at most one more script."""
+    counts = Counter(halves)
+    usual = sum(count for _, count in counts.most_common(2)) if len(halves) >= _LONG else counts[0]
+    return bool(counts[0]) and usual >= 0.8 * len(halves)  # a text has some typographic signs
+
+
+def _of_ascii(data: bytes, codec: str) -> Decoded:
+    escaped = codec if _ESCAPED.match(codec) else ""
+    if not escaped and b"\x1b$" in data:
+        escaped = "iso2022_kr" if b"\x1b$)C" in data else "iso2022_jp_ext"
+    if escaped and (text := _read(data, escaped)) is not None:
+        return Decoded(text, "ascii" if text.isascii() else escaped)
+    return Decoded(data.decode("ascii"), "utf-8")
+
+
+def _is_rather(data: bytes, text: str, codec: str) -> bool:
+    """Whether a short text in an encoding of the east only happens to be valid UTF-8."""
+    beyond = sum(not character.isascii() for character in text[:_HEAD])
+    is_eastern = codec in {"gb18030", "big5hkscs", "cp932", "cp949", "euc_jp"}
+    return is_eastern and beyond <= 2 and max(text) < "\u0800" and _read(data, codec) is not None  # noqa: PLR2004
+
+
+def _read(data: bytes, codec: str) -> str | None:
     try:
-        return data.decode("cp1252")
-    except UnicodeDecodeError as error:
-        raise ParseError("neither UTF-8 nor Windows-1252 text") from error
+        return data.decode(codec)
+    except (LookupError, ValueError, OSError):
+        return None
+
+
+def _damaged(data: bytes, codec: str) -> Decoded | None:
+    """A text of which a few bytes are wrong, or whose end is cut off; None if it is in another encoding."""
+    text = data.decode(codec, "replace")
+    lost = text.count("\ufffd")
+    beyond = sum(not character.isascii() for character in text) - lost
+    if not lost or lost * _DAMAGED > beyond:
+        return None
+    if codec != "utf-8" and not _is_plausible(text.replace("\ufffd", " ")):
+        return None
+    return Decoded(text, codec, f"{counted(lost, 'character')} of its {codec} text can't be read", lost)
+
+
+def _detected(data: bytes, declared: str) -> Decoded:
+    """The text in the encoding that its bytes look like.
+
+    Raises:
+        ParseError: they look like none.
+    """
+    candidates = list(_candidates(data))
+    if not candidates:
+        named = f", though it states {declared!r}" if declared else ""
+        raise ParseError(f"it is in no encoding that can be told{named}. Save it as UTF-8")
+    codec, confidence, text = candidates[0]
+    for name, other, reading in candidates[1:]:
+        letters = len(_letters(reading))
+        near = _NEAR if letters > _FEW else _NEAR_OF_FEW if letters else 0  # signs alone prove nothing
+        if name == _WESTERN and other >= near * confidence:
+            codec, confidence, text = name, other, reading
+    rivals = [
+        name
+        for name, other, reading in candidates
+        if other >= _UNSURE * confidence and _letters(reading) != _letters(text)
+    ]
+    if declared:
+        remark = _false(declared, codec)
+    elif codec == _WESTERN:
+        remark = ""
+    else:
+        remark = f"it doesn't state its encoding, and was read as {codec}"
+        remark += f"; it may be {rivals[0]}" if rivals else ""
+    return Decoded(text, codec, remark)
+
+
+def _letters(text: str) -> list[str]:
+    return [letter for letter in _beyond_ascii(text) if not letter.isascii() and letter.isalpha()]
+
+
+def _beyond_ascii(text: str) -> str:
+    """The lines of a text that have other characters than those of ASCII, as far as they are judged."""
+    return "\n".join(line for line in text.split("\n") if not line.isascii())[:_SAMPLE]
+
+
+def _candidates(data: bytes) -> Iterator[tuple[str, float, str]]:
+    """Codecs in which all bytes are a plausible text, the most probable first, with confidence and text."""
+    import chardet  # noqa: PLC0415 takes 0.4 s and 40 MB
+
+    lines = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
+    offers = chardet.detect_all(lines, include_encodings=_DETECTED, max_bytes=5 * _SAMPLE)
+    ranked: dict[str, float] = {}
+    for offer in offers:
+        codec = codec_of(str(offer["encoding"] or ""))
+        ranked.setdefault(codec, float(offer["confidence"] or 0))
+    ranked.setdefault(_WESTERN, 0.0)
+    for codec, confidence in ranked.items():
+        text = _read(data, codec)
+        if text is not None and _is_plausible(text):
+            yield codec, confidence, text
+
+
+def _is_plausible(text: str) -> bool:
+    """Whether decoded characters make words, rather than what another encoding's bytes look like.
+
+    Odd are letters of two scripts in one word, signs between letters, words of accented letters alone, and
+    foreign letters that stand one by one among Latin words.
+    """
+    sample = _beyond_ascii(text)
+    words = [word for word in _WORD.findall(sample) if not word.isascii()]
+    glued, stray = len(_GLUED.findall(sample)), len(_STRAY.findall(sample))
+    odd = sum(map(_is_odd, words)) + glued + 2 * stray
+    return odd <= _ODD * (len(words) + glued + stray)
+
+
+def _is_odd(word: str) -> bool:
+    scripts = {_script(letter) for letter in word}
+    if ("latin" in scripts and len(scripts - {""}) > 1) or _BETWEEN.search(word):
+        return True
+    if "latin" not in scripts:
+        return (
+            len(word) == 1 and not {"greek", "cyrillic"}.isdisjoint(scripts) and word.lower() not in _SHORTEST
+        )
+    foreign = sum(not letter.isascii() for letter in word)
+    is_mixed = any(
+        before.islower() and after.isupper() and not (before + after).isascii()
+        for before, after in pairwise(word)
+    )
+    return is_mixed or (len(word) >= _LONG and foreign > _FOREIGN * len(word))
+
+
+def _script(letter: str) -> str:
+    return next((name for name, letters in _SCRIPTS if letters.match(letter)), "")
+
+
+def _false(declared: str, codec: str) -> str:
+    return f"it states {declared!r} as its encoding, and was read as {codec}"
 
 
 def _many(pattern: re.Pattern[str], text: str) -> bool:

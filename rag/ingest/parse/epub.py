@@ -11,9 +11,9 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import html_page
 from rag.ingest.parse.blocks import GAP, date, moved, title_line
+from rag.ingest.parse.decode import decode
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.markdown import markdown_blocks
-from rag.ingest.parse.xml.tree import xml_text
 from rag.ingest.parse.zipped import MAX_XML_BYTES, Package, child, descendants
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _entries(root: Element) -> Iterator[tuple[str, str]]:
 
 def _content(package: Package, chapter: str, labels: dict[str, str]) -> str:
     """The Markdown of a chapter. Without a heading at its start it gets that of the table of contents."""
-    page = _CLOSED.sub(r"<\1\2></\1>", xml_text(package.read(chapter)))
+    page = _CLOSED.sub(r"<\1\2></\1>", decode(package.read(chapter), page=True).text)
     page = _INNER_LINK.sub(r"\1", _NOTE.sub(r"[\1]", page))
     content = html_page.content_of(_BOXES.sub(r"<\1div", page))
     label = labels.get(chapter, "")

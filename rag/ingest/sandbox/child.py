@@ -10,6 +10,8 @@ is `READY`.
 
 from __future__ import annotations
 
+import codecs
+import encodings
 import importlib
 import json
 import pkgutil
@@ -73,11 +75,21 @@ def main() -> None:
 
 def import_lazy_modules(family: str) -> None:
     """Import what the functions of a parser module import: after `confine` no file can be opened."""
+    codecs.unregister(encodings.search_function)
+    codecs.register(_known_codec)
     for name in ("_strptime", "encodings.*", *parsers.libraries_of(family)):
         with suppress(ImportError):  # of an extra that isn't installed
             package = importlib.import_module(name.removesuffix(".*"))
             if name.endswith(".*"):
                 _import_all_of(package)
+
+
+def _known_codec(name: str) -> codecs.CodecInfo | None:
+    """A codec, or None where looking for an unknown one would open files: that is a LookupError then."""
+    try:
+        return encodings.search_function(name)
+    except OSError:
+        return None
 
 
 def _import_all_of(package: ModuleType) -> None:

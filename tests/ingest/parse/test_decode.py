@@ -4,10 +4,12 @@ import codecs
 
 import pytest
 
+from rag.corpus import Document
 from rag.errors import ParseError
-from rag.ingest.parse.decode import decode
+from rag.ingest.parse.decode import Decoded, codec_of, declared_in, decode, decode_part
 
 TEXT = "Käse – 汉字 🧀\n"
+NOISE = bytes(range(0x80, 0x100))
 
 
 @pytest.mark.parametrize(
@@ -23,8 +25,134 @@ def test_unicode_is_read_with_and_without_its_mark(encoding: str) -> None:
     assert decode(marks.get(encoding, b"") + TEXT.encode(encoding))[0] == TEXT
 
 
-def test_what_is_not_utf_8_is_read_as_windows_1252() -> None:
-    assert decode("“Käse” – 5 €".encode("cp1252")) == ("“Käse” – 5 €", "cp1252")
+RUSSIAN = "Шапочка обязательна для всех посетителей бассейна."
+CHINESE = "食堂早餐时间改为七点到九点。"
+JAPANESE = "温泉旅館の料金は一泊二食付きです。"
+KOREAN = "열람실은 오전 아홉 시부터 이용할 수 있습니다."
+GREEK = "Η βιβλιοθήκη θα παραμείνει κλειστή την Παρασκευή."
+HEBREW = "הבריכה סגורה ביום שלישי לצורך ניקוי."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "“Käse” – 5 €",
+        "Zoë",
+        "it’s",
+        "5 °C ± 2",
+        "© 2024 Example",
+        "price: 5 £",
+        "El Niño: año",
+        "à l'été déjà vu",
+    ],
+)
+def test_a_western_text_without_a_declaration_is_windows_1252(text: str) -> None:
+    decoded = decode(text.encode("cp1252"))
+    assert (decoded.text, decoded.encoding, decoded.remark) == (text, "cp1252", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        *((RUSSIAN, encoding) for encoding in ("cp1251", "koi8-r", "cp866", "iso8859-5", "mac-cyrillic")),
+        *((GREEK, encoding) for encoding in ("cp1253", "iso8859-7", "cp737")),
+        *((HEBREW, encoding) for encoding in ("cp1255", "cp862")),
+        *((CHINESE, encoding) for encoding in ("gbk", "gb18030")),
+        *((JAPANESE, encoding) for encoding in ("cp932", "euc_jp", "iso2022_jp")),
+        (KOREAN, "cp949"),
+        ("員工食堂早餐時間改為七點到九點。", "big5"),
+        ("Большая книга", "utf-16-be"),
+        ("Tick tock", "utf-16-le"),
+    ],
+)
+def test_a_text_in_another_script_is_read_in_it_without_a_declaration(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)).text == text
+
+
+def test_an_encoding_that_is_only_guessed_is_told() -> None:
+    assert "cp1253" in decode(GREEK.encode("cp1253")).remark
+    assert not decode(GREEK.encode()).remark
+
+
+@pytest.mark.parametrize(
+    ("label", "codec"),
+    [
+        ("gb2312", "gb18030"),
+        ("iso-8859-1", "cp1252"),
+        ("ISO-8859-8-I", "iso8859-8"),
+        ("windows-31j", "cp932"),
+        ("cp-850", "cp850"),
+        ("utf8mb4", "utf-8"),
+        ("iso-2022-kr", "iso2022_kr"),
+        ("unknown-8bit", ""),
+        ("rot13", ""),
+        ("unicode_escape", ""),
+        ("idna", ""),
+    ],
+)
+def test_labels_mean_what_they_mean_to_a_browser(label: str, codec: str) -> None:
+    assert codec_of(label) == codec
+
+
+@pytest.mark.parametrize(
+    ("before", "label", "text"),
+    [
+        ('<?xml version="1.0" encoding="koi8-r"?>\n', "koi8-r", "Да"),
+        ('@charset "windows-1251";\n', "windows-1251", "Да"),
+        ("#!/usr/bin/python\n# -*- coding: cp1251 -*-\n", "cp1251", "Да"),
+        ("% !TeX encoding = latin2\n", "latin2", "Żółw"),
+        ("\\usepackage[latin2]{inputenc}\n", "latin2", "Żółw"),
+        ("Content-Type: text/plain; charset=gb2312\n\n", "gb2312", "食堂"),
+        ("BEGIN:VCARD\nFN;CHARSET=SHIFT_JIS:", "SHIFT_JIS", "温泉"),
+        ("#+CODING: iso-8859-5\n", "iso-8859-5", "Да"),
+    ],
+)
+def test_a_declared_encoding_is_read_however_short_the_text(before: str, label: str, text: str) -> None:
+    data = f"{before}{text}".encode(codec_of(label))
+    assert declared_in(data) == label
+    assert (decode(data).text, decode(data).remark) == (before + text, "")
+
+
+def test_a_page_declares_its_encoding_in_a_meta_element_outside_of_comments() -> None:
+    page = (
+        f'<!-- <meta charset="utf-16"> --><META http-equiv=x content="text/html; charset=koi8-r"><p>{RUSSIAN}'
+    )
+    assert decode(page.encode("koi8-r"), page=True).text == page
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding", "text"),
+    [
+        ("iso-8859-1", "utf-8", "Käse"),
+        ("utf-8", "cp1252", "Käse – für Zoë"),
+        ("windows-1252", "cp1251", RUSSIAN),
+        ("gb2312", "utf-8", CHINESE),
+    ],
+)
+def test_a_false_declaration_yields_to_the_bytes_and_is_told(declared: str, encoding: str, text: str) -> None:
+    decoded = decode(text.encode(encoding), declared)
+    assert decoded.text == text
+    assert repr(declared) in decoded.remark
+
+
+def test_a_mark_goes_before_a_declaration() -> None:
+    assert decode("Käse".encode("utf-8-sig"), "koi8-r").text == "Käse"
+
+
+def test_a_wrong_byte_costs_one_character_and_is_told() -> None:
+    damaged = 30 * "ä".encode() + b"\xff"
+    decoded = decode(damaged)
+    assert (decoded.text, decoded.lost) == (30 * "ä" + "\ufffd", 1)
+    document = decoded.told_of(Document("", "", "", ()))
+    assert document.remarks
+    assert "1 character lost" in document.metadata["encoding"]
+
+
+def test_a_part_is_read_in_any_case() -> None:
+    lost = decode_part(NOISE, "unknown-8bit")
+    assert lost.lost
+    assert "unknown-8bit" in lost.remark
+    assert decode_part("Käse".encode(), "unknown-8bit") == Decoded("Käse", "utf-8")
 
 
 def test_all_line_ends_become_line_feeds() -> None:
@@ -45,8 +173,8 @@ def test_binary_data_is_no_text(data: bytes) -> None:
 
 
 def test_bytes_without_a_meaning_are_refused() -> None:
-    with pytest.raises(ParseError, match="neither UTF-8 nor Windows-1252"):
-        decode(b"K\x81se")
+    with pytest.raises(ParseError, match="in no encoding that can be told"):
+        decode(NOISE)
 
 
 def test_a_mark_is_a_promise() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import email.generator  # which `Message.as_bytes` would import later, when it can't
 import email.parser
-import re
 from email.errors import MessageError
 from email.header import decode_header
 from email.utils import getaddresses
@@ -17,11 +16,10 @@ from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
 from rag.ingest.parse.blocks import clean, date
-from rag.ingest.parse.decode import decode
+from rag.ingest.parse.decode import Decoded, decode, decode_part
 from rag.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
     from email.message import Message
 
@@ -33,8 +31,6 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _USUAL = {"from", "to", "subject", "date", "received", "message-id", "return-path", "mime-version"}
-_WIDE = re.compile(r"(?i)utf|iso-?2022|gb|big5|euc|shift|sjis|hz|cp9|ks_c|johab")
-_WINDOWS = {"iso-8859-1", "latin-1", "latin1", "us-ascii", "ascii", ""}  # what senders call it that write it
 
 
 def message_of(data: bytes) -> Message:
@@ -61,10 +57,10 @@ def header(message: Message, name: str) -> str:
 def decoded(raw: str) -> str:
     """A header's words: "=?utf-8?q?K=C3=A4se?=" -> "Käse". What can't be decoded stays as it is."""
     if not raw.isascii():
-        return one_line(clean(_text(raw.encode("utf-8", "surrogateescape"), "")))
+        return one_line(clean(decode_part(raw.encode("utf-8", "surrogateescape"), "").text))
     try:
         words = [
-            part if isinstance(part, str) else _text(part, charset or "")
+            part if isinstance(part, str) else decode_part(part, charset or "").text
             for part, charset in decode_header(raw)
         ]
     except (MessageError, ValueError):
@@ -91,39 +87,27 @@ def sent_at(message: Message) -> datetime | None:
     return next(filter(None, map(date, written)), None)
 
 
-def text_of(part: Message) -> str:
+def text_of(part: Message) -> Decoded:
     """The text of a part that is no container of others, in whatever charset it really is."""
     payload = part.get_payload(decode=True)
-    if not isinstance(payload, bytes):
+    decoded = decode_part(payload if isinstance(payload, bytes) else b"", _stated_charset(part))
+    return decoded._replace(text=clean(decoded.text))
+
+
+def _stated_charset(part: Message) -> str:
+    try:
+        return str(part.get_content_charset("") or "")
+    except (LookupError, ValueError):  # of a name that is written in an unknown charset itself
         return ""
-    return clean(_text(payload, str(part.get_content_charset("") or "")))
-
-
-def _text(data: bytes, charset: str) -> str:
-    """Bytes as text: as declared, but UTF-8 wherever that fits bytes that are called something narrower."""
-    for candidate in _charsets(charset.strip("\"' ").lower()):
-        try:
-            return data.decode(candidate)
-        except (LookupError, ValueError, OSError):  # where no file can be opened, no codec can be looked for
-            continue
-    return data.decode("cp1252", "replace")
 
 
 def file_name(part: Message) -> str:
-    """The file name that a part states, "" if none."""
-    try:
-        return decoded(part.get_filename("") or "")
-    except OSError:  # its charset is unknown, see above
-        return ""
-
-
-def _charsets(declared: str) -> Iterator[str]:
-    if _WIDE.match(declared):
-        yield declared
-    yield "utf-8"
-    if declared not in _WINDOWS:
-        yield declared
-    yield "cp1252"
+    """The file name that a part states, "" if none. It may be in a charset of its own (RFC 2231)."""
+    stated = part.get_param("filename", None, "content-disposition") or part.get_param("name", None)
+    if isinstance(stated, tuple):
+        charset, _, written = stated
+        return one_line(clean(decode_part(str(written).encode("latin-1", "replace"), charset or "").text))
+    return decoded(str(stated or ""))
 
 
 def _in_bytes(data: bytes) -> bytes:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
 from rag.ingest.parse import mail
+from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.mail.compressed_rtf import uncompressed
 from rag.ingest.parse.mail.message import header
 from rag.ingest.parse.mail.rich_text import body_of
@@ -153,12 +154,7 @@ class _Folder:
             return wide.decode("utf-16-le", "replace").rstrip("\0")
         page = int.from_bytes(self.numbers.get(_CODEPAGE, b"")[:4], "little")
         narrow = self._stream(f"__substg1.0_{id_}001E").rstrip(b"\0")
-        for encoding in (f"cp{page}", "utf-8"):
-            try:
-                return narrow.decode(encoding)
-            except (LookupError, UnicodeError, OSError):  # see `mail_message`
-                continue
-        return narrow.decode("cp1252", "replace")
+        return decode_part(narrow, f"cp{page}" if page else "").text
 
     def first(self, *ids: str) -> str:
         """The first of these properties that the storage has."""

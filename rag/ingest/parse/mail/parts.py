@@ -96,7 +96,9 @@ def _collect(part: Message, parts: Parts, depth: int) -> None:
         for one in inner:
             _collect(one, parts, depth + 1)
     elif _is_body(part, kind):
-        parts.bodies += _read(part, kind)
+        decoded = text_of(part)
+        parts.bodies += _body(decoded.text, part, kind)
+        parts.remarks += filter(None, [decoded.remark])
     elif _WRAPPED.fullmatch(kind) or file_name(part).lower() == "winmail.dat":
         _unwrap(part, parts)
     elif not _is_hidden(part, kind):
@@ -144,8 +146,7 @@ def _is_body(part: Message, kind: str) -> bool:
     return readable and part.get_content_disposition() != "attachment" and not file_name(part)
 
 
-def _read(part: Message, kind: str) -> list[tuple[str, str]]:
-    text = text_of(part)
+def _body(text: str, part: Message, kind: str) -> list[tuple[str, str]]:
     if kind == "text/calendar":
         text = calendars.readable(text)
     elif part.get_param("format") == "flowed":

@@ -13,10 +13,11 @@ from rag.corpus import Document
 from rag.errors import ParseError
 from rag.ingest.parse import source_code
 from rag.ingest.parse.blocks import Part, clean, composed
+from rag.ingest.parse.decode import decode
 from rag.ingest.parse.xml import feeds
 from rag.ingest.parse.xml.body import looks_like_text, parts_of
 from rag.ingest.parse.xml.facts import stated_by
-from rag.ingest.parse.xml.tree import plain_name, xml_text, xml_tree
+from rag.ingest.parse.xml.tree import plain_name, xml_tree
 from rag.ingest.parse.xml.words import name_of, names, words
 
 if TYPE_CHECKING:
@@ -47,7 +48,11 @@ def parse(data: bytes, name: str) -> Document:
     Raises:
         ParseError: it is no text, or nested too deeply.
     """
-    text = xml_text(data)
+    decoded = decode(data)
+    return decoded.told_of(_document(decoded.text, name))
+
+
+def _document(text: str, name: str) -> Document:
     try:
         root = xml_tree(text)
     except ParseError as error:

@@ -1,38 +1,19 @@
-"""XML as text and as a tree, in any encoding, however strange its entities; nothing is fetched for it."""
+"""XML as a tree, however strange its entities; nothing is fetched for it."""
 
 from __future__ import annotations
 
-import codecs
 import html.entities
 import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from rag.errors import ParseError
-from rag.ingest.parse.decode import decode
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-_DECLARED = re.compile(rb"^\s*<\?xml\s[^>]{0,200}?\bencoding\s*=\s*[\"']([\w.:-]{1,40})[\"']")
 _DECLARATION = re.compile(r"^\s*<\?xml\b[^>]{0,300}\?>")
-_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DEPTH = 200  # elements within elements: documents have some twenty
-
-
-def xml_text(data: bytes) -> str:
-    """The characters of an XML or XHTML file, in the encoding that it declares if that fits.
-
-    Raises:
-        ParseError: it is in no encoding that can be told.
-    """
-    declared = None if data.startswith(_MARKS) else _DECLARED.match(data[:300])
-    if declared and declared[1].lower() not in {b"utf-8", b"utf8", b"us-ascii", b"ascii"}:
-        try:
-            return data.decode(declared[1].decode())
-        except (LookupError, ValueError, OSError):  # OSError: no file can be opened to look for a codec
-            pass
-    return decode(data)[0]
 
 
 def xml_tree(text: str) -> Element:
