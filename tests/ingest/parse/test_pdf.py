@@ -245,3 +245,7 @@ def test_the_sections_of_a_real_pdf_begin_where_their_headings_stand(judged: Pat
 def test_a_real_pdf_that_cannot_be_read_says_why(judged: Path, name: str, reason: str) -> None:
     with pytest.raises(ParseError, match=reason):
         parse(sample(judged, name), "a.pdf")
+
+
+def test_noise_between_two_pieces_of_a_real_arabic_word_is_left_out(judged: Path) -> None:
+    assert parse(sample(judged, "habibi"), "a.pdf").text.endswith(" habibi")

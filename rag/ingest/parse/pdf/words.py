@@ -311,10 +311,14 @@ class _Reader:
             box, height = first.around(last), as_read(first, quarter).height
             seen = as_read(box, quarter)
             is_dense = seen.right - seen.left <= _LOOSE * height * (stop - begin)
-            if is_plain and is_dense and seen.height < 2 * height and not runs_left(match[0]):
-                yield from self._seamed(begin, stop, quarter) or [_Word(_whole(match[0]), box, begin)]
+            is_left = not runs_left(match[0])
+            seamed = self._seamed(begin, stop, quarter) if is_plain and is_left else []
+            if seamed:
+                yield from seamed
+            elif is_plain and is_dense and seen.height < 2 * height and is_left:
+                yield _Word(_whole(match[0]), box, begin)
             else:
-                yield from self._seamed(begin, stop, quarter) or self._pieces(begin, stop, quarter)
+                yield from self._pieces(begin, stop, quarter)
 
     def _seamed(self, start: int, end: int, quarter: int) -> list[_Word]:
         """The two words in one of pdfium's that are two pieces of text, not side by side; else none."""
