@@ -33,6 +33,7 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 _MARKED = re.compile(r'(?<!\w)"([^"]*)"|“([^“”]*)”|„([^„“”]*)[“”]|«([^«»]*)»|»([^«»]*)«|「([^「」]*)」')
 _MARKS = ' \t\n"“”„«»「」—–-'
 _BLOCK = re.compile(r"[ \t]*>")
+_BLOCK_MARKS = re.compile(r"^(?:[ \t]*>(?!>>))+[ \t]*")  # ">>>" is a prompt of Python in what is quoted
 _ITEM = re.compile(r"[ \t]*(?:[-*+•][ \t]|\d+[.)][ \t]|[#|])")
 _ELLIPSIS = re.compile(r"\[\s*(?:…|\.{3,})\s*\]|…|\.{3,}")
 _SPOILED = re.compile(r"(?<=<) (?=[A-Za-z/!?])|(?<=!)[ \\](?=\[)|(?<=\]) (?=:)")
@@ -75,7 +76,7 @@ class _Paragraph:
     def quotes(self) -> list[tuple[int, str]]:
         """The quotes, each with its position."""
         if self.is_block:
-            lines = (line.lstrip("> \t") for line in self.text.split("\n"))
+            lines = (_BLOCK_MARKS.sub("", line, count=1) for line in self.text.split("\n"))
             quotes = [(0, "\n".join(lines).strip(_MARKS))]
         else:
             matches = _MARKED.finditer(self.text)

@@ -121,6 +121,11 @@ def test_what_stands_between_marks_is_the_quote(words: str, marks: str) -> None:
     assert parse_answer(text) == ParsedAnswer(("a/1",), (Quote(f"It {words}", ("a/1",)),))
 
 
+def test_a_block_quote_keeps_what_looks_like_its_mark() -> None:
+    (quote,) = parse_answer("> Say:\n>\n>     >>> one()\n>> deeper [a/1]").quotes
+    assert quote.text.split() == ["Say:", ">>>", "one()", "deeper"]
+
+
 @given(passage=passages, data=st.data())
 def test_a_passage_holds_every_part_of_it_whatever_the_white_space(
     passage: list[str], data: st.DataObject
