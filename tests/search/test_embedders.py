@@ -19,6 +19,7 @@ from rag.errors import ConfigurationError, ProviderError
 from rag.models.breaker import Breaker
 from rag.models.embed import Embedders, open_embedders
 from rag.search.desk import NO_KEYS, Desk
+from rag.search.stages.thresholds import UNGROUNDED
 from rag.search.vectors import NOT_SET_UP, OTHER_MODEL
 from rag.store.collections import change_collection, ensure_collection, open_writer
 from rag.store.reader import Reader
@@ -477,4 +478,4 @@ async def test_nothing_is_said_of_evidence_while_a_hit_is_of_a_model_that_was_no
 ) -> None:
     assert not (await desks.search("quokka zebra")).notes
     noted = await desks.search("quokka zebra", search={"thresholds": {"min_evidence": 0.99}})
-    assert noted.notes == ("No sufficiently grounded information found.",)
+    assert noted.notes == (UNGROUNDED,)

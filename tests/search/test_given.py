@@ -18,6 +18,7 @@ from rag.corpus import Access, EmbedderIdentity, Principal
 from rag.errors import InvalidRequestError
 from rag.search.desk import Desk
 from rag.search.given import unit_vector
+from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
 
@@ -171,7 +172,7 @@ async def test_thresholds_apply_to_it(search: Search) -> None:
     near = await search("", "clocks", "snow", settings={"thresholds": {"min_similarity": 0.99}})
     assert titles(near) == ["open clocks"]
     weak = await search("", "snow", settings={"thresholds": {"min_evidence": 0.999}})
-    assert weak.notes == ("No sufficiently grounded information found.",)
+    assert weak.notes == (UNGROUNDED,)
 
 
 async def test_it_is_compared_with_vectors_of_its_own_length_only(search: Search) -> None:

@@ -271,6 +271,7 @@ async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> 
 async def test_a_request_out_of_range_is_told_the_range(
     shelf: Shelf, request_: SearchRequest, told: str
 ) -> None:
+    await shelf.put("a", "pendulum")
     with pytest.raises(InvalidRequestError, match=told):
         await shelf.desk().search(ME, request_)
 

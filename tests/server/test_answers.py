@@ -184,7 +184,10 @@ async def test_every_place_that_takes_an_id_takes_the_names_that_a_reply_shows(c
 
 async def test_a_collection_can_be_named_and_an_unreadable_one_is_an_error(client: Client) -> None:
     assert (await search(client, "second", collections=["documents"])) == await search(client, "second")
-    result = await client.call_tool("search", {"query": "second", "collections": ["documents", "secrets"]})
+    told = await search(client, "second", collections=["documents", "secrets"])
+    assert told["results"]
+    assert "secrets" in told["notes"][0]
+    result = await client.call_tool("search", {"query": "second", "collections": ["secrets"]})
     assert result.is_error
     (block,) = result.content
     assert isinstance(block, TextContent)

@@ -253,7 +253,7 @@ def test_a_context_keeps_the_budget_and_names_just_the_hits_that_are_in_it(
 
 def test_an_empty_answer_is_its_notes() -> None:
     reply = search_reply(Answer((), ("nothing",)), 1000)
-    assert reply.compact() == '{"results":[],"notes":["nothing"],"trust":"untrusted"}'
+    assert reply.compact() == '{"notes":["nothing"],"results":[],"trust":"untrusted"}'
 
 
 @given(TEXTS, st.integers(1000, 4000), st.integers(0, 120), st.integers(0, 500), st.integers(0, 99))
