@@ -201,7 +201,7 @@ def argument_error(
 
 def _problem(name: str, kind: str, properties: Mapping[str, Any]) -> str:
     if name not in properties:
-        near = get_close_matches(name[:64].lower(), properties, n=1)
+        near = get_close_matches(name[:64].lower(), properties, n=1, cutoff=0.7)
         meant = f" Did you mean {near[0]}?" if near else ""
         return f"Unknown argument {name[:64]!r}.{meant} Valid arguments: {', '.join(properties)}."
     if kind == "missing":

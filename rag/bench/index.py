@@ -19,7 +19,7 @@ from rag.bench.timing import interleaved
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError
-from rag.filters.parse import MAX_CHARS, MAX_LEAVES, MAX_VALUES, parse
+from rag.filters.parse import MAX_ALL_CHARS, MAX_LEAVES, MAX_VALUES, parse
 from rag.search.view import View
 from rag.store.reader import Reader
 
@@ -118,7 +118,8 @@ def keeping(share: float, chunks: int) -> Filter:
 
 def worst() -> Filter:
     """The slowest filter allowed: the maximum of conditions, values and characters, and no index helps."""
-    values = [f"{at:x<{MAX_CHARS}}" for at in range(MAX_VALUES - 1)]
+    each = MAX_ALL_CHARS // (MAX_LEAVES * MAX_VALUES)
+    values = [f"{at:x<{each}}" for at in range(MAX_VALUES - 1)]
     return {"$and": [{"tags": {"$nin": [*values, str(at)]}} for at in range(MAX_LEAVES)]}
 
 

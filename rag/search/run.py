@@ -150,10 +150,11 @@ class Run:
         plan = self.plan
         return plan.joins and neighbours(hits, plan.limit, selective=plan.selects).looked_at == len(hits)
 
-    async def joined(self, hits: Sequence[Hit]) -> list[Hit]:
+    async def joined(self, hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
         """The hits up to the plan's limit, those of chunks in a row as one; see `rag.rank.fusion.neighbours`.
 
-        If that changes anything, the trace gets a step `join`.
+        `views` are those in which the hits were found, by collection. If joining changes anything, the trace
+        gets a step `join`.
 
         Raises:
             StoreError: the text of a source couldn't be read.
@@ -167,16 +168,7 @@ class Run:
             beyond = [id_ for id_ in self.steps.last_ids if id_ not in gone]
             with self.steps.step("join") as step:
                 step.left(shown, of=len(self.steps.last_ids) or len(hits), beyond=beyond)
-        return await self._as_they_stand(self.limited(shown))
-
-    async def _as_they_stand(self, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits; what stands between the excerpts of each is read from its source, once for all of it."""
-        views = {view.table.collection.name: view for view in self.views}
-        parted = {(hit.source.collection, hit.source.id) for hit in hits if len(hit.excerpts) > 1}
-        sources = sorted(parted)
-        opened = await concurrently([partial(_read, views[collection], id_) for collection, id_ in sources])
-        texts = {source: stored.text for source, stored in zip(sources, opened, strict=True) if stored}
-        return [without_gaps(hit, texts.get((hit.source.collection, hit.source.id), "")) for hit in hits]
+        return await _as_they_stand(self.limited(shown), views)
 
     def limited(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits up to the plan's limit. If that drops any, the trace gets a step `limit`."""
@@ -286,6 +278,14 @@ class Steps:
 
 async def _read(view: View, source_id: str) -> OpenSource | None:
     return await view.table.attempt(opened_source(view, source_id), None)
+
+
+async def _as_they_stand(hits: Sequence[Hit], views: Mapping[str, View]) -> list[Hit]:
+    """The hits; what stands between the excerpts of each is read from its source, once for all of it."""
+    sources = sorted({(hit.source.collection, hit.source.id) for hit in hits if len(hit.excerpts) > 1})
+    opened = await concurrently([partial(_read, views[collection], id_) for collection, id_ in sources])
+    texts = {source: stored.text for source, stored in zip(sources, opened, strict=True) if stored}
+    return [without_gaps(hit, texts.get((hit.source.collection, hit.source.id), "")) for hit in hits]
 
 
 def without_gaps(hit: Hit, text: str) -> Hit:

@@ -89,7 +89,7 @@ async def search(run: Run) -> Answer:
             hits = await find(queries, run)
     if plan.hit_stages or plan.seed:
         hits = await apply_hit_stages(hits, queries[0], run)
-    hits = await run.joined(hits)
+    hits = await run.joined(hits, queries[0].views_by_collection)  # wider than the plan's if it was relaxed
     if plan.detail != "passage":
         hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()

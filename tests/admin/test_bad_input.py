@@ -164,8 +164,9 @@ def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
         "skipped": len(SKIPPED),
         "ignored": 1 + len(EMPTY),
     }
-    first, *lines, counted, failed, unread, visible = outcome.run.stderr.splitlines()
+    first, *lines, missing, counted, failed, unread, visible = outcome.run.stderr.splitlines()
     assert first == f"{good + len(SKIPPED) + len(EMPTY) + 1} files"
+    assert missing == f"Not found: {outcome.folder / 'missing.md'}"
     assert len(lines) == good + len(SKIPPED)
     assert failed.startswith("Failed: ")
     assert unread == "Not read: 2 empty files"

@@ -240,7 +240,7 @@ def test_what_has_no_picture_says_why(shown: Host, room: Room) -> None:
     [
         ({}, "missing"),
         ({"id": "x/0", "page": 0}, "page must be"),
-        ({"id": "x/0", "page": "1"}, "page must be"),
+        ({"id": "x/0", "page": "first"}, "page must be"),
         ({"id": "x/0", "more": 1}, "Unknown argument"),
         ({"id": 5}, "id must be"),
         ({"id": "../../etc/passwd"}, "Nothing readable"),

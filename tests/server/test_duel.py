@@ -39,6 +39,7 @@ from mcp.types import (
 )
 
 from rag.config.load import load_settings
+from rag.config.profiles import ThresholdSettings
 from rag.config.published import OpenerSettings, ServerSettings, ToolSettings
 from rag.config.settings import EmbedderSettings, LimitSettings, SearchSettings, Settings
 from rag.corpus import Access, Binding, Principal
@@ -89,6 +90,8 @@ ENOUGH_FAULTS = 10
 WHO = "tests/who"  # in a request's _meta: the place in PEOPLE of who asks
 OPEN = Access("tenant")
 UNINDEXED = "tickets"  # a collection whose last writes are not yet in its indexes
+
+EVERYTHING_IS_EVIDENCE = ThresholdSettings(min_evidence=0)  # made-up words would be none
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +258,7 @@ async def record(library: Library, embedder: BagOfWords, data: Path, home: Home)
         of_server = ServerSettings(tools=_tools()) if tools else ServerSettings()
         settings = Settings(data=data, limits=limits, server=of_server)
         reader = Reader(home, timeout_seconds=ANSWER_SECONDS)
-        desk = Desk(reader, embedder, SearchSettings(relax=relaxed))
+        desk = Desk(reader, embedder, SearchSettings(relax=relaxed, thresholds=EVERYTHING_IS_EVIDENCE))
         admission = Admission(settings.limits)
         server = create_server(OpenedDesk(settings, desk), settings, admission, principal_of, remote=True)
         numbers = (number for number in NUMBERS if KINDS.get(number % ONE_OTHER, "usual") == kind)
@@ -455,6 +458,7 @@ async def test_servers_that_are_started_for_somebody_say_the_same(  # noqa: PLR0
         "REFDESK_PRINCIPAL_USER": person.user or "",
         "REFDESK_PRINCIPAL_GROUPS": ",".join(person.groups),
         "REFDESK_SEARCH_RELAX": str(relaxed).lower(),
+        "REFDESK_SEARCH_THRESHOLDS_MIN_EVIDENCE": "0",  # made-up words are none
     }
     server = StdioServerParameters(
         command=scripts.server,

@@ -73,7 +73,7 @@ async def apply_hit_stages(hits: Sequence[Hit], query: Query, run: Run) -> list[
     for stage in run.plan.hit_stages:
         # What is shown is limited first, so that no text of a hit that nobody sees is read or embedded.
         if isinstance(stage, DISPLAY_STAGES):
-            hits = await run.joined(hits)
+            hits = await run.joined(hits, query.views_by_collection)
         before = hits
         with run.steps.step(stage.stage) as step:
             hits = await HIT_STAGES[type(stage)](before, stage, query, run, step)

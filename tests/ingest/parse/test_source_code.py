@@ -108,8 +108,8 @@ def test_a_passage_names_the_class_and_the_function() -> None:
     assert sections(code, "a.py") == [
         ((), "import os"),
         (("class Three(Base)", "first"), first),
-        (("class Three(Base)", "method"), method.lstrip()),
-        (("class Three(Base)",), "last = 4"),
+        (("class Three(Base)", "method"), method),
+        (("class Three(Base)",), "    last = 4"),
         ((), "main()"),
     ]
 
