@@ -51,7 +51,7 @@ class Endpoint(ThreadingHTTPServer):
 
     def silent(self, _request: dict[str, Any]) -> Reply:
         """No answer before the test is over."""
-        self.test_is_over.wait(10)
+        self.test_is_over.wait(120)
         return 200, {}, b""
 
     def slow(self, seconds: float) -> Behaviour:

@@ -399,7 +399,7 @@ def test_h5_a_thousand_lines_at_once_are_all_answered_within_bounds(
         process = psutil.Process(wire.process.pid)
         before = process.memory_info().rss
         for number in range(1000):
-            uri = f"refdesk://{found['collection']}/{hit['id']}"
+            uri = hit["uri"]
             wire.send(number, "resources/read", {"uri": uri if number % 10 == 0 else f"{uri}9"})
         answers = [wire.read() for _ in range(1000)]
         assert {answer["id"] for answer in answers} == set(range(1000))

@@ -119,7 +119,7 @@ def test_a_revoked_key_and_changed_rights_count_from_the_next_request_on_after_a
     admin("access", "grant", secret, "--to", "group:hr", *of_acorn)
     late = tmp_path / "late.md"
     late.write_text("# late\n\nA pendulum, late.\n")
-    admin("ingest", late, *of_acorn)
+    admin("ingest", late, "--visibility", "tenant", *of_acorn)
     copy()
     assert remote.titles(made["key"]) == {"open", "secret", "late"}
     admin("remove", id_of("late", admin("sources", *of_acorn)), *of_acorn)
