@@ -148,12 +148,14 @@ def discover(paths: Iterable[Path], settings: IngestSettings, *, without: Path |
     for given in paths:
         path = _resolved(given)
         if path and path.is_dir():
+            is_named_already = any(path.is_relative_to(folder) for folder in discovery.folders)
             discovery.folders.append(path)
             discovery.whole.add(prefix_of(path))
             before = len(discovery.found) + len(discovery.outcomes)
             _walk(path, settings, discovery, own)
             ignored = [*_about_ignored(discovery.ignoring.paths, path)]
-            is_barren = len(discovery.found) + len(discovery.outcomes) == before
+            has_nothing = len(discovery.found) + len(discovery.outcomes) == before
+            is_barren = has_nothing and not is_named_already
             discovery.notes += ignored or ([_about_barren(path)] if is_barren else [])
         elif not path or not os.path.lexists(path):
             discovery.outcomes.append(_not_there(given))
@@ -173,8 +175,8 @@ def _about_barren(folder: Path) -> str:
     if is_empty:
         return f"The folder {shown} is empty."
     return (
-        f"The folder {shown} holds no file to read: its folders are empty, or its files are hidden, named "
-        "already, or left out by --include and --exclude."
+        f"The folder {shown} holds no file to read: its folders are empty, or its files are hidden or "
+        "left out by --include and --exclude."
     )
 
 

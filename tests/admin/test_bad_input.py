@@ -164,7 +164,7 @@ def test_every_file_has_one_line_and_one_outcome(outcome: Outcome) -> None:
         "skipped": len(SKIPPED),
         "ignored": 1 + len(EMPTY),
     }
-    first, *lines, missing, counted, failed, unread, visible = outcome.run.stderr.splitlines()
+    first, *lines, counted, missing, failed, unread, visible = outcome.run.stderr.splitlines()
     assert first == f"{good + len(SKIPPED) + len(EMPTY) + 1} files"
     assert missing == f"Not found: {outcome.folder / 'missing.md'}"
     assert len(lines) == good + len(SKIPPED)

@@ -356,7 +356,7 @@ def test_nobody_s_change_is_undone_by_another_at_the_same_time(life: Life, scrip
     for number in range(80):
         life.write(f"{number:02}.md", secret(str(number)))
     (life.folder / "open.md").unlink()
-    life.shelve()
+    life.shelve("--visibility", "restricted")
     ids = {one["metadata"]["path"]: one["id"] for one in life.inside.json("sources")["sources"]}
     ordered = [ids[f"{number:02}.md"] for number in range(80)]
     commands = [

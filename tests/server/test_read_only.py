@@ -95,7 +95,7 @@ def shelf(scripts: Scripts, tmp_path: Path) -> Iterator[Shelf]:
 
 
 def ingest(scripts: Scripts, data: Path, texts: Path) -> None:
-    run = scripts.admin("ingest", texts, "--data", data)
+    run = scripts.admin("ingest", texts, "--data", data, "--visibility", "tenant")
     assert run.returncode == 0, run.stderr
 
 
