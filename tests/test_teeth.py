@@ -254,6 +254,9 @@ async def only_the_sources_asked_for_are_searched(shelf: Shelf) -> None:
     assert (await _found(desk, BOB, sources=(f"x', '{id_}",)), desk.alarms) == (set(), 0)
     assert (await _found(desk, BOB, exclude_sources=(id_,)), desk.alarms) == (FOR_ALL - {"open"}, 0)
     assert (await _found(desk, BOB, sources=(id_,), exclude_sources=(id_,)), desk.alarms) == (set(), 0)
+    view, chunks = await shelf.view(BOB), [f"{id_}/0"]
+    control(await view.table.chunks(chunks, replace(view, sources=(id_,)).where))
+    assert await view.table.chunks(chunks, replace(view, sources=(f"x', '{id_}",)).where) == []
 
 
 async def an_empty_list_is_not_everything(shelf: Shelf) -> None:

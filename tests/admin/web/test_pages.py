@@ -149,15 +149,15 @@ def test_a_change_that_was_overtaken_by_another_is_not_made(
     browser: Browser, scripts: Scripts, web_data: Path
 ) -> None:
     id_ = id_of(browser, "shadows-and-water")
-    preview = browser.get("/access", name=id_, act="grant", entries="user:late")
-    assert scripts.admin("access", "revoke", id_, "--from", "user:late", "--data", web_data).returncode == 0
+    preview = browser.get("/access", name=id_, act="revoke", entries="user:late")
+    assert scripts.admin("access", "revoke", id_, "--from", "user:early", "--data", web_data).returncode == 0
     reply = confirm(browser, preview)
     assert reply.status == 409
     assert "have changed since you looked" in reply.text
-    (held,) = json_of(scripts, web_data, "access", "show", id_)
-    assert held["access"]["deny"] == ["user:late"]
-    again = browser.get("/access", name=id_, act="grant", entries="user:late")
-    assert confirm(browser, again).status == 200
+    (source,) = json_of(scripts, web_data, "access", "show", id_)
+    assert source["access"]["deny"] == ["user:early"]
+    preview = browser.get("/access", name=id_, act="revoke", entries="user:late")
+    assert confirm(browser, preview).status == 200
 
 
 def test_a_change_that_changes_nothing_offers_no_button(browser: Browser) -> None:
