@@ -28,6 +28,7 @@ Detail = Literal["snippet", "passage", "section"]
 """What is shown of a hit: the sentence that answers, the passage itself, or the section around it."""
 MAX_LIMIT = 100  # hits of one search; 0 shows none
 MAX_QUERY_CHARS = 4096
+LISTED_OCCURRENCES = 5  # of a hit, with their lines
 BETWEEN_EXCERPTS = " … "
 MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000
 
@@ -61,8 +62,8 @@ class Hit:
     the source: more of the source around it, or only parts of it. If they exceed the chunk, `around` has all
     chunks that they may touch, in order. Hits of chunks in a row are one hit: the best of them, with the text
     of all and the best similarity. `tokens` counts the excerpts, in tokens of the embedder; None if there are
-    none. In mode exact, `occurrences` are the first matches that begin in the chunk, and `occurrence_count`
-    is the number of all of them.
+    none. In mode exact, `occurrences` are the first matches that begin in the chunk, or in all that are one
+    hit, and `occurrence_count` is the number of all of them.
     """
 
     chunk: Chunk

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rag.corpus import Vectors
+    from rag.corpus import Chunking, Vectors
     from rag.ingest.progress import Progress
     from rag.ingest.report import Report
     from rag.models.embed import Embedder, TextKind
@@ -113,13 +113,14 @@ class Counting:
         return await self.embedder.embed(texts, kind)
 
 
-async def ingested(
+async def ingested(  # noqa: PLR0913 what a run takes
     data: Path,
     *paths: Path,
     tenant: str = "default",
     collection: str = "documents",
     embedder: Embedder | None = None,
     settings: IngestSettings | None = None,
+    chunking: Chunking | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Ingest as `refdesk-admin ingest` does, with the bag of words where no embedder is given."""
@@ -130,7 +131,12 @@ async def ingested(
             writer,
             embedder,
             paths,
-            Instructions(settings or IngestSettings(), 254, Rights(made.visibility)),
+            Instructions(
+                settings or IngestSettings(),
+                254,
+                Rights(made.visibility),
+                chunking=(chunking,) if chunking else (),
+            ),
             progress or Silent(),
         )
 

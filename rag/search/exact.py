@@ -2,6 +2,8 @@
 
     sources whose text has a match -> the best of them -> where in these -> chunks, best first -> the gate
 
+If the plan joins, chunks of a source are one result where what is shown of them touches.
+
 It needs neither a model nor an index. Everything is read through the views, like the lists of other modes.
 """
 
@@ -17,7 +19,7 @@ from anyio import to_thread
 from rag.answers import Listing
 from rag.concurrency import concurrently
 from rag.search.gate import READS, admit, is_fault
-from rag.search.occurrences import Found, found_in
+from rag.search.occurrences import Found, as_one, found_in, rows
 from rag.search.recall import Candidate
 from rag.store.scan import check_syntax, holders, match_any, spans
 from rag.store.texts import chunks, places, texts
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rag.answers import Hit
+    from rag.corpus import Chunk
     from rag.needles.needle import Needle
     from rag.search.recall import Query
     from rag.search.run import Run
@@ -153,37 +156,67 @@ async def _located(chosen: Sequence[_Chosen], needle: Needle, run: Run) -> dict[
     by_view: dict[int, list[_Chosen]] = {}
     for one in chosen:
         by_view.setdefault(id(one.view), []).append(one)
-    groups = await concurrently([partial(_in_view, some, needle, until) for some in by_view.values()])
+    groups = await concurrently(
+        [partial(_in_view, some, needle, until, joins=run.plan.joins) for some in by_view.values()]
+    )
     return {match.found.chunk.id: match for group in groups for match in group}
 
 
-async def _in_view(chosen: Sequence[_Chosen], needle: Needle, until: float) -> list[_Match]:
-    return await chosen[0].view.table.attempt(_read(chosen, needle, until), [])
+async def _in_view(chosen: Sequence[_Chosen], needle: Needle, until: float, *, joins: bool) -> list[_Match]:
+    return await chosen[0].view.table.attempt(_read(chosen, needle, until, joins=joins), [])
 
 
-async def _read(chosen: Sequence[_Chosen], needle: Needle, until: float) -> list[_Match]:
+async def _read(chosen: Sequence[_Chosen], needle: Needle, until: float, *, joins: bool) -> list[_Match]:
     view = chosen[0].view
-    sources = {one.stored.source.id: one for one in chosen}
-    rows = await places(view.table, sources, view.of_sources)
+    sources = {source.stored.source.id: source for source in chosen}
+    stored = await places(view.table, sources, view.of_sources)
     matches: list[_Match] = []
     async for id_, generation, text in texts(view.table, sources):
-        locate = partial(_in_text, sources[id_], rows.get((id_, generation), ()), text, needle, until)
-        matches += await to_thread.run_sync(locate, limiter=view.table.scans)
+        locate = partial(_in_text, sources[id_], stored.get((id_, generation), ()), text, needle, until)
+        matches += await to_thread.run_sync(partial(locate, joins=joins), limiter=view.table.scans)
     return matches
 
 
 def _in_text(
-    chosen: _Chosen, rows: Sequence[Mapping[str, Any]], text: str, needle: Needle, until: float
+    chosen: _Chosen,
+    stored: Sequence[Mapping[str, Any]],
+    text: str,
+    needle: Needle,
+    until: float,
+    *,
+    joins: bool,
 ) -> list[_Match]:
-    """The chunks of one source that have a match, with their scores."""
-    found = [*found_in(text, chunks(rows, text), spans(text, needle, MOST_OCCURRENCES, until), needle)]
-    path = chosen.stored.source.metadata.get("path", "")
-    in_path, *in_sections = match_any([path, *(" > ".join(one.chunk.section) for one in found)], needle)
-    titled = chosen.holder.titled or in_path
+    """The chunks of one source that have a match, with their scores; those of a row as one if it `joins`."""
+    visible = chunks(stored, text)
+    searched = _that_contain(visible, chosen.view.contains)
+    at = spans(text, needle, MOST_OCCURRENCES, until)
+    matching = [*found_in(text, visible, searched, at, needle)]
+    scores = _scores(chosen, matching, needle)
+    in_rows = rows(text, matching) if joins else [[found] for found in matching]
+    bests = [max(row, key=lambda found: scores[found.chunk.id]) for row in in_rows]
     return [
-        _Match(chosen.view, one, one.score(titled=titled, section=section))
-        for one, section in zip(found, in_sections, strict=True)
+        _Match(chosen.view, as_one(text, row, best), scores[best.chunk.id])
+        for row, best in zip(in_rows, bests, strict=True)
     ]
+
+
+def _scores(chosen: _Chosen, matching: Sequence[Found], needle: Needle) -> dict[str, float]:
+    """What each chunk is worth, by its id."""
+    path = chosen.stored.source.metadata.get("path", "")
+    in_path, *in_sections = match_any([path, *(" > ".join(one.chunk.section) for one in matching)], needle)
+    titled = chosen.holder.titled or in_path
+    return {
+        found.chunk.id: found.score(titled=titled, section=in_section)
+        for found, in_section in zip(matching, in_sections, strict=True)
+    }
+
+
+def _that_contain(visible: Sequence[Chunk], needles: Sequence[Needle]) -> Sequence[Chunk]:
+    """The chunks that have a match of each needle, which a request or the operator demands."""
+    for needle in needles:
+        held = match_any([chunk.text for chunk in visible], needle)
+        visible = [chunk for chunk, holds in zip(visible, held, strict=True) if holds]
+    return visible
 
 
 async def _candidates(matches: Mapping[str, _Match], most: int) -> list[Candidate]:

@@ -74,8 +74,9 @@ class Plan:
     first. Those that lack some are found by `unquoted`, the query without quotation marks. It is None if none
     may lack any: in a query of phrases alone, and where every word must occur.
     With a `seed`, a passage, the search is for what is related to it.
-    If the plan `joins`, chunks in a row become one hit. If it `selects`, too, hits that say little more about
-    a source give way to other sources: only by default, when the request has no limit.
+    If the plan `joins`, chunks in a row become one hit, in mode exact chunks whose shown lines touch. If it
+    `selects`, too, hits that say little more about a source give way to other sources: only by default, when
+    the request has no limit.
     """
 
     query: str
@@ -224,6 +225,8 @@ def _joining(plan: Plan, request: SearchRequest) -> Plan:
     """
     if not (request.joined and _joins(plan)):
         return plan
+    if plan.mode == "exact":
+        return replace(plan, joins=True)
     if request.limit is None:
         return replace(plan, joins=True, selects=request.related is None and not _rescores(plan))
     enough = plan.candidates if request.candidates is not None else plan.limit * LOOKED_AT
@@ -231,9 +234,9 @@ def _joining(plan: Plan, request: SearchRequest) -> Plan:
 
 
 def _joins(plan: Plan) -> bool:
-    """Whether hits show their chunks: sections and neighbours are joined otherwise, and lines not at all."""
+    """Whether hits show their chunks, or lines: sections and neighbours are joined otherwise."""
     shows_more = any(isinstance(stage, NeighborsStage | ParentStage) for stage in plan.hit_stages)
-    return plan.mode != "exact" and plan.detail == "passage" and not shows_more
+    return plan.detail == "passage" and not shows_more
 
 
 def _rescores(plan: Plan) -> bool:

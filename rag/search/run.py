@@ -159,7 +159,7 @@ class Run:
         Raises:
             StoreError: the text of a source couldn't be read.
         """
-        if not self.plan.joins:
+        if not self.plan.joins or self.plan.mode == "exact":  # `rag.search.exact` joins what it finds
             return self.limited(hits)
         groups, looked_at = neighbours(hits, self.plan.limit, selective=self.plan.selects)
         shown = [as_one(group) for group in groups]

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rag.answers import SearchRequest
-from rag.corpus import Access, Binding, Principal
+from rag.config.settings import SearchSettings
+from rag.corpus import Access, Binding, Chunking, Principal
 from rag.errors import InvalidRequestError, NotFoundError
+from rag.rank.fusion import MAX_JOINED_CHARS
+from rag.search.desk import Desk
 from rag.search.reply.search import search_reply
 from rag.store import scan
+from rag.store.reader import Reader
 from rag.store.scan import OVERLAP, WINDOW, holders
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
     from rag.answers import Answer, Match
     from tests.search.conftest import Shelf
 
@@ -92,6 +100,93 @@ async def test_match_and_case_say_what_counts(shelf: Shelf) -> None:
         "on (leave)",
     ]
     assert shown(await exact(shelf, "^L", "regex", case=True)) == ["Leave"]
+
+
+async def test_passages_whose_lines_overlap_are_one_result_with_all_matches(shelf: Shelf) -> None:
+    row = [f"the needle of line {number}" for number in range(3)]
+    source = await shelf.put("row", *row, *(["hay"] * 4), "one needle more")
+    await shelf.put("other", "a Needle elsewhere")
+    first, *others = (await exact(shelf, "needle", joined=True)).hits
+    assert first.cited == f"{source.id}/0-3"  # with two lines of context
+    assert [(one.line, one.start) for one in first.occurrences] == [(1, 4), (3, 26), (5, 48)]
+    assert first.occurrence_count == 3
+    assert first.text == "\n\n".join([*row, "hay"])
+    assert {hit.source.title for hit in others} == {"row", "other"}
+    places = [one.start for hit in (first, *others) for one in hit.occurrences if hit.source.id == source.id]
+    assert len(places) == len(set(places)) == 4
+    apart = (await exact(shelf, "needle")).hits  # what programs get
+    assert [hit.occurrence_count for hit in apart] == [1] * 5
+    assert first.score == max(hit.score for hit in apart)
+
+
+async def test_a_limit_counts_results_and_no_passages(shelf: Shelf) -> None:
+    for name in ("a", "b", "c"):
+        await shelf.put(name, *[f"the needle of line {number}" for number in range(4)])
+    for stages in ([], [{"stage": "recency"}]):
+        desk = shelf.desk(stages=stages)
+        for limit in (1, 2, 3, 9):
+            hits = (await desk.search(ME, "needle", mode="exact", joined=True, limit=limit)).hits
+            assert [hit.occurrence_count for hit in hits] == [4] * min(limit, 3)
+            assert len({hit.source.id for hit in hits}) == len(hits)
+
+
+async def test_a_long_row_is_several_results_and_no_text_is_in_two(shelf: Shelf) -> None:
+    lines = [f"  the needle of line {number} " + "and hay " * 12 for number in range(90)]
+    source = await shelf.put("long", *lines)
+    hits = (await exact(shelf, "needle", joined=True, limit=50)).hits
+    assert len(hits) == 4
+    in_order = sorted(hits, key=lambda hit: hit.span)
+    assert all(before.span.end < after.span.start for before, after in pairwise(in_order))
+    assert max(len(hit.text) for hit in hits) <= MAX_JOINED_CHARS
+    assert sum(hit.occurrence_count for hit in hits) == 90
+    assert all(hit.text.count("needle") == hit.occurrence_count for hit in hits)
+    assert all(hit.text.startswith("  the") for hit in in_order)
+    text = "\n\n".join(lines)
+    assert all(one.text == text[one.start : one.end] for hit in hits for one in hit.excerpts)
+    assert {hit.source.id for hit in hits} == {source.id}
+
+
+async def test_a_match_where_chunks_overlap_is_in_one_result(small_desk: ModuleType, tmp_path: Path) -> None:
+    words = [f"w{number}" for number in range(400)]
+    (tmp_path / "long.txt").write_text(" ".join(words))
+    chunking = Chunking("tokens", max_tokens=60, overlap=20)
+    await small_desk.ingested(tmp_path / "data", tmp_path / "long.txt", chunking=chunking)
+    desk = Desk(Reader(tmp_path / "data", timeout_seconds=15), small_desk.BagOfWords(), SearchSettings())
+    chunks = (await desk.search(ME, "w1", mode="dense", limit=100)).hits
+    assert sum(len(hit.chunk.text.split()) for hit in chunks) > 450
+    for word in words[::7]:
+        for joined in (True, False):
+            (hit,) = (await desk.search(ME, word, mode="exact", match="words", joined=joined)).hits
+            assert hit.occurrence_count == 1
+    (source,) = {hit.source.id for hit in chunks}
+    hits = (await desk.search(ME, r"w\d*5\b", mode="exact", match="regex", joined=True, limit=100)).hits
+    assert sum(hit.occurrence_count for hit in hits) == 40
+    spans = sorted(hit.span for hit in hits)
+    assert all(before.end <= after.start for before, after in pairwise(spans))
+    overlapping = [
+        (hit.chunk, other.chunk) for hit, other in pairwise(sorted(chunks, key=lambda one: one.chunk.seq))
+    ]
+    former, latter = next(pair for pair in overlapping if pair[1].start < pair[0].end)
+    shared = former.text[latter.start - former.start :].split()[-1]
+    only_former = former.text.split()[0]
+    (hit,) = (await desk.search(ME, shared, mode="exact", match="words", must_contain=(only_former,))).hits
+    assert hit.chunk.id == former.id
+    assert hit.source.id == source
+
+
+async def test_a_passage_without_what_each_must_contain_is_in_no_result(shelf: Shelf) -> None:
+    source = await shelf.put("row", "gold needle", "lead needle", "gold needle again", "lead needle again")
+    hits = (await exact(shelf, "needle", joined=True, must_contain=("gold",))).hits
+    assert [(hit.chunk.id, hit.occurrence_count) for hit in hits] == [(f"{source.id}/0", 2)]
+
+
+async def test_stages_that_show_more_count_the_matches_in_what_they_show(shelf: Shelf) -> None:
+    await shelf.put("row", "title", *[f"the needle of line {number}" for number in range(9)])
+    desk = shelf.desk(stages=[{"stage": "neighbors", "count": 1}])
+    for detail in ("section", None):
+        answer = await desk.search(ME, "needle", mode="exact", joined=True, detail=detail, limit=9)
+        (hit,) = answer.hits
+        assert (hit.occurrence_count, [one.line for one in hit.occurrences]) == (9, [3, 5, 7, 9, 11])
 
 
 async def test_better_matches_come_first_then_newer_ones(shelf: Shelf) -> None:

@@ -110,12 +110,10 @@ async def test_a_limit_is_of_joined_hits_and_freed_places_go_to_others(shelf: Sh
 
 @pytest.mark.parametrize(
     "request_",
-    [{"mode": "exact"}, {"detail": "snippet"}, {"joined": False}],
+    [{"mode": "exact", "joined": False}, {"detail": "snippet"}, {"joined": False}],
     ids=["exact", "snippet", "apart"],
 )
-async def test_lines_snippets_and_what_programs_ask_for_stay_apart(
-    shelf: Shelf, request_: dict[str, Any]
-) -> None:
+async def test_snippets_and_what_programs_ask_for_stay_apart(shelf: Shelf, request_: dict[str, Any]) -> None:
     await shelf.put("clocks", *ROW)
     hits = (await shelf.search("pendulum clock", **{"joined": True} | request_)).hits
     assert [hit.chunk.seq for hit in sorted(hits, key=lambda hit: hit.chunk.seq)] == [0, 1, 2]

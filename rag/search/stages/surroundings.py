@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rag.answers import Excerpt
+from rag.answers import LISTED_OCCURRENCES, Excerpt
 from rag.concurrency import concurrently
 from rag.errors import BusyError, ConfigurationError
 from rag.search.source import OpenSource, between_words, centred, opened_source
@@ -171,19 +171,31 @@ async def _source_with_surroundings(
 
 
 def _joined(hits: Sequence[Hit], around: Mapping[Chunk, _Surroundings], text: str) -> list[Hit]:
-    """Each hit with the surroundings of its chunk as its excerpt; only the first of those that share them."""
-    kept: list[Hit] = []
-    shown: set[Span] = set()
+    """Each hit with the surroundings of its chunk as its excerpt; those that share them as the first."""
+    expanded: list[Hit] = []
+    places: dict[Span, int] = {}
     for hit in hits:
         surroundings = around.get(hit.chunk)
         if surroundings is None:
-            kept.append(hit)
-        elif surroundings.span not in shown:
+            expanded.append(hit)
+        elif (place := places.get(surroundings.span)) is not None:
+            expanded[place] = _with_matches(expanded[place], hit)
+        else:
             span, chunks = surroundings
-            shown.add(span)
+            places[span] = len(expanded)
             excerpt = Excerpt(span.start, span.end, text[span.start : span.end])
-            kept.append(replace(hit, excerpts=(excerpt,), around=chunks))
-    return kept
+            expanded.append(replace(hit, excerpts=(excerpt,), around=chunks))
+    return expanded
+
+
+def _with_matches(first: Hit, other: Hit) -> Hit:
+    """The first hit with the matches of mode exact in both."""
+    occurrences = sorted((*first.occurrences, *other.occurrences), key=lambda match: match.start)
+    return replace(
+        first,
+        occurrences=tuple(occurrences[:LISTED_OCCURRENCES]),
+        occurrence_count=first.occurrence_count + other.occurrence_count,
+    )
 
 
 async def neighbors(
