@@ -25,6 +25,7 @@ USUAL = Chunking()
 SMALL = USUAL.min_tokens  # a smaller chunk says too little alone, and is joined to a neighbor
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the header row of a table at most 1/3
+ASKING = ("?", "\uff1f", "\u061f")  # how a heading ends that is a question
 
 
 def passages(
@@ -212,14 +213,24 @@ class _Cutter:
         return kept
 
     def _belong_together(self, one: _Chunk, other: _Chunk) -> bool:
-        """Whether one is small and both are in one section, or `one` is the introduction of the other's."""
+        """Whether one is small and both are in one section, or `one` is the introduction of the other's.
+
+        What introduces questions stays apart from the first, because an answer is cited by its question.
+        """
         least = self.chunking.min_tokens
         if self._is_row(one.span.start) or self._is_row(other.span.start):
             return False
         if one.path == other.path == one.ends_in:
             small = min(one.units, other.units) < least
         else:
-            small = one.units < least and one.path == one.ends_in == other.path[: len(one.path)]
+            is_question = bool(other.path) and other.path[-1].title.endswith(
+                ASKING
+            )  # which its answer is cited by
+            small = (
+                one.units < least
+                and one.path == one.ends_in == other.path[: len(one.path)]
+                and not is_question
+            )
         return small and self.measure.fits(one.span.start, other.span.end, one.frame.room)
 
     def _filled(self, section: _Section, first: _Frame, other: _Frame) -> list[Span]:

@@ -26,6 +26,7 @@ LINES = st.sampled_from(
     """
     |# Outer|## Inner|### Innermost|##|Under|===|---|- item|  - deeper|1. first|> quoted|    indented|```|~~~
     |a. b.|"Yes." She went. And so on, e.g. here|<div>|</div>|[a]: http://b|word|don't|naïve|ﬁ|Straße|*
+    |Q: which?|A: that one|**Why so?**|1. **Why?**|<details><summary>More</summary>|</details>|What is it?::
     |汉字很多。|한국어|ไทยไทย|👩‍👩‍👧|e\u0301\u0301|\u00a0|\x0c|a\x0bb\x0cc|\u200b|\u2028|[SEP]|[MASK]|\ufffd
     """.strip().split("|")
 )

@@ -45,6 +45,7 @@ from rag.ingest.parse.encoded import without_encoded
 from rag.ingest.parse.mail import calendars, mailbox, outlook
 from rag.ingest.parse.office import docx, office_format, open_document, pptx, rtf, xls, xlsx
 from rag.ingest.parse.pdf import about as pdf_about
+from rag.ingest.parse.questions import with_questions
 from rag.ingest.parse.sniff import is_table, recognized
 from rag.ingest.parse.titles import file_title, is_title
 from rag.ingest.parse.xml import document as xml_document
@@ -275,7 +276,7 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
         remarks=remarks,
         metadata={**document.metadata, **_left_out(remarks)},
         text=with_line_ends(document.text),
-        blocks=within_levels(document.blocks),
+        blocks=within_levels(with_questions(document.text, document.blocks)),
     )
 
 

@@ -9,6 +9,7 @@ from rag.corpus import Document
 from rag.ingest.parse.blocks import Part, composed, date, first_heading
 from rag.ingest.parse.draft import pipe_row, rule
 from rag.ingest.parse.facts import facts
+from rag.ingest.parse.questions import starred, with_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +48,7 @@ def parse(text: str, name: str) -> Document:
         stated.setdefault(match["key"].casefold(), match["value"] or "")
     start, author, day = _header(lines)
     body, blocks = composed(_parts(lines, start, author))
+    blocks = with_questions(body, blocks, bold=starred(body, blocks))
     included = [match[1] for match in filter(None, map(_INCLUDE.match, lines))]
     return Document(
         text=body,

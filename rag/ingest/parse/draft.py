@@ -39,6 +39,11 @@ class Draft:
         """All that was written."""
         return "".join(self._parts)
 
+    @property
+    def bold(self) -> frozenset[int]:
+        """Where the bold paragraphs begin."""
+        return frozenset(self.blocks[at].start for at in self._bold)
+
     def heading(self, text: str, level: int, *, title: str | None = None) -> None:
         """A heading on one line. With an empty `title` it ends the section above, and names none."""
         line = " ".join(text.split("\n"))

@@ -13,9 +13,10 @@ from rag.errors import ParseError
 from rag.ingest.parse.blocks import clean, date, first_heading
 from rag.ingest.parse.facts import facts
 from rag.ingest.parse.html_hidden import without_hidden_orders
-from rag.ingest.parse.html_seen import with_seen
+from rag.ingest.parse.html_seen import with_seen, without_marks
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.office.properties import left_out
+from rag.ingest.parse.questions import with_questions
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def parse(text: str, name: str) -> Document:
     text, orders = without_hidden_orders(text)
     page = _converted(text, _PAGE)
     head = page.metadata.document
-    content = content_of(_main(text)) or content_of(text)
-    blocks = tuple(markdown_blocks(content))
+    content, labels, ends = without_marks(_marked_content(_main(text)) or _marked_content(text))
+    blocks = with_questions(content, tuple(markdown_blocks(content)), labels=labels, ends=ends)
     return Document(
         text=content,
         title=head.title or head.open_graph.get("title") or first_heading(blocks) or name,
@@ -75,6 +76,11 @@ def content_of(html: str) -> str:
     Raises:
         ParseError: it can't be parsed.
     """
+    return without_marks(_marked_content(html))[0]
+
+
+def _marked_content(html: str) -> str:
+    """The same, with the marks of `with_seen`."""
     return clean(_converted(with_seen(html), _CONTENT).content or "").strip()
 
 

@@ -1,4 +1,4 @@
-"""What a page shows that isn't among its texts: ticked boxes, choices, entries, pictures, cells over rows.
+"""What a page shows that isn't among its texts: ticked boxes, choices, pictures, cells over rows, labels.
 
 Tags are found by patterns: what isn't one of them stays as it is.
 """
@@ -8,32 +8,99 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.office.charts import alternative_text
 from rag.ingest.parse.office.forms import ticked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 MAX_SPAN = 100  # rows or columns that a cell takes; what is over it stays blank
 MAX_GROWTH = 4  # times the length of a page that repeated cells may have
+MAX_TERM = (
+    1_000  # characters of an answer that shares a passage with its term, so that the term needn't head it
+)
+LABEL, LABEL_END = "\ufdd0", "\ufdd1"
+"""Where a label begins that opens a piece of the page, and where this ends: never characters of a text."""
 
 _SEEN = re.compile(r"<(input|option|select|img)\b([^<>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([\w-]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
 _UNSEEN = frozenset({"hidden", "password", "submit", "button", "image", "reset", "file"})
 _CELLS = re.compile(r"<(/?)(table|tr|td|th)\b([^<>]{0,2000})>", re.IGNORECASE)
 _SPANS = re.compile(r"\browspan\s*=\s*[\"']?\d{1,9}[\"']?", re.IGNORECASE)
+_SUMMARY = re.compile(r"(<summary\b[^<>]{0,2000}>\s*)(?:<h[1-6]\b[^<>]{0,2000}>)?", re.IGNORECASE)
+_DETAILS_END = re.compile(r"</details\s*>", re.IGNORECASE)
+_BUTTON = re.compile(r"<button\b[^<>]{0,2000}>([^<>]{1,300}\?)\s*</button\s*>", re.IGNORECASE)
+_TERMS = re.compile(r"<(/?)(dl|dt|dd)\b[^<>]{0,2000}>", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]{1,2000}>")
 _MULTIPLE, _SELECTED = (re.compile(rf"\b{word}\b", re.IGNORECASE) for word in ("multiple", "selected"))
 
 
 def with_seen(page: str) -> str:
     """The page with what its forms and pictures show as text, and a cell over rows in each of its rows.
 
+    Labels of pieces that a reader opens, and questions in lists of terms, have marks (`LABEL`).
     Example: '<input type="checkbox" checked> Yes' -> '[x]  Yes'.
     """
     page = _with_repeated_cells(page) if _SPANS.search(page) else page
+    page = _with_labels(page.replace(LABEL, "").replace(LABEL_END, ""))
     return _SEEN.sub(_Shown(_open_lists(page)).text, page)
+
+
+def without_marks(text: str) -> tuple[str, list[int], list[int]]:
+    """A text without the marks of `with_seen`, where labels begin in it, and where what they open ends."""
+    labels, ends = list[int](), list[int]()
+    parts, length = [], 0
+    for part in re.split(rf"({LABEL}|\s*{LABEL_END})", text):
+        if part == LABEL:
+            labels.append(length)
+        elif part.endswith(LABEL_END):
+            ends.append(length)
+        else:
+            parts.append(part)
+            length += len(part)
+    return "".join(parts), labels, ends
+
+
+def _with_labels(page: str) -> str:
+    """The page with marks at the labels that open a piece of it, and at the ends of these pieces."""
+    page = _SUMMARY.sub(rf"\1{LABEL}", page)
+    page = _DETAILS_END.sub(rf"\g<0><p>{LABEL_END}</p>", page)
+    page = _BUTTON.sub(r"<p><strong>\1</strong></p>", page)
+    marks, lists = list[tuple[int, str]](), list[list[re.Match[str]]]()
+    for tag in _TERMS.finditer(page):
+        is_end, name = bool(tag[1]), tag[2].casefold()
+        if name == "dl" and not is_end:
+            lists.append([])
+        elif name == "dl" and lists:
+            marks += _marks(page, [*lists.pop(), tag])
+        elif lists and not is_end:
+            lists[-1].append(tag)
+    parts, at = [], 0
+    for start, mark in sorted(marks):
+        parts += [page[at:start], mark]
+        at = start
+    return "".join([*parts, page[at:]])
+
+
+def _marks(page: str, tags: Sequence[re.Match[str]]) -> Iterator[tuple[int, str]]:
+    """The marks of a list of terms, by its tags: its questions, or all if an answer to one is long."""
+    pairs = [*pairwise(tags)]
+    is_long = any(following.start() - tag.end() > MAX_TERM for tag, following in pairs)
+    is_open = False
+    for tag, following in pairs:
+        if tag[2].casefold() == "dd":
+            continue
+        if is_open:
+            yield tag.start(), f"<dd>{LABEL_END}</dd>"
+        words = _TAG.sub("", page[tag.end() : min(following.start(), tag.end() + MAX_TERM)]).strip()
+        is_open = is_long or words.endswith("?")
+        if is_open:
+            yield tag.end(), LABEL
+    if is_open:
+        yield tags[-1].start(), f"<dd>{LABEL_END}</dd>"
 
 
 def _open_lists(page: str) -> set[int]:

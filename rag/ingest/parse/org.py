@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rag.corpus import Document
 from rag.ingest.parse.blocks import Part, composed, date, first_heading
 from rag.ingest.parse.facts import facts
+from rag.ingest.parse.questions import starred, with_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ def parse(text: str, name: str) -> Document:
         if match := _KEYWORD.match(line):
             stated.setdefault(match["key"].casefold(), []).append(match["value"].strip())
     body, blocks = composed(_parts(lines))
+    blocks = with_questions(body, blocks, bold=starred(body, blocks))
     included = stated.get("include", [])
     day = _TIMESTAMP.sub(r"\1", " ".join(stated.get("date", [])))
     return Document(

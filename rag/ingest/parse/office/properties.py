@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rag.corpus import Document
 from rag.ingest.parse.blocks import date, first_heading, title_line
+from rag.ingest.parse.questions import with_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,7 +104,8 @@ def written_document(
     isn't used, because a copy keeps that of its template.
     """
     draft.promote()
-    text, blocks = draft.text, tuple(draft.blocks)
+    text = draft.text
+    blocks = with_questions(text, draft.blocks, bold=draft.bold)
     keywords = [word for part in re.split(r"[;,]", properties.keywords) if (word := title_line(part))]
     said = {
         "author": _author(properties.author),

@@ -21,7 +21,7 @@ _SMALLER = 0.97  # the same: smaller bold words are labels
 _ROWS, _LENGTH, _BOLD_LENGTH = 3, 200, 120  # of a heading at most
 _WORDS = re.compile(r"[^\W\d_]{2}|[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]")
 _NO_HEADING = re.compile(r"[•▪◦●–—*-]\s|.*[,;]\Z", re.DOTALL)
-_SENTENCE = re.compile(r".*[.!?]\Z", re.DOTALL)
+_SENTENCE = re.compile(r".*[.!]\Z", re.DOTALL)
 
 
 def body_of(parts: Iterable[Part]) -> tuple[float, bool]:
