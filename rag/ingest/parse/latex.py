@@ -1,4 +1,7 @@
-"""LaTeX: the text with its sections, lists, tables and listings; mathematics stays as it is written."""
+"""LaTeX: the text with its sections, lists, tables and listings; mathematics stays as it is written.
+
+What a file defines itself (`latex_macros`) is replaced by what it stands for before anything else is read.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from rag.corpus import Document
 from rag.ingest.parse.blocks import Part, composed, date, first_heading, paragraphs
 from rag.ingest.parse.draft import pipe_row, rule
 from rag.ingest.parse.facts import facts
+from rag.ingest.parse.latex_macros import FORMATTING, MATH, Expansion
+from rag.report.tables import counted
 from rag.text import one_line
 
 if TYPE_CHECKING:
@@ -28,11 +33,7 @@ _VERBATIM = re.compile(
 _COMMENT = re.compile(
     r"(?<!\\)((?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=\S))?|\\begin\{comment\}.*?\\end\{comment\}", re.DOTALL
 )
-_MATH = re.compile(
-    r"(?<!\\)\$\$.{1,8000}?\$\$|(?<!\\)\$(?:[^$\\\n]|\\.|\n(?!\n))+\$|\\\(.{1,8000}?\\\)|\\\[.{1,8000}?\\\]"
-    r"|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math|alignat|flalign)(\*?)\}.{0,8000}?\\end\{\1\2\}",
-    re.DOTALL,
-)
+_INLINE_CODE = re.compile(r"\\(?:verb|lstinline)\*?(?:\[[^\]\n]*\])?([^\sa-zA-Z*\[{])(.*?)\1")
 _HEADING = re.compile(rf"\\({'|'.join(_LEVELS)})\*?{_OPTION}\s*{_BRACED}")
 _LEFT_OUT = re.compile(r"\\begin\{(tikzpicture|filecontents\*?|CCSXML|pgfpicture)\}.*?\\end\{\1\}", re.DOTALL)
 _LIST = re.compile(
@@ -49,11 +50,17 @@ _RULES = re.compile(
     r"\\(?:hline|toprule|midrule|bottomrule|endhead|endfirsthead|endfoot"
     r"|cline\{[^{}]*\}|cmidrule(?:\([^)]*\))?\{[^{}]*\})"
 )
-_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[\w*]+\}(?:\[[^\]\n]*\])?")
+_ENVIRONMENT = re.compile(
+    r"\\begin\{(?:minipage|subfigure|multicols\*?|wrapfigure|wraptable|adjustbox|spacing)\}"
+    r"(?:\[[^\]\n]*\])*(?:\{[^{}]*\}){0,2}|\\(?:begin|end)\{[\w*]+\}(?:\[[^\]\n]*\])?"
+)
 _GONE = re.compile(
-    r"\\(?:label|includegraphics|vspace|hspace|bibliographystyle|bibliography|pagestyle|thispagestyle|setlength"
-    r"|setcounter|addtocounter|newcommand|renewcommand|usepackage|documentclass|input|include|graphicspath|vskip"
-    rf"|addcontentsline|hypersetup|index|nocite)\*?(?:\s*\[[^\[\]]*\])*(?:\s*{_BRACED})*"
+    r"\\(?:(?:label|includegraphics|epsfig|vspace|hspace|bibliographystyle|bibliography|pagestyle|thispagestyle"
+    r"|pagenumbering|usepackage|RequirePackage|documentclass|input|include|graphicspath|vskip|hypersetup|index|nocite"
+    rf"|color|theoremstyle|newcounter|newlength|geometry|captionsetup)(?![a-zA-Z@])\*?{_OPTION}{_OPTION}(?:\s*{_BRACED})?"
+    r"|(?:setlength|addtolength|setcounter|addtocounter|newcommand|renewcommand|newenvironment|renewenvironment"
+    r"|newtheorem|newcolumntype|definecolor|fontsize|titleformat|addcontentsline|rule|specialrule)(?![a-zA-Z@])\*?"
+    rf"(?:\s*\[[^\[\]]*\])*(?:\s*{_BRACED})*)"
 )
 _CITED = re.compile(
     r"\\(?:cite|citep|citet|citealp|autocite|parencite|textcite|ref|eqref|autoref|cref|Cref|pageref)\*?"
@@ -61,10 +68,16 @@ _CITED = re.compile(
 )
 _NOTE = re.compile(r"\\(?:footnote|thanks)\{([^{}]*)\}")
 _LINKED = re.compile(r"\\href\{([^{}]*)\}\{([^{}]*)\}")
-_COMMAND = re.compile(r"\\[a-zA-Z@]+\*?(?:\[[^\[\]\n]*\])?\{([^{}]*)\}")
+_STYLED = re.compile(  # commands whose first argument, or first two, are no text
+    r"\\(?:(?:textcolor|colorbox|raisebox|parbox|scalebox|rotatebox|foreignlanguage)(?![a-zA-Z@])\*?"
+    rf"{_OPTION}\s*{_BRACED}|(?:fcolorbox|resizebox|multicolumn|multirow)\*?{_OPTION}\s*{_BRACED}{_OPTION}\s*"
+    rf"{_BRACED}){_OPTION}"
+)
+_COMMAND = re.compile(r"\\([a-zA-Z@]+)\*?(?:\[[^\[\]\n]*\])?\{([^{}]*)\}(?=(\{)?)")
+_NAME = re.compile(r"\\([a-zA-Z@]+)")
 _WORD = re.compile(r"\\([a-zA-Z@]+)\*?[ \t]?")
 _BASE = r"(?:\{\s*(\\?[A-Za-z])\s*\}|(\\?[ij](?![A-Za-z])|[A-Za-z]))"
-_ACCENT = re.compile(rf"\\([`'^\"~=.]|[uvHcrk](?=\s*\{{|\s+[A-Za-z]\b))\s*{_BASE}")
+_ACCENT = re.compile(rf"\\([`'^\"~=.]|[uvHcrkdb](?=\s*\{{|\s+[A-Za-z]\b))\s*{_BASE}")
 _MARKS = {
     "`": "\u0300",
     "'": "\u0301",
@@ -79,6 +92,8 @@ _MARKS = {
     "c": "\u0327",
     "r": "\u030a",
     "k": "\u0328",
+    "d": "\u0323",
+    "b": "\u0331",
 }
 _LETTERS = {
     "ss": "ß",
@@ -100,15 +115,52 @@ _LETTERS = {
     "ldots": "…",
     "LaTeX": "LaTeX",
     "TeX": "TeX",
+    "textasciicircum": "^",
+    "textbar": "|",
+    "textless": "<",
+    "textgreater": ">",
+    "textunderscore": "_",
+    "textendash": "–",
+    "textemdash": "—",
+    "textellipsis": "…",
+    "textbullet": "•",
+    "textdegree": "°",
+    "textmu": "µ",
+    "texttimes": "×",
+    "texteuro": "€",
+    "euro": "€",
+    "pounds": "£",
+    "copyright": "©",
+    "textcopyright": "©",
+    "textregistered": "®",
+    "texttrademark": "™",
+    "textquotesingle": "'",
+    "textquotedblleft": "“",
+    "textquotedblright": "”",
+    "guillemotleft": "«",
+    "guillemotright": "»",
+    "dag": "†",
+    "ddag": "‡",
+    "P": "¶",
+    "BibTeX": "BibTeX",
+    "quad": " ",
+    "qquad": " ",
 }
+_ESCAPED = re.compile(r"\\(?:([%&_#${} ])|text(asciitilde|backslash)(?![a-zA-Z])(?:\{\})?)")
+_KNOWN = FORMATTING | frozenset(_LETTERS)
+_SPACE = re.compile(r"\\[,;:]|\\thinspace(?![a-zA-Z])[ \t]?")
+_HYPHENATION = re.compile(r"\\(?:[-/!]|@(?![a-zA-Z@]))")
 _INCLUDED = re.compile(r"\\(?:input|include|subfile)\{([^{}]+)\}")
+_NAMED = 5  # names in a remark
 _KEPT = re.compile("\ue000(\\d+)\ue001")  # private characters stand for what is kept as it is
 
 
 def parse(text: str, name: str) -> Document:
     """The document of a LaTeX file: what is inside its environment "document", or all of it."""
     reader = _Reader()
-    text = _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", "")))
+    text = reader.expanded(
+        _COMMENT.sub(lambda match: match[1] or "", reader.keep_code(text.replace("\ue000", "")))
+    )
     preamble, begin, body = text.partition(r"\begin{document}")
     body = body.partition(r"\end{document}")[0] if begin else text
     stated = {key: _argument(key, text) for key in ("title", "author", "date", "keywords")}
@@ -122,10 +174,13 @@ def parse(text: str, name: str) -> Document:
         blocks=blocks,
         date=date(one_line(stated["date"])),
         metadata=facts(
-            author=[one.strip() for one in reader.plain(_NOTE.sub("", stated["author"])).split(";")],
+            author=[author.strip() for author in reader.plain(_NOTE.sub("", stated["author"])).split(";")],
             keywords=reader.plain(keywords),
         ),
-        remarks=tuple(f"it includes {one}, which was not read with it" for one in included),
+        remarks=(
+            *(f"it includes {name}, which was not read with it" for name in included),
+            *reader.remarks(),
+        ),
     )
 
 
@@ -139,6 +194,27 @@ class _Reader:
 
     def __init__(self) -> None:
         self._kept: list[str] = []
+        self._unknown: dict[str, None] = {}
+        self._endless: list[str] = []
+
+    def expanded(self, text: str) -> str:
+        """The text with what its own commands stand for."""
+        expansion = Expansion(text, self._mark)
+        text = expansion.text()
+        self._endless = expansion.endless
+        return text
+
+    def remarks(self) -> list[str]:
+        """What a reader must know of the commands in what was read."""
+        remarks = []
+        if names := [f"\\{name}" for name in self._unknown]:
+            whose = "its arguments" if len(names) == 1 else "their arguments"
+            remarks.append(
+                f"{counted(len(names), 'unknown macro')} left out, the text of {whose} stays: {_first(names)}"
+            )
+        if names := [f"\\{name}" for name in self._endless]:
+            remarks.append(f"not expanded, because it calls itself or grows too large: {_first(names)}")
+        return remarks
 
     def keep_code(self, text: str) -> str:
         """The text with a mark for each listing, so that nothing in it is taken for a command."""
@@ -147,12 +223,12 @@ class _Reader:
             code = match[3].strip("\n")
             return self._mark(f"```{match[2] or ''}\n{code}\n```", apart=True)
 
-        return _VERBATIM.sub(listing, text)
+        return _INLINE_CODE.sub(lambda m: self._mark(f"`{m[2]}`"), _VERBATIM.sub(listing, text))
 
     def parts(self, text: str) -> Iterator[Part]:
         """The parts of a text."""
         text = _LEFT_OUT.sub("", text)
-        text = _MATH.sub(lambda m: self._mark(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
+        text = MATH.sub(lambda m: self._mark(m[0], apart=m[0].startswith(("$$", "\\[", "\\b"))), text)
         text = _TABULAR.sub(lambda m: self._mark(self._table(m[2]), apart=True), text)
         text = text.replace(r"\begin{abstract}", r"\section{Abstract}").replace(r"\maketitle", "")
         used = [level for level in _LEVELS if re.search(rf"\\{level}\*?[\[{{]", text)]
@@ -221,16 +297,18 @@ class _Reader:
 
     def _words(self, text: str) -> str:
         """The words of a text without commands; what is kept stays marked."""
-        text = re.sub(r"\\verb\*?([^\sa-zA-Z*])(.*?)\1", lambda m: self._mark(f"`{m[2]}`"), text)
-        text = _MATH.sub(lambda m: self._mark(m[0]), _GONE.sub("", text))
+        text = re.sub(rf"\\ensuremath\s*{_BRACED}", lambda m: self._mark(f"${m[1]}$"), text)
+        text = MATH.sub(lambda m: self._mark(m[0]), _GONE.sub("", text))
         text = re.sub(r"\\\\(?:\[[^\]]*\])?", "\n", text)
-        text = re.sub(r"\\([%&_#${} ])", lambda m: self._mark(m[1]), text)
+        text = _HYPHENATION.sub("", _SPACE.sub(" ", text))
+        text = _ESCAPED.sub(lambda m: self._mark(m[1] or ("~" if m[2] == "asciitilde" else "\\")), text)
         text = _ACCENT.sub(_accented, text)
-        text = _CITED.sub(r"[\1]", text)
+        text = _STYLED.sub("", _CITED.sub(r"[\1]", text))
+        self._unknown |= dict.fromkeys(name for name in _NAME.findall(text) if name not in _KNOWN)
         for _ in range(6):  # commands within commands, the innermost first
             before = text
             text = _NOTE.sub(r" [\1]", _LINKED.sub(r"\2 (\1)", text))
-            text = _COMMAND.sub(r"\1", _ENVIRONMENT.sub("", text))
+            text = _COMMAND.sub(_its_text, _ENVIRONMENT.sub("", text))
             if text == before:
                 break
         text = _WORD.sub(lambda m: _LETTERS.get(m[1], ""), text).replace("\\", "")
@@ -253,6 +331,16 @@ class _Reader:
                 break
             text = _KEPT.sub(lambda m: self._kept[int(m[1])], text)
         return text
+
+
+def _its_text(command: re.Match[str]) -> str:
+    """The argument of a command; a space parts it from that behind it where the command is unknown."""
+    return command[2] + (" " if command[3] and command[1] not in _KNOWN else "")
+
+
+def _first(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _accented(match: re.Match[str]) -> str:

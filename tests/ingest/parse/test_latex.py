@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,3 +129,104 @@ def test_any_commands_are_a_document_or_a_parse_error(parts: list[str]) -> None:
 @pytest.mark.parametrize("part", [r"\section{", r"\begin{equation}", "$$", "$a", r"\emph{x", r"\[", "{"])
 def test_what_is_not_closed_takes_no_time(part: str) -> None:
     assert parse((part * 1000 + "\n\nx").encode(), "a.tex").blocks
+
+
+DEFINED = [
+    (
+        r"\newcommand{\method}{RankFuse} We call it \method{} here. \method\ wins.",
+        "We call it RankFuse here. RankFuse wins.",
+    ),
+    (r"Late \method{} is. \newcommand*\method{RankFuse}", "Late RankFuse is."),
+    (r"\def\method{RankFuse}\method s and \method, too", "RankFuse s and RankFuse, too"),
+    (r"\newcommand{\method}{\textsc{Rank{\em Fuse}}\xspace} So \method wins.", "So RankFuse wins."),
+    ("\\newcommand{\\method}{% the name\n  Rank%\n  Fuse}\nSo \\method.", "So RankFuse."),
+    ("\\newcommand{\\method}\n  [1]\n  {Rank\n   #1}\nSo \\method{Fuse}.", "So Rank Fuse."),
+    (
+        r"\newcommand{\greet}[2][Dear]{#1 \emph{#2},} \greet{Ann} and \greet[Hello]{Bo {\bf C}}",
+        "Dear Ann, and Hello Bo C,",
+    ),
+    (r"\def\pair#1#2{(#1; #2)} \pair ab \pair{a}{\pair{b}{c}}", "(a; b) (a; (b; c))"),
+    (r"\newcommand{\x}{old} \x{} \renewcommand{\x}{new} \x{} \providecommand{\x}{unused} \x", "old new new"),
+    (r"\providecommand{\x}{first} \x{} \newcommand{\x}{second} \x", "first first"),
+    (r"\newcommand{\x}{old}\let\y\x\renewcommand{\x}{\y{} and new} \x", "old and new"),
+    (
+        r"\DeclareMathOperator*{\argmax}{arg\,max} The \argmax{} is $\argmax_x$.",
+        r"The arg max is $\argmax_x$.",
+    ),
+    (r"\newcommand{\R}{\ensuremath{\mathbb{R}}} In \R{} and $\R$.", r"In $\mathbb{R}$ and $\R$."),
+    (r"\newcommand{\outer}{\def\inner{deep}} \outer It is \inner.", "It is deep."),
+    (r"\newcommand{\s}{\section}\newcommand{\m}{RankFuse} \s{On \m} Yes", "# On RankFuse\n\nYes"),
+    (r"\newcommand{\bi}{\begin{itemize}}\newcommand{\ei}{\end{itemize}} \bi \item a \item b \ei", "- a\n- b"),
+    (
+        "\\newcommand{\\be}{\\begin{equation}}\\newcommand{\\ee}{\\end{equation}}\nSee \\be a=b \\ee",
+        "See\n\n\\begin{equation} a=b \\end{equation}",
+    ),
+    (
+        r"\newcommand{\m}{RankFuse} \begin{tabular}{lr} \m & \multicolumn{1}{c}{2} \\ a&\m\\\end{tabular}",
+        "| RankFuse | 2 |\n| --- | --- |\n| a | RankFuse |",
+    ),
+    (r"\newcommand{\m}{RankFuse} \begin{figure}\caption[short]{Of \m.}\end{figure}", "Of RankFuse."),
+    (r"\newcommand{\m}{RankFuse} \verb|\m| is \m", r"`\m` is RankFuse"),
+    (r"\newcommand{\todo}[1]{\textcolor{red}{[TODO: #1]}} A \todo{cite}", "A [TODO: cite]"),
+    (r"\renewcommand{\section}[1]{gone} \section{Stays}", "# Stays"),
+]
+
+
+@pytest.mark.parametrize(("source", "text"), DEFINED)
+def test_a_macro_that_the_file_defines_is_what_it_stands_for(source: str, text: str) -> None:
+    document = parse(source.encode(), "a.tex")
+    assert re.sub(" +", " ", document.text) == text
+    assert document.remarks == ()
+
+
+def test_a_macro_of_the_preamble_is_expanded_in_title_and_author() -> None:
+    source = r"""\newcommand{\method}{RankFuse}\newcommand{\uni}[1]{University of #1}
+    \title{\method: two lists} \author{Ann Lee, \uni{Bonn}} \begin{document} \method\ it is. \end{document}"""
+    document = parse(source.encode(), "a.tex")
+    assert document.title == "RankFuse: two lists"
+    assert document.metadata == {"author": "Ann Lee, University of Bonn"}
+    assert document.text == "RankFuse it is."
+
+
+def test_unknown_macros_keep_their_arguments_and_are_remarked_once() -> None:
+    source = r"\foo{Ann}{Bo} has \alpha\ \SI{5}{\metre} \textbf{and} \foo{x} \a@b \q1 \w1 \'e \today"
+    document = parse(source.encode(), "a.tex")
+    assert document.text.split() == ["Ann", "Bo", "has", "5", "and", "x", "1", "1", "é"]
+    assert document.metadata == {"left_out": "8 unknown macros"}
+    (remark,) = document.remarks
+    assert all(name in remark for name in (r"\foo", r"\alpha", r"\SI", r"\metre", r"\a@b"))
+    assert "textbf" not in remark
+
+
+def test_what_changes_only_the_looks_is_not_remarked() -> None:
+    source = r"""\begin{center}{\Large\bfseries Big}\end{center}\vspace{2mm} {\bf Stays} \textcolor{red}{word}
+    \fcolorbox{red}{blue}{box} \begin{minipage}[t]{0.5\textwidth}Half\end{minipage} 10\,km hy\-phen
+    \rule{1pt}{2pt} \textasciitilde x \clearpage"""
+    document = parse(source.encode(), "a.tex")
+    assert " ".join(document.text.split()) == "Big Stays word box Half 10 km hyphen ~ x"
+    assert document.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("definitions", "name"),
+    [
+        (r"\def\a{x\a}", r"\a"),
+        (r"\def\a{\b\b}\def\b{\a}", r"\a"),
+        (r"\def\a{x\b}\def\b#1{#1\a}", r"\a"),
+        ("".join(rf"\def\x{'i' * at}{{\x{'i' * at}i\x{'i' * at}i}}" for at in range(40)), r"\x"),
+        (r"\def\x#1{#1#1}\def\a{" + r"\x{" * 40 + "x" + "}" * 40 + "}", r"\a"),
+    ],
+)
+def test_a_macro_without_an_end_stays_as_a_name_and_is_remarked(definitions: str, name: str) -> None:
+    source = rf"{definitions}\def\good{{fine}} Before {name} {'word ' * 100} \good after."
+    document = parse(source.encode(), "a.tex")
+    assert document.text.startswith(f"Before {name} ")
+    assert document.text.endswith("word  fine after.")
+    assert document.remarks[-1].endswith(f": {name}")
+
+
+def test_a_macro_that_no_one_can_follow_leaves_the_text_around_it() -> None:
+    source = r"\def\until#1;{[#1]} A \until b; c \newcommand{\open}{x \foo"
+    document = parse(source.encode(), "a.tex")
+    assert document.text.startswith("A")
+    assert any(r"\until" in remark for remark in document.remarks)

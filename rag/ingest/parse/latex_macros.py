@@ -1,0 +1,252 @@
+"""What a LaTeX file defines itself: its commands, replaced by what they stand for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MATH = re.compile(
+    r"(?<!\\)\$\$.{1,8000}?\$\$|(?<!\\)\$(?:[^$\\\n]|\\.|\n(?!\n))+\$|\\\(.{1,8000}?\\\)|\\\[.{1,8000}?\\\]"
+    r"|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math|alignat|flalign|IEEEeqnarray)(\*?)\}.{0,8000}?\\end\{\1\2\}",
+    re.DOTALL,
+)
+_READ = frozenset(
+    """
+    part chapter section subsection subsubsection paragraph subparagraph begin end item bibitem caption
+    title author date keywords and thanks footnote cite citep citet citealp autocite parencite textcite ref
+    eqref autoref cref Cref pageref href label input include subfile includegraphics maketitle verb
+    newcommand renewcommand
+    """.split()  # noqa: SIM905 names that one can read
+)
+"""Commands that the parser reads: who defines them again changes how they look, not what they say."""
+FORMATTING = _READ | frozenset(
+    """
+    emph textbf textit texttt textsc textsf textsl textrm textup textmd textnormal textsuperscript
+    textsubscript underline uline sout ul hl st enquote uppercase lowercase MakeUppercase MakeLowercase mbox
+    hbox vbox makebox fbox framebox text mathrm url nolinkurl path footnotetext footnotemark marginpar
+    subcaption captionof abstract keywords subtitle affiliation affil institute address email orcid
+    IEEEauthorblockN IEEEauthorblockA institution city state country department streetaddress postcode
+    authornote corref bf it tt sc sf sl rm em bfseries itshape ttfamily scshape sffamily slshape rmfamily
+    upshape mdseries normalfont tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge
+    selectfont boldmath unboldmath centering raggedright raggedleft flushleft flushright center par noindent
+    indent newline linebreak pagebreak newpage clearpage cleardoublepage nopagebreak nolinebreak break
+    allowbreak hfill vfill hfil vfil smallskip medskip bigskip newblock protect relax xspace ignorespaces
+    unskip null leavevmode strut phantom hphantom vphantom tableofcontents listoffigures listoftables
+    appendix appendices frontmatter mainmatter backmatter printbibliography addbibresource printindex
+    makeindex balance hline cline toprule midrule bottomrule cmidrule tabularnewline addlinespace textwidth
+    linewidth columnwidth textheight hsize baselineskip doublespacing onehalfspacing singlespacing
+    setstretch fontfamily sloppy fussy flushbottom raggedbottom frenchspacing twocolumn onecolumn
+    columnbreak FloatBarrier phantomsection texorpdfstring pdfbookmark hypertarget hyperlink hyperref
+    nameref Autoref subref vref crefrange citeauthor citeyear citeyearpar citealt footcite fullcite Citet
+    Citep c v u H k r d b t textcolor colorbox fcolorbox raisebox parbox scalebox rotatebox resizebox
+    multicolumn multirow foreignlanguage selectlanguage frame frametitle framesubtitle pause alert only
+    onslide uncover column makeatletter makeatother begingroup endgroup bgroup egroup ensuremath lstinline
+    lstset lstinputlisting mintinline acro ac acp acs acl acf gls glspl Gls Glspl num def gdef edef xdef let
+    providecommand DeclareMathOperator DeclareRobustCommand newif if fi else or ifx iftrue iffalse ifmmode
+    expandafter csname endcsname global long kern hskip hrule vrule rule hrulefill dotfill markboth
+    markright numberwithin allowdisplaybreaks displaybreak nonumber notag tag qedhere qed proof document
+    makecell AND And looseness overfullrule orcidID authorrunning titlerunning shorttitle shortauthors ead
+    tablecaption tablehead colhead tablecolumns uuline subfigure subfloat ContinuedFloat inst
+    """.split()  # noqa: SIM905
+)
+"""Commands without which a text says the same, or whose arguments are all that they say."""
+
+_DEFINER = re.compile(
+    r"\\(?P<how>(?:new|renew|provide)command|DeclareRobustCommand|DeclareMathOperator|[gex]?def|let)\*?\s*"
+    r"(?:\{\s*\\(?P<braced>[a-zA-Z@]+|[^a-zA-Z@])\s*\}|\\(?P<bare>[a-zA-Z@]+|[^a-zA-Z@\s]))"
+)
+_PARAMETERS = re.compile(r"\s*(?:\[(\d)\]\s*)?(?:\[((?:[^\[\]{}]|\{[^{}]*\}){0,1000})\]\s*)?")
+_NUMBERED = re.compile(r"\s*((?:#\d)*)([^{}\n]{0,80})(?=\{)")  # of \def; what is between delimits arguments
+_OPTIONAL = re.compile(r"\s*\[((?:[^\[\]{}]|\{[^{}]*\}){0,2000})\]")
+_TOKEN = re.compile("\\\\([a-zA-Z@]+)|\\\\.|[^\\\\$]+|.", re.DOTALL)
+_LET = re.compile(r"[ \t]*=?[ \t]*(\\[a-zA-Z@]+|\\.|[^\s{}])?")
+_BLANKS = re.compile(r"[ \t]*(?:\n[ \t]*)?")
+_UNBRACED = re.compile("\\\\[a-zA-Z@]+|\\\\.|\ue000\\d+\ue001|[^\\s{}]")
+_ENDS_IN_WORD = re.compile(r"\\[a-zA-Z@]+\Z")
+_EACH, _IN_ALL = 5_000, 200_000  # expansions of a command in the text, and of all in a file: 2 s of CPU
+_GROWTH, _GROWTH_IN_ALL = 500_000, 5_000_000  # characters, likewise
+
+
+class _Macro(NamedTuple):
+    """What a command stands for: `body`, with #1 to #9 for its arguments; the first may have a default."""
+
+    arguments: int
+    default: str | None
+    body: str
+
+
+class _Frame:
+    """A text that is being read: a file, or what a command stands for. `closing` has its pairs of braces."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.closing = text, 0, dict[int, int]()
+        opened: list[int] = []
+        for brace in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+            if brace[0] == "{":
+                opened.append(brace.start())
+            elif brace[0] == "}" and opened:
+                self.closing[opened.pop()] = brace.start()
+
+    def skip_blanks(self) -> bool:
+        """Whether anything is left behind the blanks and the line end here, which are skipped then."""
+        blanks = _BLANKS.match(self.text, self.at)
+        end = blanks.end() if blanks else self.at
+        self.at = end if end < len(self.text) else self.at
+        return end < len(self.text)
+
+    def argument(self) -> str | None:
+        """What is in the braces here, or the command, formula or character here; None if nothing is."""
+        if not self.skip_blanks():
+            return None
+        end = self.closing.get(self.at)
+        if end is not None:
+            start, self.at = self.at + 1, end + 1
+            return self.text[start:end]
+        token = MATH.match(self.text, self.at) or _UNBRACED.match(self.text, self.at)
+        self.at = token.end() if token else self.at
+        return token[0] if token else None
+
+    def definition(self, header: re.Match[str], macros: dict[str, _Macro]) -> _Macro | None:
+        """The definition that begins with `header`, behind which it goes on; None if it can't be followed."""
+        self.at = header.end()
+        if header["how"] == "let":
+            same = _LET.match(self.text, self.at)
+            self.at = same.end() if same else self.at
+            name = (same and same[1]) or ""
+            return macros.get(name.removeprefix("\\")) or _Macro(0, None, name)
+        is_def = header["how"].endswith("def")
+        stated = (_NUMBERED if is_def else _PARAMETERS).match(self.text, self.at)
+        if stated is None:
+            return None
+        self.at = stated.end()
+        body = self.argument()
+        if body is None or (is_def and stated[2].strip()):
+            return None
+        number = len(stated[1]) // 2 if is_def else int(stated[1] or 0)
+        lines = re.sub(r"\s*\n\s*", lambda m: "\n\n" if m[0].count("\n") > 1 else " ", body)
+        return _Macro(number, None if is_def else stated[2], lines)
+
+
+class Expansion:
+    """Replaces the commands that a text defines, also those that it defines further below.
+
+    What would not end, or would grow without measure, stays as a name, by `mark`, and is in `endless`.
+    """
+
+    def __init__(self, text: str, mark: Callable[[str], str]) -> None:
+        self._frames = [_Frame(text)]
+        self._mark = mark
+        self._written: list[str] = []
+        self._macros: dict[str, _Macro] = {}
+        self._defined: set[str] = set()
+        self._expansions = self._growth = 0
+        self._use = ("", 0, 0, 0, 0)  # in the text itself: name, end, and what was written and spent before
+        self.endless: list[str] = []
+        self._look_ahead()
+
+    def text(self) -> str:
+        """The text without definitions and what they define."""
+        while self._frames:
+            self._step()
+        return "".join(self._written)
+
+    def _look_ahead(self) -> None:
+        frame = self._frames[0]
+        while header := _DEFINER.search(frame.text, frame.at):
+            macro, name = frame.definition(header, self._macros), header["braced"] or header["bare"]
+            if macro and name not in _READ:
+                self._macros.setdefault(name, macro)
+        frame.at = 0
+
+    def _step(self) -> None:
+        frame = self._frames[-1]
+        if frame.at == len(frame.text):
+            self._leave()
+        elif header := _DEFINER.match(frame.text, frame.at):
+            self._define(
+                header["braced"] or header["bare"], frame.definition(header, self._macros), header["how"]
+            )
+        elif token := MATH.match(frame.text, frame.at):
+            frame.at = token.end()
+            self._written.append(token[0])
+        elif token := _TOKEN.match(frame.text, frame.at):
+            frame.at = token.end()
+            self._read(token[0], token[1] or "")
+
+    def _define(self, name: str, macro: _Macro | None, how: str) -> None:
+        if name in _READ or (how in {"newcommand", "providecommand"} and name in self._defined):
+            return
+        self._defined.add(name)
+        if macro:
+            self._macros[name] = macro
+        else:
+            self._macros.pop(name, None)
+
+    def _leave(self) -> None:
+        """Go on behind the command whose text ends here; its last command takes in no letter from there."""
+        self._frames.pop()
+        if self._frames and self._written and _ENDS_IN_WORD.match(self._written[-1]):
+            frame = self._frames[-1]
+            following = frame.text[frame.at : frame.at + 1]
+            self._written += ["{}"] if following.isalpha() or following.isspace() else []
+
+    def _read(self, token: str, name: str) -> None:
+        if name in self.endless:
+            self._written.append(self._mark(token))
+        elif name in self._macros:
+            if len(self._frames) == 1:
+                spent = len(self._written), self._expansions, self._growth
+                self._use = (name, self._frames[0].at, *spent)
+            self._expand(self._macros[name])
+        elif name != "xspace":  # the space behind a command stays in any case
+            self._written.append(token)
+
+    def _expand(self, macro: _Macro) -> None:
+        arguments = self._arguments(macro)
+        sizes = (
+            len(arguments[int(at) - 1])
+            for at in re.findall("#([1-9])", macro.body)
+            if int(at) <= macro.arguments
+        )
+        self._expansions += 1
+        self._growth += len(macro.body) + sum(sizes)
+        name, end, written, expansions, growth = self._use
+        is_endless = self._expansions - expansions > _EACH or self._growth - growth > _GROWTH
+        if is_endless or self._expansions > _IN_ALL or self._growth > _GROWTH_IN_ALL:
+            del self._frames[1:], self._written[written:]
+            self._frames[0].at = end
+            self._written.append(self._mark(f"\\{name}"))
+            self.endless.append(name)
+        else:
+            self._frames.append(_Frame(_filled(macro.body, arguments)))
+
+    def _arguments(self, macro: _Macro) -> list[str]:
+        """The arguments that follow, also behind the command whose text ends here."""
+        values: list[str] = []
+        while len(values) < macro.arguments:
+            frame = self._frames[-1]
+            if not frame.skip_blanks() and len(self._frames) > 1:
+                self._frames.pop()
+                continue
+            option = None if values or macro.default is None else _OPTIONAL.match(frame.text, frame.at)
+            frame.at = option.end() if option else frame.at
+            if not values and macro.default is not None:
+                values.append(option[1] if option else macro.default)
+            else:
+                values.append(frame.argument() or "")
+        return values
+
+
+def _filled(body: str, arguments: list[str]) -> str:
+    """The text of a command with its arguments: ("#1 and ##", ["x"]) -> "x and #"."""
+
+    def filled(match: re.Match[str]) -> str:
+        if match[1] == "#":
+            return "#"
+        value = arguments[int(match[1]) - 1] if int(match[1]) <= len(arguments) else ""
+        return value + ("{}" if match[2] and _ENDS_IN_WORD.search(value) else "")
+
+    return re.sub(r"#([1-9#])(?=([a-zA-Z@])?)", filled, body)
