@@ -219,6 +219,8 @@ class App:
         for withheld in sorted(tools.withheld(tool)):
             if getattr(arguments, withheld) is not None:
                 raise InvalidRequestError(f"{tool.name} has no argument {withheld}; leave it out.")
+        if arguments.query is None and "related" in tools.withheld(tool):
+            raise InvalidRequestError(f"{tool.name} needs a query: a question, or some words.")
         others = arguments.vectors not in {None, self._settings.server.include_vectors}
         if others and "vectors" in tools.fixed(self._settings, tool, principal):
             raise InvalidRequestError("vectors is fixed by the operator; leave it out.")

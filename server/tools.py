@@ -132,9 +132,11 @@ MaxChars = Annotated[
 
 
 class SearchArguments(Arguments):
-    """The arguments of `search`. None means the operator's default."""
+    """The arguments of `search`: `query`, `related` or both. None means the operator's default."""
 
-    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS, description=SEARCH["query"])]
+    query: Annotated[
+        str | None, Field(min_length=1, max_length=MAX_QUERY_CHARS, description=SEARCH["query"])
+    ] = None
     limit: Annotated[int | None, Field(ge=0, le=MAX_LIMIT, description=SEARCH["limit"])] = None
     mode: Annotated[
         Mode | None,
@@ -285,6 +287,9 @@ def listed(
         search["properties"]["profile"] = profiles | {"description": "Retrieval profile."}
     for name in not_offered(settings, tool, principal):
         del search["properties"][name]
+    if "related" not in search["properties"]:
+        search["required"] = ["query"]
+        search["properties"]["query"]["description"] = SEARCH["query"].partition(". ")[0] + "."
     search_replies, source_replies = reply_schema(SearchReply), reply_schema(SourceReply)
     of_results = search_replies["properties"]["results"]["items"]["properties"]
     for name in ("matches", "match_count"):  # of mode exact; they say themselves what they are

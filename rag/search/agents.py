@@ -57,7 +57,7 @@ see what there is. Pass a result's id to read around it, its source_id for the b
 there is more: call again with it as start; with a folder's next_after as after.\
 """
 SEARCH = {
-    "query": "The question, or words to find.",
+    "query": "The question, or words to find. Optional with related.",
     "limit": "Maximum number of results.",
     "mode": "dense: by meaning; sparse: by words; hybrid: both; exact: as written (match, case).",
     "match": "For exact; regex is RE2.",
@@ -97,7 +97,7 @@ def tool_functions(
     """
 
     async def search(  # noqa: PLR0913, PLR0917 the tool's arguments
-        query: str,
+        query: str = "",
         limit: int | None = None,
         mode: Mode | None = None,
         match: Match | None = None,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 
 MAX_PHRASES = 16  # of a query: the engine looks for each in each passage
+NOTHING_ASKED = "Give a query (a question, or some words), or related (the id of a passage to start from)."
 LOOKED_AT = 3  # times the limit: so many hits usually make enough, once neighbours are one
 OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
 """What `rag.search.overrides` takes over from a request."""
@@ -272,7 +273,9 @@ def _needle(request: SearchRequest, settings: SearchSettings, mode: Mode, *, is_
             )
         return None
     if request.vector is not None:
-        raise InvalidRequestError("mode exact compares no vectors; leave vector out, or choose another mode.")
+        raise InvalidRequestError(
+            "mode exact compares no vectors. Leave vector and related out, or choose another mode."
+        )
     if is_bound and settings.mode != "exact" and _drop_distant(settings.thresholds):
         raise InvalidRequestError(
             "mode exact has no similarities, which the operator requires; use another mode."
@@ -378,7 +381,7 @@ def _with_profile(settings: SearchSettings, name: str) -> SearchSettings:
 def _checked_query(query: str, *, may_be_empty: bool) -> str:
     query = query.strip()
     if not query and not may_be_empty:
-        raise InvalidRequestError("query must not be empty: ask a question or give some words.")
+        raise InvalidRequestError(NOTHING_ASKED)
     if len(query) > MAX_QUERY_CHARS:
         raise InvalidRequestError(
             f"query must have at most {MAX_QUERY_CHARS} characters, not {len(query)}. Shorten it."

@@ -317,7 +317,7 @@ async def test_what_is_not_found_says_what_else_to_search_for(shelf: Shelf) -> N
         ("(?<!a)b", "not valid"),
         ("a)(b", "not valid"),
         ("x*", "matches an empty text"),
-        ("", "query must not be empty"),
+        ("", "Give a query"),
     ],
 )
 async def test_an_expression_that_is_not_one_is_refused_in_our_words(

@@ -153,6 +153,15 @@ async def test_they_answer_as_the_principal_may_know(shelf: Shelf) -> None:
 
 
 @pytest.mark.anyio
+async def test_they_find_what_is_related_without_a_query(shelf: Shelf) -> None:
+    source = await shelf.put("clock", "pendulum")
+    await shelf.put("other", "another pendulum")
+    search, _ = tool_functions(shelf.desk(), BOB)
+    (record,) = json.loads(await search(related=source.id))["results"]
+    assert record["title"] == "other"
+
+
+@pytest.mark.anyio
 async def test_they_look_around_and_open_a_part(shelf: Shelf) -> None:
     source = await shelf.put("clock", "Pendulums", "They swing.")
     _, get_source = tool_functions(shelf.desk(), BOB)
@@ -169,8 +178,9 @@ async def test_they_look_around_and_open_a_part(shelf: Shelf) -> None:
 async def test_they_raise_what_the_desk_raises(shelf: Shelf) -> None:
     await shelf.put("clock", "pendulum")
     search, get_source = tool_functions(shelf.desk(), BOB)
-    with pytest.raises(InvalidRequestError, match="query must not be empty"):
-        await search(" ")
+    for nothing in ({}, {"query": " "}):
+        with pytest.raises(InvalidRequestError, match="Give a query"):
+            await search(**nothing)
     with pytest.raises(InvalidRequestError, match="limit must be from 0 to 100"):
         await search("pendulum", limit=101)
     for name in ("a" * 16, "no id", "documents/no such path"):

@@ -17,6 +17,7 @@ QUERY = "query must be a string of 1 to 4096 characters."
 LIMIT = "limit must be an integer from 0 to 100."
 BUDGET = "max_chars must be an integer from 2000 to 100000."
 LINES = "lines must be a line or a range of lines, counted from 1, such as 120-180."
+NOTHING = "Give a query (a question, or some words), or related (the id of a passage to start from)."
 FOLDER = "This is a folder: give only id, after and max_chars, or open a document."
 ID = "id must be a string of 1 to 4096 characters."
 AFTER = "after must be the next_after of an earlier reply."
@@ -31,12 +32,13 @@ def hit(wire: Wire) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, "The argument query is missing. It must be a string of 1 to 4096 characters."),
+        ({}, NOTHING),
+        ({"limit": 3, "related": ""}, NOTHING),
         ({"query": 5}, QUERY),
-        ({"query": None}, QUERY),
+        ({"query": None}, NOTHING),
         ({"query": [MARK]}, QUERY),
-        ({"query": ""}, QUERY),
-        ({"query": " \n\t"}, "query must not be empty: ask a question or give some words."),
+        ({"query": ""}, NOTHING),
+        ({"query": " \n\t"}, NOTHING),
         ({"query": MARK * 11_112}, QUERY),
         ({"query": MARK, "limit": -1}, LIMIT),
         ({"query": MARK, "limit": 101}, LIMIT),
@@ -84,7 +86,7 @@ def hit(wire: Wire) -> dict[str, Any]:
                 "filter, detail, related, context, max_chars."
             ),
         ),
-        ({"query": "", "limit": -1}, f"{QUERY} {LIMIT}"),
+        ({"query": 5, "limit": -1}, f"{QUERY} {LIMIT}"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -203,6 +205,17 @@ def test_values_that_say_nothing_are_as_good_as_left_out(wire: Wire) -> None:
     for filler in (None, "", " ", [], {}):
         named = dict.fromkeys(("id", "start", "around", "section", "lines", "outline", "after"), filler)
         assert wire.tool("get_source", named) == wire.tool("get_source", {})
+
+
+def test_what_is_related_to_a_result_is_found_without_a_query(wire: Wire, hit: dict[str, Any]) -> None:
+    related = wire.tool("search", {"related": hit["id"]})["structuredContent"]["results"]
+    assert related
+    assert hit["id"].partition("/")[0] not in {result["id"].partition("/")[0] for result in related}
+    for filler in (None, "", " "):
+        reply = wire.tool("search", {"query": filler, "related": hit["id"]})
+        assert reply["structuredContent"]["results"] == related
+    (search, _) = wire.result("tools/list")["tools"]
+    assert "required" not in search["inputSchema"]
 
 
 def test_a_query_that_looks_like_json_stays_a_query(wire: Wire) -> None:
@@ -379,7 +392,7 @@ def test_arguments_that_are_no_object_are_refused(wire: Wire) -> None:
 def test_no_arguments_at_all_are_missing_arguments(wire: Wire) -> None:
     for params in ({"name": "search"}, {"name": "search", "arguments": None}):
         (block,) = wire.result("tools/call", params)["content"]
-        assert block["text"].startswith("The argument query is missing")
+        assert block["text"] == NOTHING
 
 
 @pytest.mark.parametrize(

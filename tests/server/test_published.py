@@ -158,6 +158,10 @@ def test_what_a_tool_does_not_offer_is_refused(wire: Wire) -> None:
         "search_rules", {"query": "x", "lmit": 1}
     )
     assert "from 0 to 2" in wire.tool_error("search_rules", {"query": "pendulum", "limit": 3})
+    assert wire.tool_error("search_rules", {}) == "search_rules needs a query: a question, or some words."
+    schemas = {tool["name"]: tool["inputSchema"] for tool in wire.result("tools/list")["tools"]}
+    assert schemas["search_rules"]["required"] == ["query"]
+    assert "related" not in schemas["search_rules"]["properties"]["query"]["description"]
     assert _found(wire, "search_rules", limit=1, filter=None) < RULES
     said = {
         wire.tool_error("search_notes", {"query": "x", "collections": [name]}).replace(name, "NAME")
