@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from rag.ingest.parse.draft import is_header, pipe_row
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rag.corpus import Block, Document
 
@@ -21,7 +24,10 @@ _ROW = re.compile(r"[ \t>]*+\|[^\n]*+(?:\n|\Z)")
 
 
 class Table(NamedTuple):
-    """A table: its header row, where the rows below it begin, and where the last one ends."""
+    """A table: its header row, where the rows below it begin, and where the last one ends.
+
+    Where one row names groups of columns and the next one the columns, the header has both on one line.
+    """
 
     header: str
     rows: int
@@ -34,7 +40,8 @@ def tables_of(document: Document) -> list[Table]:
     Example: the text "| a | b |\n|---|---|\n| 1 | 2 |" -> ("| a | b |", 20, 29).
     """
     found: list[Table] = []
-    end = -1
+    aboves: dict[int, str] = {}
+    end, above = -1, ""
     for block in document.blocks:
         if block.kind in {"list", "paragraph"}:
             found += _inner(document.text, block)
@@ -44,8 +51,39 @@ def tables_of(document: Document) -> list[Table]:
             found[-1] = found[-1]._replace(end=block.end)
         elif table := _table(document.text, block):
             found.append(table)
+            aboves[table.rows] = above
         end = block.end
-    return found
+        above = document.text[block.start : min(block.end, block.start + MAX_HEADER_CHARS)]
+    return [_with_groups(document.text, table, aboves.get(table.rows, "")) for table in found]
+
+
+def _with_groups(text: str, table: Table, above: str) -> Table:
+    """A table whose header has the names of groups of columns, which stand above it or above its columns."""
+    below = text[table.rows : table.end][:MAX_HEADER_CHARS].lstrip("\n").partition("\n")[0]
+    for upper, lower in ((above, table.header), (table.header, below)):
+        groups, names = _cells(upper), _cells(lower)
+        spans = any(group and not following for group, following in pairwise(groups))
+        related = groups[0] == "" or any(
+            group and group == name for group, name in zip(groups, names, strict=False)
+        )
+        if "\n" not in upper and len(groups) == len(names) and spans and related and is_header(names):
+            return table._replace(header=pipe_row(_named(groups, names)))
+    return table
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def _named(groups: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """The columns by their groups.
+
+    Example: ["Zone", "Sales", ""] and ["Zone", "2022", "2023"] -> "Zone", "Sales 2022" and "Sales 2023".
+    """
+    current = ""
+    for group, name in zip(groups, names, strict=True):
+        current = group or current
+        yield current if name in {"", current} else f"{current} {name}".strip()
 
 
 def _inner(text: str, block: Block) -> Iterator[Table]:

@@ -12,6 +12,7 @@ from rag.ingest.parse import parse
 from rag.ingest.tables import tables_of
 from rag.store.reader import header_in
 from rag.store.schema import body
+from tests.ingest.parse.packages import sheet, workbook
 
 HEADER = "| Team | City | Wins |"
 RULE = "|---|---|---|"
@@ -107,3 +108,35 @@ def test_a_table_within_a_block_keeps_its_header_row(mark: str, first: str, name
     within = [passage for passage in cut if passage.start > document.text.index("City 0")]
     assert len(within) > 3
     assert {passage.context.split("\n")[-1] for passage in within[:-1]} == {HEADER}
+
+
+SPANNED = """<table><tr><td rowspan=2>Zone</td><td colspan=2>Sales</td><td colspan=2>Costs</td></tr>
+<tr><td>2022</td><td>2023</td><td>2022</td><td>2023</td></tr>
+<tr><td rowspan=2>North</td><td colspan=2 rowspan=2>closed</td><td>3</td><td>4</td></tr>
+<tr><td>5</td><td>6</td></tr></table>"""
+MERGED = "".join(f"<s:mergeCell ref='{cells}'/>" for cells in ("A1:A2", "A3:A4", "B3:C4"))
+MERGED_ROWS = ("Zone|Sales||Costs|", "|2022|2023|2022|2023", "North|closed||3|4", "|||5|6")
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (SPANNED.encode(), "a.html"),
+        (workbook(sheet(*MERGED_ROWS, more=f"<s:mergeCells>{MERGED}</s:mergeCells>")), "a.xlsx"),
+        (
+            workbook(sheet("|Sales||Costs|", "Zone|2022|2023|2022|2023", "N|0|0|1|2", "North|closed||5|6")),
+            "b.xlsx",
+        ),
+    ],
+)
+def test_columns_are_called_by_their_groups_too_and_stay_below_them(data: bytes, name: str) -> None:
+    document = parse(data, name)
+    (table,) = tables_of(document)
+    assert table.header == "| Zone | Sales 2022 | Sales 2023 | Costs 2022 | Costs 2023 |"
+    last = document.text.split("\n")[-1]
+    assert [cell.strip() for cell in last.split("|")[1:-1]] == ["North", "closed", "", "5", "6"]
+
+
+def test_a_first_row_below_a_header_with_a_blank_is_no_second_header() -> None:
+    (table,) = tables_of(parse(b"| Name | | Notes |\n|--|--|--|\n| Ann | Smith | x |\n", "a.md"))
+    assert table.header == "| Name | | Notes |"

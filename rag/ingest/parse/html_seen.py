@@ -235,9 +235,9 @@ def _end_cell(table: _Table, tag: re.Match[str]) -> None:
     table.opened = None
     content = tag.string[opened.end() : tag.start()]
     rows, columns = _span(opened[3], "rowspan"), _span(opened[3], "colspan")
-    for _ in range(columns):
+    for at in range(columns):
         if rows > 1:
-            table.next_above[table.column] = _Cell(content, rows - 1)
+            table.next_above[table.column] = _Cell("" if at else content, rows - 1)
         table.column += 1
 
 

@@ -70,9 +70,8 @@ def _only(columns: Iterable[int], cells: dict[int, str]) -> dict[int, str]:
 
 def _repeat_merged(sheet: Sheet) -> None:
     """Give each row the text of a cell that is merged with cells above it, so that it can be read alone."""
-    for first_row, first, last_row, last in sheet.merged:
-        text = sheet.rows.get(first_row, {}).get(first, "")
-        if text and first == last:
+    for first_row, first, last_row, _ in sheet.merged:
+        if text := sheet.rows.get(first_row, {}).get(first, ""):
             for number in range(first_row + 1, min(last_row, first_row + 1000) + 1):
                 if number in sheet.rows:
                     sheet.rows[number].setdefault(first, text)
