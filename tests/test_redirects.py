@@ -31,7 +31,7 @@ from rag.models.chat import Form, open_chat
 from rag.models.embed.remote import remote_embedder
 from rag.models.hub.protocol import open_hub
 from rag.models.rerank.remote import remote_reranker
-from server.http.jwks import SigningKeys
+from server.http.oauth import SigningKeys
 
 if TYPE_CHECKING:
     from tests.endpoint import Endpoint, Reply

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -31,7 +32,6 @@ from rag.admin.rehearse import print_rehearsed, rehearse, rehearsed_json
 from rag.admin.runs import in_history, known_failures
 from rag.admin.sharing import exposures, first_visibility, usual_visibility
 from rag.admin.sources import open_reader
-from rag.admin.tied import end_with_starter
 from rag.admin.watch import watch
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import DEFAULT_EMBEDDER
@@ -58,6 +58,25 @@ if TYPE_CHECKING:
     from rag.store.access_writer import Pairs
 
 PARTLY_FAILED = 3
+
+
+def end_with_starter(_context: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 click's
+    """A click callback: end this process when its standard input ends, on every platform and for any reason.
+
+    Completed work is kept, as when a command is killed.
+    """
+    if not given:
+        return
+    starter, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)  # processes that parse files don't wait for it, too
+    os.close(empty)
+    threading.Thread(target=_end_after, args=[starter], daemon=True).start()
+
+
+def _end_after(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    os._exit(1)
 
 
 known_ok_option = click.option(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -22,7 +24,6 @@ from rag.ingest.containers import unopened
 from rag.ingest.content import as_stored
 from rag.ingest.door import Door, NotAdmittedError
 from rag.ingest.kept_out import KeptOut, check_expiry
-from rag.ingest.memory import give_back
 from rag.ingest.moves import moved_sources
 from rag.ingest.outcomes import Outcomes
 from rag.ingest.paths import path_of
@@ -343,3 +344,16 @@ async def _together(
                 some.append(prepared.receive_nowait())
                 texts += len(some[-1].chunked.passages)
         yield some
+
+
+# Gives memory that nobody uses any more back to the system.
+
+
+def give_back() -> None:
+    """Return the free pages of all of the allocator's arenas; each thread's keeps what it once needed.
+
+    That takes some milliseconds, and only glibc can do it.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)

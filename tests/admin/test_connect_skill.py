@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from rag.admin.connect_skill import skill
+from rag.admin.connect_output import skill
 from rag.config.published import ServerSettings
 from rag.search.reply.search import HitRecord, SearchReply
 from rag.search.reply.source import SourceReply

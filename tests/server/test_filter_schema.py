@@ -10,7 +10,7 @@ import pytest
 
 from rag.corpus import Collection, EmbedderIdentity
 from rag.search.overview import FieldValues, Holding
-from server.filter_schema import filter_schema
+from server.tools import filter_schema
 
 if TYPE_CHECKING:
     from rag.corpus import FieldType

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-import server.http.jwks
+import server.http.oauth
 from rag.access.keys import SEARCH_SCOPE
 from rag.config.exposure import check_exposure
 from rag.config.settings import HttpSettings, OAuthSettings
@@ -525,7 +525,7 @@ async def test_a_new_key_of_the_issuer_is_found_and_an_old_one_ends(
     issuer.keys = [_jwk(RSAAlgorithm, OTHER_RSA, "new")]
     new = _token(key=OTHER_RSA, headers={"kid": "new"})
     assert await verifier.verify_token(new) is None  # not within the cooldown
-    monkeypatch.setattr(server.http.jwks, "COOLDOWN_SECONDS", 0)
+    monkeypatch.setattr(server.http.oauth, "COOLDOWN_SECONDS", 0)
     assert await verifier.verify_token(new) is not None
     assert await verifier.verify_token(_token()) is None
 
@@ -536,11 +536,11 @@ async def test_an_outage_of_the_issuer_is_bridged_for_a_time(
 ) -> None:
     assert await verifier.verify_token(_token()) is not None
     issuer.status = 500
-    monkeypatch.setattr(server.http.jwks, "COOLDOWN_SECONDS", 0)
-    monkeypatch.setattr(server.http.jwks, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(server.http.oauth, "COOLDOWN_SECONDS", 0)
+    monkeypatch.setattr(server.http.oauth, "FRESH_SECONDS", 0)
     assert await verifier.verify_token(_token()) is not None
     assert issuer.asked == 2
-    monkeypatch.setattr(server.http.jwks, "OUTAGE_SECONDS", 0)
+    monkeypatch.setattr(server.http.oauth, "OUTAGE_SECONDS", 0)
     with pytest.raises(ProviderError):
         await verifier.verify_token(_token())
 

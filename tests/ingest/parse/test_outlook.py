@@ -10,8 +10,7 @@ import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse import members, parse
-from rag.ingest.parse.mail.compressed_rtf import uncompressed
-from rag.ingest.parse.mail.rich_text import body_of
+from rag.ingest.parse.mail.outlook import body_of, uncompressed
 
 if TYPE_CHECKING:
     from pathlib import Path
