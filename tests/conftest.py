@@ -48,7 +48,7 @@ LONGEST = (
     *("tests/test_package.py", "tests/search/test_strict.py", "tests/filters/test_engine.py"),
     *("tests/store/test_processes.py", "tests/store/test_bucket_copy.py", "tests/ingest/sandbox/"),
     "tests/ingest/test_discover.py",
-    *("tests/test_readme.py", "tests/soak/"),
+    *("tests/test_readme.py", "tests/test_cases.py", "tests/soak/"),
     "tests/models/rerank/test_cross_encoder.py::test_a_model_of_the_hub",
     "tests/config/test_permissions.py::test_commands_and_servers",
     "tests/search/test_library.py::test_the_engine_is_loaded",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
+from rag.ingest.parse.decode import unicode_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -68,7 +69,7 @@ class Ignoring:
 
 def _lines(file: Path, read: Callable[[Path], bytes | None]) -> list[str]:
     try:
-        lines = (read(file) or b"").decode("utf-8-sig", "surrogateescape").splitlines()
+        lines = unicode_text(read(file) or b"", "surrogateescape").splitlines()  # names can be any bytes
     except ParseError as error:
         raise ParseError(f"its {file.name}: {error}", error.cause) from error
     patterns = [line for line in lines if line.strip() and not line.startswith("#")]

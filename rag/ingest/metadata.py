@@ -18,6 +18,7 @@ from rag.errors import ParseError
 from rag.expiry import EXPIRES
 from rag.filters.parse import MAX_CHARS, MAX_INTEGER
 from rag.ingest.parse import LEFT_OUT, blocks
+from rag.ingest.parse.decode import unicode_text
 from rag.ingest.parse.facts import SHARED
 from rag.ingest.parse.front_matter import ACCESS_KEYS, items_of, listed
 from rag.ingest.parse.markdown import MIME_TYPE as MARKDOWN
@@ -199,10 +200,14 @@ def _with_entries(document: Document, entries: Mapping[str, str]) -> Document:
 
 
 def _entries(sidecar: bytes) -> Mapping[str, str]:
-    if any(line.count(b".") > MAX_DOTS for line in sidecar.splitlines()):
+    try:
+        text = unicode_text(sidecar)
+    except ParseError as error:
+        raise ParseError(f"its {SIDECAR_SUFFIX} file: {error}", error.cause) from error
+    if any(line.count(".") > MAX_DOTS for line in text.split("\n")):
         raise ParseError(f"its {SIDECAR_SUFFIX} file has over {MAX_DOTS} dots in a line")
     try:
-        parsed = tomllib.loads(sidecar.decode())
+        parsed = tomllib.loads(text)
         entries = {blocks.clean(key): blocks.clean(_written(key, value)) for key, value in parsed.items()}
     except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         raise ParseError(f"its {SIDECAR_SUFFIX} file is not valid TOML: {error}") from error

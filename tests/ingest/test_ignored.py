@@ -118,3 +118,10 @@ async def test_what_was_stored_before_is_removed_with_the_reason_and_under_the_g
     _write(docs, {".gitignore": "b.md\nmany/\n"})
     report = await small_desk.ingested(tmp_path / "data", docs)
     assert (report.counts["removed"], report.counts["missing"]) == (0, 12)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_an_ignore_file_is_read_as_editors_of_windows_save_it(tmp_path: Path, encoding: str) -> None:
+    _write(tmp_path, {"a.md": "x", "geheim.md": "x"})
+    (tmp_path / ".refdeskignore").write_bytes("geheim.md\r\n".encode(encoding))
+    assert _names(discover([tmp_path], ON)) == {"a.md"}

@@ -92,7 +92,7 @@ def test_access_comes_from_the_sidecar_or_the_document_but_not_from_both() -> No
     [
         (b"year = ", "is not valid TOML"),
         (b'"allow\\u200b" = "group:all"\nallow = "group:hr"', "two of its keys look the same"),
-        (b"\xff", "is not valid TOML"),
+        (b"\xff", "it is not in UTF-8"),
         (b"[allow]\ngroup = 1\n", "allow must be a plain value"),
         (b"tags = [[1]]", "tags must be a plain value"),
     ],
@@ -163,3 +163,31 @@ async def test_a_change_of_it_makes_the_source_anew(small_desk: ModuleType, tmp_
     assert await counts() == {"skipped": 1}
     (papers / "plans.txt.meta.toml").unlink()
     assert await counts() == {"replaced": 1}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_it_is_read_as_editors_of_windows_save_it(encoding: str) -> None:
+    written = 'title = "Größe"\r\nallow = ["group:hr"]\r\n'.encode(encoding)
+    document = described(DOCUMENT, written)
+    assert (document.title, document.metadata["allow"]) == ("Größe", "group:hr")
+
+
+@pytest.mark.parametrize("data", ['title = "Größe"\n'.encode("cp1252"), b"\xff\xfea", b"\x00\x01\xd8"])
+def test_one_in_another_encoding_is_refused_in_one_line_that_says_so(data: bytes) -> None:
+    with pytest.raises(ParseError, match="UTF-8") as refused:
+        described(DOCUMENT, data)
+    assert "codec" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_dots_hide_from_the_limit_in_no_encoding() -> None:
+    key = ".".join(["ਊ"] * 1100)  # U+0A0A: its bytes are line ends
+    with pytest.raises(ParseError, match="dots"):
+        described(DOCUMENT, f'"x"{key} = 1'.encode("utf-16"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_front_matter_is_read_in_the_encoding_of_its_file(encoding: str) -> None:
+    written = "---\nstatus: größer\nallow: group:hr\n---\n# Plans for the big room\n\ntext\n"
+    document = parse(written.encode(encoding), "a.md")
+    assert (document.metadata["status"], document.metadata["allow"]) == ("größer", "group:hr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import zlib
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PART_BYTES = 1 << 16
 RETRIED = frozenset({429, 500, 502, 503, 504})  # perhaps another time
 MAX_REDIRECTS = 5
+_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,17 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def kind(self) -> str:
+        """The media type that it states, in lower case, without parameters; "" if none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def charset(self) -> str:
+        """The label of the encoding that it states; "" if none."""
+        stated = _CHARSET.search(self.headers.get("content-type", ""))
+        return stated[1] if stated else ""
 
 
 def user_agent(desk: str) -> str:

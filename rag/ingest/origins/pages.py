@@ -1,6 +1,6 @@
 """What a web page says of itself and of others: links, its canonical address, and orders to robots.
 
-Tags are looked for in the bytes, in time proportional to the page: this runs outside of the sandbox.
+Tags are looked for in time proportional to the page: this runs outside of the sandbox.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
+from rag.ingest.parse.decode import rough_text
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def path_below(url: str) -> str:
 
 def page_facts(body: bytes, url: str, headers: Mapping[str, str]) -> PageFacts:
     """The facts of an HTML page that came from an address."""
-    text = body.decode("utf-8", "replace")
+    text = rough_text(body)
     base, main, asked = url, "", [headers.get("x-robots-tag", "")]
     links: dict[str, None] = {}
     for match in islice(_TAG.finditer(text), MAX_TAGS):

@@ -22,6 +22,7 @@ from rag.ingest.origins.listing import Entry, Listing, listing, unpacked
 from rag.ingest.origins.look import Desk, Look, matches, suffix_of
 from rag.ingest.origins.pages import PageFacts, canonical, host_of, page_facts, path_below
 from rag.ingest.origins.visitor import REDIRECTS, Visitor
+from rag.ingest.parse.decode import in_utf8
 from rag.ingest.paths import printable
 from rag.ingest.report import Outcome
 
@@ -217,7 +218,9 @@ class _Crawl:
             self._take_page(visit, reply)
 
     def _take_page(self, visit: _Visit, reply: Reply) -> None:
-        kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = reply.kind
+        if kind in _PAGES or (kind.startswith("text/") and kind != "text/xml"):  # XML declares its own
+            reply = replace(reply, body=in_utf8(reply.body, reply.charset))
         facts = page_facts(reply.body, visit.url, reply.headers) if kind in _PAGES else PageFacts()
         links = () if facts.nofollow else facts.links
         self._follow(visit, links)

@@ -7,7 +7,6 @@ them; "package.*" is a package with all of its modules.
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import re
 import sys
@@ -15,7 +14,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rag.errors import EmptyFileError, ParseError
-from rag.hidden import hidden_count, with_line_ends
+from rag.hidden import with_line_ends
 from rag.ingest.parse import (
     archive,
     asciidoc,
@@ -49,7 +48,6 @@ from rag.ingest.parse.questions import with_questions
 from rag.ingest.parse.sniff import is_table, recognized
 from rag.ingest.parse.titles import file_title, is_title
 from rag.ingest.parse.xml import document as xml_document
-from rag.report.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -263,8 +261,6 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
         raise ParseError("nested too deeply") from error
     if not document.blocks:
         raise EmptyFileError(EMPTY)
-    hidden = _hidden(data) if suffix in _TEXT else ""
-    remarks = (*document.remarks, hidden) if hidden else document.remarks
     title = title_line(document.title)
     if title and not is_title(title):
         title = title_line(first_heading(document.blocks))
@@ -273,21 +269,10 @@ def parse(data: bytes, name: str, *, ocr_seconds: float = 0.0) -> Document:
     return dataclasses.replace(
         document,
         title=title,
-        remarks=remarks,
-        metadata={**document.metadata, **_left_out(remarks)},
+        metadata={**document.metadata, **_left_out(document.remarks)},
         text=with_line_ends(document.text),
         blocks=within_levels(with_questions(document.text, document.blocks)),
     )
-
-
-def _hidden(data: bytes) -> str:
-    """A remark on the characters of a text that nobody sees but a model does, which are left out; or ""."""
-    encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    try:
-        count = 0 if data.isascii() else hidden_count(data.decode(encoding))
-    except UnicodeDecodeError:  # older encodings have none but the soft hyphen
-        return ""
-    return f"{counted(count, 'hidden character')} left out" if count else ""
 
 
 def _left_out(remarks: Iterable[str]) -> dict[str, str]:

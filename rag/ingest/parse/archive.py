@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -33,6 +34,8 @@ SUFFIXES = (*ZIP_SUFFIXES, *TAR_SUFFIXES, *PACKED_SUFFIXES)
 MAX_MEMBER_BYTES = 64 << 20  # no document may be larger; ingest.max_file_bytes is usually less
 MAX_UNPACKED_BYTES = 1 << 30  # of a whole tar, whose members must be unpacked to be passed over
 _ENCRYPTED, _UTF_8 = 0x1, 0x800  # flags of an entry
+_FIELD = struct.Struct("<HH")  # id and length of an extra field of an entry
+_UNICODE_NAME = 0x7075  # Info-ZIP's: a version, the CRC of the name that it is for, and that name in UTF-8
 
 _OPENERS: dict[bytes, Callable[[IO[bytes]], _Stream]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
@@ -71,8 +74,8 @@ def members(data: bytes, name: str) -> Iterator[Member]:
 
 def _of_zip(data: bytes) -> Iterator[Member]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for entry in archive.infolist():
-            entry.filename = _name_of(entry)
+        for entry, name in zip(archive.infolist(), _names(archive.infolist()), strict=True):
+            entry.filename = name
             mode = entry.external_attr >> 16
             if entry.is_dir():
                 continue
@@ -87,11 +90,36 @@ def _of_zip(data: bytes) -> Iterator[Member]:
                 yield _zipped(archive, entry)
 
 
-def _name_of(entry: zipfile.ZipInfo) -> str:
-    """The name of a member. What is not marked as UTF-8 is in whatever code page its system had."""
+def _names(entries: list[zipfile.ZipInfo]) -> list[str]:
+    """The names of the members. Those that state no encoding share that of the system that packed them.
+
+    All together show which one that is, as a single name is too short. It is DOS's unless they contradict.
+    """
+    names = {at: _stated_name(entry) for at, entry in enumerate(entries)}
+    raw = {at: entries[at].filename.encode("cp437") for at, name in names.items() if name is None}
+    is_dos = all(entries[at].create_system == 0 for at in raw)
+    label = "cp437" if is_dos else ""
+    read = decode_part(b"\n".join(raw.values()), label).text.split("\n")
+    if len(read) != len(raw):
+        read = [decode_part(name, label).text for name in raw.values()]
+    names |= dict(zip(raw, read, strict=True))
+    return [name or "" for name in names.values()]
+
+
+def _stated_name(entry: zipfile.ZipInfo) -> str | None:
+    """The name of a member by its flag, its field, or in UTF-8; None if it is in another encoding."""
     if entry.flag_bits & _UTF_8 or entry.filename.isascii():
         return entry.filename
-    return decode_part(entry.filename.encode("cp437"), "").text
+    raw, extra = entry.filename.encode("cp437"), entry.extra
+    while len(extra) >= _FIELD.size:
+        id_, size = _FIELD.unpack_from(extra)
+        field, extra = extra[_FIELD.size : _FIELD.size + size], extra[_FIELD.size + size :]
+        if id_ == _UNICODE_NAME and field[1:5] == zlib.crc32(raw).to_bytes(4, "little"):
+            raw = field[5:]
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _zipped(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import webencodings
 
 from rag.errors import ParseError
+from rag.hidden import hidden_count
 from rag.ingest.parse.blocks import clean
 from rag.report.tables import counted
 
@@ -127,15 +128,18 @@ class Decoded(NamedTuple):
     remark: str = ""
     lost: int = 0
     """Characters that could not be read; U+FFFD stands for each."""
+    hidden: int = 0
+    """Characters that nobody sees but a model does, which are left out."""
 
     def told_of(self, document: Document, *remarks: str) -> Document:
         """The document of this text, with its encoding unless that is Unicode, losses and further remarks."""
+        hidden = f"{counted(self.hidden, 'hidden character')} left out" if self.hidden else ""
         lost = f"{self.encoding}, {counted(self.lost, 'character')} lost" if self.lost else ""
         encoding = lost or ("" if self.encoding.startswith(("utf", "ascii")) else self.encoding)
         return replace(
             document,
             metadata={**document.metadata, **({"encoding": encoding} if encoding else {})},
-            remarks=(*document.remarks, *filter(None, (self.remark, *remarks))),
+            remarks=(*document.remarks, *filter(None, (self.remark, *remarks, hidden))),
         )
 
 
@@ -155,7 +159,41 @@ def decode(data: bytes, declared: str = "", *, page: bool = False) -> Decoded:
     decoded = _decoded(data, declared or declared_in(data, page=page))
     if "\x00" in decoded.text or _many(_CONTROL, decoded.text):
         raise ParseError("binary data, not text", "unsupported")
-    return decoded._replace(text=clean(decoded.text))
+    return decoded._replace(text=clean(decoded.text), hidden=hidden_count(decoded.text))
+
+
+def in_utf8(data: bytes, label: str) -> bytes:
+    """A text that came with the label of its encoding: in marked UTF-8 where that decides, else as it is.
+
+    A label from outside, such as HTTP's, goes before what the text declares, and behind its mark. One that is
+    unknown, or that the bytes contradict, doesn't count.
+    """
+    codec = codec_of(label)
+    if not codec or b"\x00" in data or _mark_of(data):
+        return data
+    decoded = _as_stated(data, label, codec)
+    if decoded is None or decoded.text.isascii():
+        return data
+    return codecs.BOM_UTF8 + decoded.text.encode("utf-8", "replace")
+
+
+def rough_text(page: bytes) -> str:
+    """A web page as its mark or declaration says, for a look at its tags: what can't be decoded is U+FFFD."""
+    codec = codec_of(declared_in(page, page=True))
+    codec = "" if codec.startswith("utf") else codec  # it could not be read as ASCII
+    return page.decode(_mark_of(page) or codec or "utf-8", "replace")
+
+
+def unicode_text(data: bytes, errors: str = "strict") -> str:
+    """The text of a file that people write for refdesk: as its mark says, else UTF-8.
+
+    Raises:
+        ParseError: it is in another encoding.
+    """
+    try:
+        return data.decode(_mark_of(data) or _unmarked(data) or "utf-8", errors)
+    except UnicodeDecodeError as error:
+        raise ParseError("it is not in UTF-8. Save it as UTF-8") from error
 
 
 def decode_part(data: bytes, declared: str) -> Decoded:
@@ -201,9 +239,13 @@ def codec_of(label: str) -> str:
         return ""
 
 
+def _mark_of(data: bytes) -> str:
+    """The codec of the byte order mark that a text begins with; "" without one."""
+    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
+
+
 def _decoded(data: bytes, declared: str) -> Decoded:
-    mark = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "")
-    if mark:
+    if mark := _mark_of(data):
         try:
             return Decoded(data.decode(mark), mark)
         except UnicodeDecodeError as error:
@@ -213,6 +255,14 @@ def _decoded(data: bytes, declared: str) -> Decoded:
         return Decoded(data.decode(wide), wide)
     if b"\x00" in data:
         raise ParseError("binary data, not text", "unsupported")
+    if decoded := _as_stated(data, declared, codec):
+        return decoded
+    losses = (_damaged(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)
+    return next((decoded for decoded in losses if decoded), None) or _detected(data, declared)
+
+
+def _as_stated(data: bytes, declared: str, codec: str) -> Decoded | None:
+    """The text as ASCII, UTF-8 or what is declared, whose codec this is; None if it is none of these."""
     if data.isascii():
         return _of_ascii(data, codec)
     if (text := _read(data, "utf-8")) is not None and not _is_rather(data, text, codec):
@@ -225,8 +275,7 @@ def _decoded(data: bytes, declared: str) -> Decoded:
         and _is_plausible(text)
     ):
         return Decoded(text, codec)
-    losses = (_damaged(data, name) for name in dict.fromkeys(("utf-8", codec)) if name)
-    return next((decoded for decoded in losses if decoded), None) or _detected(data, declared)
+    return None
 
 
 def _unmarked(data: bytes) -> str:

@@ -16,6 +16,7 @@ from rag.ingest.origins.errors import FetchError, RefusedError
 from rag.ingest.origins.http import Client
 from rag.ingest.origins.look import Desk, Look
 from rag.ingest.origins.web import look_through_site
+from rag.ingest.parse import parse
 from rag.ingest.spool import Spool
 
 if TYPE_CHECKING:
@@ -290,3 +291,45 @@ def certificate(folder: Path) -> Path:
     )
     made.write_bytes(made.read_bytes() + key.read_bytes())
     return made
+
+
+RUSSIAN = "Шапочка обязательна для всех посетителей бассейна."
+
+
+@pytest.mark.parametrize(
+    ("stated", "meta", "encoding"),
+    [
+        ("text/html; charset=windows-1251", "", "cp1251"),
+        ('Text/HTML; Charset="KOI8-R"; x=y', "", "koi8-r"),
+        ("text/html; charset=windows-1251", "koi8-r", "cp1251"),  # what the server says goes first
+        ("text/html; charset=windows-1251", "", "utf-8-sig"),  # but for a mark
+        ("text/html; charset=windows-1251", "", "utf-16"),
+        ("text/html; charset=iso-8859-1", "utf-8", "utf-8"),  # what the bytes contradict doesn't count
+        ("text/html; charset=utf-8", "koi8-r", "koi8-r"),
+        ("text/html; charset=x-unheard-of", "koi8-r", "koi8-r"),  # nor what is unknown
+        ("text/html; charset=", "koi8-r", "koi8-r"),
+        ("text/html", "windows-1251", "cp1251"),
+        ("text/plain; charset=koi8-r", "", "koi8-r"),
+        ("text/markdown; charset=windows-1251", "", "cp1251"),
+        ("text/plain", "", "utf-8"),
+    ],
+)
+async def test_the_encoding_that_the_server_states_goes_before_that_of_the_page(
+    site: Site, desk: Desk, stated: str, meta: str, encoding: str
+) -> None:
+    is_page = "html" in stated.lower()
+    written = f'<meta charset="{meta}"><p>{RUSSIAN}</p><a href="/о-нас">о нас</a>' if is_page else RUSSIAN
+    site.pages = {"/": (200, {"Content-Type": stated}, written.encode(encoding))}
+    look = await look_through_site(origin(f"{site.url}/", depth=1), desk)
+    (document,) = look.discovery.found.values()
+    assert RUSSIAN in parse(document.file.read_bytes(), document.path.name).text
+    if is_page:
+        assert any("%D0%BE-%D0%BD%D0%B0%D1%81" in path for path in site.paths)
+
+
+async def test_what_is_no_text_stays_as_the_server_sent_it(site: Site, desk: Desk) -> None:
+    data = b'{"name": "caf\xc3\xa9"}'
+    site.pages = {"/a.json": (200, {"Content-Type": "application/json; charset=windows-1251"}, data)}
+    look = await look_through_site(origin(f"{site.url}/a.json"), desk)
+    (document,) = look.discovery.found.values()
+    assert document.file.read_bytes() == data

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import codecs
+import io
+import struct
+import zipfile
+import zlib
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rag.corpus import Document
 from rag.errors import ParseError
+from rag.ingest.parse import members, parse
 from rag.ingest.parse.decode import Decoded, codec_of, declared_in, decode, decode_part
+from rag.ingest.parse.office import ole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TEXT = "Käse – 汉字 🧀\n"
 NOISE = bytes(range(0x80, 0x100))
@@ -180,3 +190,77 @@ def test_bytes_without_a_meaning_are_refused() -> None:
 def test_a_mark_is_a_promise() -> None:
     with pytest.raises(ParseError, match="invalid UTF-16 text"):
         decode(codecs.BOM_UTF16_LE + b"a")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_hidden_characters_are_counted_in_every_form_of_unicode(encoding: str) -> None:
+    document = parse("Pass\u200bword and a few more words\u2060.\n".encode(encoding), "a.txt")
+    assert document.text.startswith("Password")
+    assert document.metadata["left_out"] == "2 hidden characters"
+
+
+@pytest.mark.parametrize(
+    ("names", "codepage"),
+    [
+        (("Отчёт.txt", "Приказ.doc"), "cp866"),
+        (("Überblick.txt",), "cp437"),
+        (("Résumé.txt", "Größe.txt"), "cp850"),
+        (("資料.txt", "会議録.txt"), "cp932"),
+        (("会议记录.txt",), "gbk"),
+        (("Żółć.txt", "święto.txt"), "cp852"),
+        (("Überblick.txt", "Отчёт.txt"), "utf-8"),
+    ],
+)
+def test_the_names_in_a_zip_are_read_in_the_code_page_that_fits_all(
+    names: tuple[str, ...], codepage: str
+) -> None:
+    assert [member.name for member in members(_zip(names, codepage), "a.zip")] == list(names)
+
+
+def test_a_name_in_a_zip_is_what_its_field_for_unicode_says() -> None:
+    raw = "Отчёт.txt".encode("cp866")
+    name = "Отчёт 2.txt".encode()
+    right = struct.pack("<HHBI", 0x7075, 5 + len(name), 1, zlib.crc32(raw)) + name
+    wrong = struct.pack("<HHBI", 0x7075, 5 + len(name), 1, 0) + name
+    assert [member.name for member in members(_zip(["Отчёт.txt"], "cp866", right), "a.zip")] == [
+        "Отчёт 2.txt"
+    ]
+    others = members(_zip(["Отчёт.txt", "Приказ.txt"], "cp866", wrong), "a.zip")
+    assert [member.name for member in others] == ["Отчёт.txt", "Приказ.txt"]
+
+
+def _zip(names: Sequence[str], codepage: str, extra: bytes = b"") -> bytes:
+    """A ZIP archive whose names are in a code page that it doesn't state, as DOS wrote it."""
+    file = io.BytesIO()
+    written = [name.encode(codepage) for name in names]
+    raw = {f"{at}".rjust(len(name), "_").encode(): name for at, name in enumerate(written)}
+    with zipfile.ZipFile(file, "w") as archive:
+        for stand_in in raw:
+            entry = zipfile.ZipInfo(stand_in.decode())
+            entry.create_system, entry.extra = 0, extra
+            archive.writestr(entry, b"text")
+    data = file.getvalue()
+    for stand_in, name in raw.items():
+        data = data.replace(stand_in, name)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("written", "codepage", "text"),
+    [
+        ("Größe".encode("cp1252"), 1252, "Größe"),
+        (RUSSIAN.encode("cp1251"), 1251, RUSSIAN),
+        (RUSSIAN.encode("cp1251"), 1252, RUSSIAN),  # many programs state 1252 whatever they write
+        (RUSSIAN.encode(), 65001, RUSSIAN),
+        ("Größe\0".encode("utf-16-le"), 1200, "Größe"),
+        ("Größe".encode("mac-roman"), 10000, "Größe"),
+        (b"plain\0", None, "plain"),
+        ("plain", 1252, "plain"),
+        (None, 1252, ""),
+        ("Größe".encode("cp1252"), 4711, "Größe"),
+    ],
+)
+def test_a_property_of_an_old_office_file_is_in_its_code_page_or_what_its_bytes_are(
+    written: bytes | str | None, codepage: int | None, text: str
+) -> None:
+    assert ole._decoded(written, codepage) == text  # noqa: SLF001 no library writes such files

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 from typing import TYPE_CHECKING, Any
 
 from rag.errors import ParseError
+from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.office.properties import Properties
 from rag.ingest.parse.zipped import ENCRYPTED
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from olefile import OleFileIO
 
 LIBRARIES = ("olefile",)
-_CODECS = {1200: "utf-16-le", 10000: "mac-roman", 65001: "utf-8"}
-"""Codecs by the numbers of code pages, where they are not called after them."""
+_UTF_16 = 1200  # a code page
+_LABELS = {10000: "macintosh", 10007: "x-mac-cyrillic"}
+"""Encodings by the numbers of code pages, where they are not called after them."""
 
 
 def opened(data: bytes) -> OleFileIO:
@@ -53,28 +54,23 @@ def summary(data: bytes) -> Properties:
         about: Any = opened(data).get_metadata()
     except Exception:  # noqa: BLE001 as above; the document can be read without them
         return Properties()
-    codec = _codec(about.codepage)
+    codepage = about.codepage
     saved = about.last_saved_time
     return Properties(
-        title=_decoded(about.title, codec),
-        author=_decoded(about.author, codec),
-        keywords=_decoded(about.keywords, codec),
-        subject=_decoded(about.subject, codec),
-        description=_decoded(about.comments, codec),
+        title=_decoded(about.title, codepage),
+        author=_decoded(about.author, codepage),
+        keywords=_decoded(about.keywords, codepage),
+        subject=_decoded(about.subject, codepage),
+        description=_decoded(about.comments, codepage),
         modified=saved.isoformat() if saved else "",
     )
 
 
-def _codec(codepage: int | None) -> str:
+def _decoded(text: bytes | str | None, codepage: int | None) -> str:
+    """A property, which is in the code page of its document, or in another one: many programs state 1252."""
+    if not isinstance(text, bytes):
+        return (text or "").strip("\x00 ")
     number = (codepage or 1252) & 0xFFFF
-    codec = _CODECS.get(number, f"cp{number}")
-    try:
-        codecs.lookup(codec)
-    except LookupError:
-        return "cp1252"
-    return codec
-
-
-def _decoded(text: bytes | str | None, codec: str) -> str:
-    decoded = text.decode(codec, "replace") if isinstance(text, bytes) else text or ""
-    return decoded.strip("\x00 ")
+    if number == _UTF_16:
+        return text.decode("utf-16-le", "replace").strip("\x00 ")
+    return decode_part(text.strip(b"\x00 "), _LABELS.get(number, f"cp{number}")).text
