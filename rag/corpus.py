@@ -65,7 +65,7 @@ LetterCase = Literal["allow", "always", "never"]
 """Where the letter case of users and groups matters: in allow lists, in both lists, or nowhere."""
 BlockKind = Literal["heading", "paragraph", "list", "code", "table"]
 Strategy = Literal["structure", "sentence", "tokens", "page", "row", "code", "document"]
-"""Where documents are cut; `rag.ingest.chunk` and `rag.ingest.loose` say how."""
+"""Where documents are cut; `rag.ingest.chunk` says how."""
 
 
 Pooling = Literal["graph", "cls", "mean", "max", "last", "weighted"]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.cells import hull
 from rag.corpus import Block, Chunking, Passage
-from rag.ingest.loose import LOOSE, regions
 from rag.ingest.measure import CHARACTERS_PER_TOKEN, Measure, Reading
-from rag.ingest.split import LINES, SENTENCES, WORDS, parts, pieces
+from rag.ingest.split import BORDERS, LINES, SENTENCES, WORDS, parts, pieces, pieces_at
 from rag.ingest.tables import tables_of
-from rag.text import Span, with_indent
+from rag.text import Span, trimmed, with_indent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rag.corpus import Document
+    from rag.corpus import Document, Strategy
     from rag.ingest.measure import TokenSpans
     from rag.ingest.tables import Table
 
@@ -42,7 +42,7 @@ def passages(
 
     `chunking` says where it is cut, and how much a passage repeats of the one before it. What follows is true
     of the strategy structure. With row, no passage has more than one row of a table; with code, blocks are
-    cut like code; the others are those of `rag.ingest.loose`.
+    cut like code; the others are those of `rag.ingest.chunk`.
 
     `limit` is the maximum number of tokens that are embedded: those of `context`, a blank line and the text.
     Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
@@ -308,3 +308,37 @@ class _Cutter:
         while (taken := self.measure.taken(" > ".join(names))) > most:
             del names[1 if len(names) > 1 else 0]
         return _Frame(" > ".join(names), self.limit - taken - self._overlap)
+
+
+# Cuts documents without regard to their headings: into sentences, windows, pages, or not at all.
+
+LOOSE: frozenset[Strategy] = frozenset({"sentence", "tokens", "page", "document"})
+"""The strategies whose passages may begin and end in different sections."""
+
+
+def regions(
+    document: Document, measure: Measure, strategy: Strategy, room: Callable[[Block], int]
+) -> Iterator[Iterable[Span]]:
+    """The parts of a document that share no passage, each as pieces of at most `room(block)` tokens."""
+    whole = Block("paragraph", 0, len(document.text))
+    match strategy:
+        case "sentence":
+            yield _sentences(document, measure, room)
+        case "tokens":
+            yield pieces_at(measure, Span(0, len(document.text)), room(whole), (WORDS,))
+        case "page" if document.pages:
+            # A page whose number is all that was said of it is empty.
+            for start, end in pairwise([0, *document.pages[1:], len(document.text)]):
+                if span := trimmed(document.text, start, end):
+                    page = Block("paragraph", *span)
+                    yield pieces(measure, page, room(page))
+        case _:
+            yield (piece for block in document.blocks for piece in pieces(measure, block, room(block)))
+
+
+def _sentences(document: Document, measure: Measure, room: Callable[[Block], int]) -> Iterator[Span]:
+    """Whole sentences; of code and tables, whole lines. Longer ones are cut."""
+    for block in document.blocks:
+        border = LINES if block.kind in {"code", "table"} else SENTENCES
+        for part in parts(document.text, Span(block.start, block.end), border):
+            yield from pieces_at(measure, part, room(block), BORDERS[block.kind])

@@ -19,12 +19,10 @@ from rag.errors import ParseError, ProviderError, WithheldError
 from rag.ingest.ahead import LARGE_CHARACTERS, Ahead, lanes
 from rag.ingest.analysis import language_notes, note_languages, settle_languages
 from rag.ingest.calibrate import calibrate
-from rag.ingest.claims import Claims
+from rag.ingest.claims import Claims, moved_sources
 from rag.ingest.containers import unopened
 from rag.ingest.content import as_stored
-from rag.ingest.door import Door, NotAdmittedError
-from rag.ingest.kept_out import KeptOut, check_expiry
-from rag.ingest.moves import moved_sources
+from rag.ingest.door import Door, KeptOut, NotAdmittedError, check_expiry
 from rag.ingest.outcomes import Outcomes
 from rag.ingest.paths import path_of
 from rag.ingest.prepare import Preparation, Prepared

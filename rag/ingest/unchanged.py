@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rag.ingest.moves import keeps_title
+from rag.ingest.claims import keeps_title
 from rag.ingest.paths import printable
 from rag.store.writer import Moved
 

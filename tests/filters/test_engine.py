@@ -27,9 +27,8 @@ from rag.corpus import Access, FieldType, Principal
 from rag.filters.matches import matches
 from rag.filters.parse import MAX_DEPTH, parse
 from rag.filters.tree import ATTRIBUTES, OF_CHUNKS, OPERATORS
-from rag.search.attributes import resolved
 from rag.search.desk import Desk
-from rag.search.view import View
+from rag.search.view import View, resolved
 from rag.store import maintenance
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader

@@ -12,9 +12,9 @@ import pytest
 from rag.config.settings import IngestSettings
 from rag.corpus import AccessRecord
 from rag.file_state import FileState, staleness
+from rag.ingest.claims import moved_sources
 from rag.ingest.discover import Discovery, Found
 from rag.ingest.metadata import described, read_sidecar
-from rag.ingest.moves import moved_sources
 from rag.ingest.parse import parse
 from rag.ingest.paths import folder_of, name_of, part_uri, path_of, place_of
 from rag.ingest.removal import perhaps_unmounted

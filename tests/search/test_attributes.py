@@ -160,7 +160,7 @@ async def test_the_gate_decides_by_the_chunk_s_own_section(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _fill(shelf)
-    monkeypatch.setattr("rag.search.attributes.leaf_predicate", lambda _leaf, _column: "(true)")
+    monkeypatch.setattr("rag.search.view.leaf_predicate", lambda _leaf, _column: "(true)")
     assert await _found(shelf.desk(), {"section": "Pay"}) == {"pay"}
 
 
