@@ -55,6 +55,8 @@ _ACCENTED: frozenset[Language] = frozenset({"Danish", "Finnish", "Norwegian", "S
 Their words keep the marks. For those who type none, a text has its words without them, too, at the end.
 """
 _VIETNAMESE = re.compile("[\u01a0\u01a1\u01af\u01b0\u1ea0-\u1ef9]")  # letters of no other language
+_IDENTIFIER = re.compile("[0-9_]|[a-z][A-Z]|[A-Z]{2}[a-z]")  # in a word of several parts
+_APART = "|"  # no term
 _INVISIBLE = str.maketrans("", "", "\u00ad\u2060")  # inside of words
 
 
@@ -147,6 +149,11 @@ class Word:
     written: str
     forms: tuple[tuple[str, ...], ...]
 
+    @property
+    def is_identifier(self) -> bool:
+        """Whether it is a name that stands for one thing: f3outside, TPL-0042, getUserName; not e-mail."""
+        return len(self.forms) > 1 and bool(_IDENTIFIER.search(self.written))
+
 
 def query_words(query: str, languages: Sequence[Language], *, names: bool = True) -> list[Word]:
     """The words of `query` without stop words, in their order, each in the forms of these languages.
@@ -200,29 +207,58 @@ def terms_of(body: str, language: Language) -> str:
 
 def stems(text: str, language: Language, *, names: bool = True) -> list[str]:
     """The stems of a text as in the full-text index, with repetitions; see `query_words`."""
+    run, named = _run(text) if names else (text, [])
+    found = [token.text for token in _tokens(run, language)]
+    others = _ready([word for name in named for word in name.added], language)
+    if names and language in _ACCENTED:
+        others += [token.text for token in _tokens(run, language, fold=True)]
+    there = frozenset(found)
+    return found + [term for term in dict.fromkeys(others) if term not in there]
+
+
+def _run(text: str) -> tuple[str, list[_Name]]:
+    """A text with the run of each name in its place, and its names."""
     run: list[str] = []
-    added: list[str] = []
-    for part, name in _cut(text) if names else [(text, None)]:
+    names: list[_Name] = []
+    for part, name in _cut(text):
         if name is None:
             run.append(part)
         else:
             run.append(" ".join(("", *name.run, "")))
-            added += name.added
-    found = [token.text for token in _tokens("".join(run), language)]
-    others = _ready(added, language)
-    if names and language in _ACCENTED:
-        others += [token.text for token in _tokens("".join(run), language, fold=True)]
-    there = frozenset(found)
-    return found + [term for term in dict.fromkeys(others) if term not in there]
+            names.append(name)
+    return "".join(run), names
 
 
 def words_had(words: Iterable[Word], text: str, language: Language) -> frozenset[Word]:
     """Those of the words that `text` contains in any form, compared as in the full-text index.
 
+    A name is there as a whole, or with all of its parts together: "outside, on floor 3" has no f3outside.
+    Two words with an apostrophe in between have no form as a whole; they may be anywhere.
     Example: the words of "Who built the pendulum clocks?", "A pendulum clock ticks." -> pendulum, clocks.
     """
-    terms = frozenset(stems(text, language))
-    return frozenset(word for word in words if any(terms.issuperset(form) for form in word.forms))
+    terms = _terms_in_rows(text, language)
+    in_rows, anywhere = f" {' '.join(terms)} ", frozenset(terms)
+
+    def has(word: Word) -> bool:
+        if len(word.forms) == 1:
+            return anywhere.issuperset(word.forms[0])
+        return any(f" {' '.join(form)} " in in_rows for form in word.forms)
+
+    return frozenset(word for word in words if has(word))
+
+
+def _terms_in_rows(text: str, language: Language) -> list[str]:
+    """The stems of a text in their order, then those of each other form of its names, `_APART` in between.
+
+    Example: "parseJsonFile reads" -> parsejsonfil read | parsejsonfil | | pars json file.
+    """
+    run, names = _run(text)
+    rows = [token.text for token in _tokens(run, language)]
+    forms = [part for name in names for form in name.forms for part in (_APART, *form)]
+    rows += _ready(forms, language)
+    if language in _ACCENTED:
+        rows += [_APART, *(token.text for token in _tokens(run, language, fold=True))]
+    return rows
 
 
 def spelled_out(text: str) -> str:

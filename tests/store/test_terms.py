@@ -114,6 +114,42 @@ def test_a_name_is_found_as_a_whole_however_it_is_written_here_and_there(written
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f3outside", "Stand outside the hall. Floor 3, wing F."),
+        ("f3outside", "press f3"),
+        ("abc-123x", "abc 123 and 123x and abc-123"),
+        ("getUserName", "get the user a name"),
+        ("getUserName", "UserName"),
+        ("TPL-0042", "The template TPL, and form 0042"),
+        ("user_name", "a user without a name"),
+    ],
+)
+def test_a_name_is_not_there_by_one_of_its_parts_or_by_parts_in_different_places(
+    name: str, text: str
+) -> None:
+    assert _share(name, text) == 0
+    assert _share(name, f"{text} {name}") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f3outside", "press F3 outside"),
+        ("abc-123x", "abc 123x"),
+        ("TPL-0042", "TPL: 0042"),
+        ("get_user_name", "get user names"),
+        ("user_name", "getUserName"),
+        ("getUserName", "getUserNameById"),
+        ("l'avion", "des avions, l'eau"),
+        ("the clock's", "clocks of Albert's"),
+    ],
+)
+def test_a_name_is_there_with_its_parts_together_and_two_words_anywhere(name: str, text: str) -> None:
+    assert _share(name, text) == 1
+
+
+@pytest.mark.parametrize(
     ("text", "part"),
     [
         ("parseJsonFile", "json"),

@@ -93,8 +93,9 @@ def lacks_evidence(hits: Sequence[Hit], query: Query, plan: Plan) -> bool:
     The evidence of a hit is its similarity times `BY_MEANING`, and the rest times the share of the query's
     words in it. Words of the frame don't count, and those that no hit has count `MISSING` times. All of that
     depends only on hits, which the principal may read. Without a query, or with words of the frame alone, the
-    evidence is the similarity. Nothing is claimed of hits without one, or where the model knows no word of
-    the query.
+    evidence is the similarity. If a query asks for identifiers alone, like TPL-0042, one of them must be
+    there: what a model makes of their letters says little. Nothing is claimed of hits without a similarity,
+    or where the model knows no word of the query.
     """
     first, views = hits[:JUDGED], query.views_by_collection
     collections = {name: view.table.collection for name, view in views.items()}
@@ -103,15 +104,19 @@ def lacks_evidence(hits: Sequence[Hit], query: Query, plan: Plan) -> bool:
     measured = [one for one in similarities if one is not None]
     if not first or not all(leasts) or len(measured) < len(first):
         return False
-    if any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True)):
-        return False  # comparing words takes longer
     languages = [analysed_in(collections[hit.source.collection], hit.source.metadata) for hit in first]
     asked = {language: _words(plan.query, language) for language in languages}
+    identify = all(words and all(word.is_identifier for word in words) for words in asked.values())
+    near = any(BY_MEANING * similarity >= least for similarity, least in zip(measured, leasts, strict=True))
+    if near and not identify:
+        return False  # comparing words takes longer
     had = [
         words_had(asked[language], _described(hit, plan), language)
         for hit, language in zip(first, languages, strict=True)
     ]
     there = {word.written for words in had for word in words}
+    if identify and not there:
+        return True
     return all(
         _evidence(similarity, _share(asked[language], words, there)) < least
         for similarity, language, words, least in zip(measured, languages, had, leasts, strict=True)

@@ -167,6 +167,33 @@ async def test_a_word_that_nothing_found_has_counts_against_all_of_it(shelf: She
 
 
 @pytest.mark.anyio
+async def test_an_identifier_that_no_passage_has_is_no_evidence_however_similar(shelf: Shelf) -> None:
+    """Their words are near each other for the embedder, as parts of identifiers are for real ones."""
+    await shelf.put("a", "f 3 outside, f3, 3 outside", "TPL and 0042", "getUserName(id), and e mails")
+    await shelf.put("b", "wing abc 123x")
+    desk = shelf.desk(thresholds={"min_evidence": 0.01})
+    for query, weak in [
+        ("f3inside", True),
+        ("Where is f3inside?", True),
+        ("TPL-0042", True),
+        ("abc-123y", True),
+        ("getUserMail", True),
+        ("setUserName or getUserMail", True),
+        ("f3outside", False),
+        ("Where is F3-outside?", False),
+        ("abc-123x", False),
+        ("getUserName or getUserMail", False),
+        ("get_user_name", False),
+        ("f3outside TPL-0042", False),
+        ("TPL-0042 of the wing", False),  # other words count, too
+        ("e-mail", False),  # a word, which the similarity judges
+    ]:
+        answer = await desk.search(ME, SearchRequest(query))
+        assert answer.hits
+        assert (answer.notes[:1] == (UNGROUNDED,)) == weak, query
+
+
+@pytest.mark.anyio
 async def test_where_nothing_is_evidence_the_first_note_says_so_and_two_passages_are_shown(
     clock_room: Path,
 ) -> None:
