@@ -11,7 +11,7 @@ from tests.ingest.parse.packages import package
 
 SPACES = " ".join(
     f'xmlns:{one}="urn:oasis:names:tc:opendocument:xmlns:{one}:1.0"'
-    for one in ("office", "style", "text", "table", "draw", "presentation", "svg", "fo", "meta")
+    for one in ("office", "style", "text", "table", "draw", "presentation", "svg", "fo", "meta", "form")
 )
 STYLES = (
     '<style:style style:name="ghost"><style:text-properties text:display="none"/></style:style>'
@@ -172,3 +172,55 @@ def test_a_cell_that_goes_over_rows_is_in_each_of_them() -> None:
     body = "".join(f"<table:table-row>{row}</table:table-row>" for row in (first, second, third))
     text = parse(flat(f"<office:text><table:table>{body}</table:table></office:text>"), "a.fodt").text
     assert text.endswith("| Monday | nine |\n| Monday | ten |")
+
+
+FORM = """<office:forms><form:form form:name="F">
+<form:checkbox form:id="a" form:label="yes" form:current-state="checked"/>
+<form:checkbox form:id="b" form:label="no" form:state="unchecked"/>
+<form:radio form:id="c" form:label="Gas" form:current-selected="true"/>
+<form:listbox form:id="d"><form:option form:label="Oak"/><form:option form:label="Elm" form:selected="true"/></form:listbox>
+<form:text form:id="e" form:value="" form:current-value="KX-7741"/>
+<form:password form:id="f" form:current-value="secret"/></form:form></office:forms>"""
+
+
+def control(id_: str) -> str:
+    return f'<draw:control draw:control="{id_}"/>'
+
+
+def test_forms_are_read_as_they_look() -> None:
+    line = f"<text:p>Doors: {control('a')} {control('b')}, {control('c')}, {control('d')}</text:p>"
+    text = parse(flat(f"<office:text>{FORM}{line}{control('e')}{control('f')}</office:text>"), "a.fodt").text
+    assert text == "Doors: [x] yes [ ] no, [x] Gas, Elm\n\nKX-7741"
+
+
+def test_controls_of_a_sheet_stand_in_their_cells() -> None:
+    cells = [
+        "".join(f"<table:table-cell>{cell}</table:table-cell>" for cell in row)
+        for row in (
+            ("<text:p>Item</text:p>", "<text:p>State</text:p>"),
+            ("<text:p>Doors</text:p>", control("a")),
+        )
+    ]
+    table = "".join(f"<table:table-row>{row}</table:table-row>" for row in cells)
+    body = f'<office:spreadsheet><table:table table:name="Audit">{FORM}{table}</table:table></office:spreadsheet>'
+    assert parse(flat(body), "a.fods").text.endswith("| Doors | [x] yes |")
+
+
+def test_a_control_on_a_slide_is_read() -> None:
+    page = f"<draw:page>{FORM}<draw:frame><text:p>Title</text:p></draw:frame>{control('b')}</draw:page>"
+    assert (
+        parse(flat(f"<office:presentation>{page}</office:presentation>"), "a.fodp").text == "Title\n\n[ ] no"
+    )
+
+
+@pytest.mark.parametrize(("source", "is_read"), [("Cups", False), ("'Old cups'", True)])
+def test_a_chart_of_a_sheet_is_named_or_read_if_its_numbers_are_hidden(source: str, *, is_read: bool) -> None:
+    frame = '<draw:frame><draw:object xmlns:xlink="xlink" xlink:href="./C"/></draw:frame>'
+    area = f'<chart:plot-area xmlns:chart="chart" table:cell-range-address="${source}.$A$1:${source}.$B$2"/>'
+    chart = f"<office:chart><text:title><text:p>Wins</text:p></text:title>{area}{rows('|Wins', 'A|3')}</office:chart>"
+    tables = rows("Team|Wins", "A|3").replace(
+        "<table:table>", f'<table:table table:name="Cups"><table:shapes>{frame}</table:shapes>'
+    )
+    text = parse(packed(f"<office:spreadsheet>{tables}</office:spreadsheet>", C=chart), "a.ods").text
+    end = "Wins\n\n|  | Wins |\n| --- | --- |\n| A | 3 |" if is_read else "(chart: Wins)"
+    assert text == f"Cups\n\n| Team | Wins |\n| --- | --- |\n| A | 3 |\n\n{end}"

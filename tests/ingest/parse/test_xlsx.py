@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import pytest
 
 from rag.errors import ParseError
 from rag.ingest.parse import parse
 from rag.ingest.parse.office.number_format import shown
-from tests.ingest.parse.packages import relations, sheet, workbook, xml
+from tests.ingest.parse.packages import package, relations, sheet, workbook, xml
 
 
 def rows_of(data: bytes) -> list[tuple[str, str]]:
@@ -95,6 +98,214 @@ def test_comments_are_left_out_and_said() -> None:
     }
     document = parse(workbook(sheet("a|b", "1|2"), sheet("c|d", "1|2"), **parts), "a.xlsx")
     assert document.remarks == ("3 comments were left out",)
+
+
+def corner(tag: str, row: int, column: int, offset: int = 0) -> str:
+    return (
+        f"<{tag}><xdr:col>{column}</xdr:col><xdr:colOff>0</xdr:colOff>"
+        f"<xdr:row>{row}</xdr:row><xdr:rowOff>{offset}</xdr:rowOff></{tag}>"
+    )
+
+
+def anchored(content: str, row: int = 0, column: int = 0) -> str:
+    """What lies on a sheet; rows and columns count from 0."""
+    corners = corner("xdr:from", row, column) + corner("xdr:to", row, column + 1, 190_000)
+    return f"<xdr:twoCellAnchor>{corners}{content}<xdr:clientData/></xdr:twoCellAnchor>"
+
+
+def shape(id_: int, text: str, about: str = "") -> str:
+    """A shape of a drawing with a text."""
+    return (
+        f'<xdr:sp><xdr:nvSpPr><xdr:cNvPr id="{id_}" name="x" {about}/></xdr:nvSpPr>'
+        f"<xdr:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></xdr:txBody></xdr:sp>"
+    )
+
+
+def drawing(content: str) -> str:
+    return xml("xdr:wsDr", content).replace("<xdr:wsDr ", '<xdr:wsDr xmlns:xdr="xdr" xmlns:c="c" ')
+
+
+def listed_control(id_: int, row: int, column: int) -> str:
+    """A control as Excel lists it in a sheet, with an older form for older programs."""
+    corners = corner("s:from", row - 1, column, 180_000) + corner("s:to", row, column + 1, 180_000)
+    return (
+        f'<mc:AlternateContent><mc:Choice Requires="x14"><s:control shapeId="{id_}" r:id="c{id_}">'
+        f'<s:controlPr><s:anchor xmlns:xdr="xdr">{corners}</s:anchor></s:controlPr></s:control></mc:Choice>'
+        f'<mc:Fallback><s:control shapeId="{id_}" r:id="c{id_}"/></mc:Fallback></mc:AlternateContent>'
+    )
+
+
+CONTROLS = {
+    1025: 'objectType="CheckBox" checked="Checked"',
+    1026: 'objectType="CheckBox"',
+    1027: 'objectType="Drop" fmlaRange="Lists!$A$1:$A$3" sel="2"',
+    1028: 'objectType="Radio" checked="Checked"',
+    1029: 'objectType="Button"',
+    1030: 'objectType="List" multiSel="1, 3" fmlaRange="Colours"',
+}
+
+
+def test_controls_of_forms_stand_in_the_cells_below_them_as_they_look() -> None:
+    listed = "".join(listed_control(id_, at, 1) for at, id_ in enumerate(CONTROLS, 1))
+    kinds = {f"c{id_}": f"ctrlProp ../ctrlProps/{id_}.xml" for id_ in CONTROLS}
+    parts = {f"xl/ctrlProps/{id_}.xml": f"<formControlPr {state}/>" for id_, state in CONTROLS.items()}
+    labels = {1025: "yes", 1026: "no", 1028: "Gas", 1029: "Send"}
+    shapes = "".join(anchored(shape(id_, text, 'hidden="1"')) for id_, text in labels.items())
+    hidden = f"<mc:AlternateContent><mc:Choice>{shapes}</mc:Choice></mc:AlternateContent>"
+    made = workbook(
+        sheet(
+            "Item|State",
+            "Extinguishers",
+            "Asbestos",
+            "Rating",
+            "Heating",
+            "Sent",
+            "Colours",
+            more=f"<s:controls>{listed}</s:controls>",
+        ),
+        sheet("Good", "Unacceptable", "Awful", "", "Red", "Green", "Blue"),
+        names="Audit|Lists",
+        states="visible|hidden",
+        **{
+            "xl/worksheets/_rels/sheet1.xml.rels": relations(**kinds, d="drawing ../drawings/d.xml"),
+            "xl/drawings/d.xml": drawing(hidden),
+        },
+        **parts,
+    )
+    name = "<s:definedName name='Colours'>Lists!$A$5:$A$7</s:definedName>"
+    names = f"<s:definedNames>{name}</s:definedNames></s:workbook>"
+    document = parse(with_part(made, "xl/workbook.xml", "</s:workbook>", names), "a.xlsx")
+    assert document.text.split("\n")[4:] == [
+        "| Extinguishers | [x] yes |",
+        "| Asbestos | [ ] no |",
+        "| Rating | Unacceptable |",
+        "| Heating | [x] Gas |",
+        "| Sent |  |",
+        "| Colours | Red, Blue |",
+    ]
+    assert document.remarks == ("1 hidden sheet was left out",)
+
+
+def with_part(data: bytes, name: str, written: str, instead: str) -> bytes:
+    """A package in one of whose parts something is replaced."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {one: archive.read(one) for one in archive.namelist()}
+    return package(parts | {name: parts[name].replace(written.encode(), instead.encode())})
+
+
+def old_control(id_: int, kind: str, state: str, label: str, row: int) -> str:
+    """A control as programs before Excel 2010 wrote it; rows count from 0."""
+    return (
+        f'<v:shape id="_x0000_s{id_}"><v:textbox><div>{label}<br></div></v:textbox>'
+        f'<x:ClientData ObjectType="{kind}"><x:Anchor>1, 4, {row}, 2, 2, 9, {row}, 18</x:Anchor>{state}'
+        "</x:ClientData></v:shape>"
+    )
+
+
+def test_controls_of_older_workbooks_are_read_from_their_drawing() -> None:
+    drawn = (
+        old_control(1, "Checkbox", "<x:Checked>1</x:Checked>", "yes", 1)
+        + old_control(2, "Checkbox", "", "no", 2)
+        + old_control(3, "Drop", "<x:FmlaRange>$D$1:$D$2</x:FmlaRange><x:Sel>2</x:Sel>", "", 3)
+        + old_control(4, "Note", "", "a comment", 4)
+    )
+    parts = {
+        "xl/worksheets/_rels/sheet1.xml.rels": relations(v="vmlDrawing ../drawings/v.vml"),
+        "xl/drawings/v.vml": f'<xml xmlns:v="v" xmlns:x="x">{drawn}</xml>',
+    }
+    made = workbook(sheet("Item|State||Oak", "Doors|||Elm", "Windows", "Wood"), **parts)
+    text = parse(made, "a.xlsx").text
+    assert [line for line in text.split("\n") if "Doors" in line] == ["| Doors | [x] yes | Elm |"]
+    assert "| Windows | [ ] no |" in text
+    assert "| Wood | Elm |" in text
+    assert "a comment" not in text
+
+
+def test_boxes_in_cells_are_ticked_or_not() -> None:
+    cells = '<s:c r="B2" t="b" s="1"><s:v>1</s:v></s:c><s:c r="C2" t="b" s="1"><s:v>0</s:v></s:c>'
+    cells += '<s:c r="D2" t="b"><s:v>1</s:v></s:c></s:row>'
+    made = workbook(
+        sheet("a|b|c|d", "x").replace("</s:c></s:row></s:sheetData>", f"</s:c>{cells}</s:sheetData>")
+    )
+    form = "<s:xf><s:extLst><s:ext><s:xfComplement i='0'/></s:ext></s:extLst></s:xf></s:cellXfs>"
+    document = parse(with_part(made, "xl/styles.xml", "</s:cellXfs>", form), "a.xlsx")
+    assert document.text.endswith("| x | [x] | [ ] | TRUE |")
+
+
+def series(sheet_name: str) -> str:
+    """A chart with one series of a sheet, with the values that it had when it was saved."""
+    values = "".join(f'<c:pt idx="{at}"><c:v>{value}</c:v></c:pt>' for at, value in enumerate((3, 5)))
+    teams = "".join(f'<c:pt idx="{at}"><c:v>{team}</c:v></c:pt>' for at, team in enumerate("AB"))
+    title = "<c:title><c:tx><a:t>Wins by team</a:t></c:tx></c:title>"
+    name = (
+        f"<c:tx><c:strRef><c:f>{sheet_name}!$B$1</c:f><c:pt idx='0'><c:v>Wins</c:v></c:pt></c:strRef></c:tx>"
+    )
+    return (
+        f'<c:chartSpace xmlns:c="c" xmlns:a="a"><c:chart>{title}<c:ser>{name}<c:cat>{teams}</c:cat>'
+        f"<c:val><c:numRef><c:f>{sheet_name}!$B$2:$B$3</c:f>{values}</c:numRef></c:val></c:ser></c:chart></c:chartSpace>"
+    )
+
+
+def frame(id_: str) -> str:
+    return (
+        f'<xdr:graphicFrame><xdr:nvGraphicFramePr><xdr:cNvPr id="9" name="x"/></xdr:nvGraphicFramePr>'
+        f'<a:graphic><a:graphicData><c:chart r:id="{id_}"/></a:graphicData></a:graphic></xdr:graphicFrame>'
+    )
+
+
+def test_charts_are_named_or_read_and_pictures_have_their_words() -> None:
+    picture = (
+        '<xdr:pic><xdr:nvPicPr><xdr:cNvPr id="7" name="x" descr="Plan of the hall"/></xdr:nvPicPr></xdr:pic>'
+    )
+    content = anchored(frame("a")) + anchored(frame("b")) + anchored(frame("c")) + anchored(picture, row=4)
+    content += anchored(shape(8, "Obey me", 'hidden="1"')) + anchored(shape(6, "See below"), row=1)
+    parts = {
+        "xl/worksheets/_rels/sheet1.xml.rels": relations(
+            d="drawing ../drawings/d.xml", o="oleObject ../embeddings/a.bin", x="control ../activeX/a.xml"
+        ),
+        "xl/drawings/d.xml": drawing(content),
+        "xl/drawings/_rels/d.xml.rels": relations(a="chart a.xml", b="chart b.xml", c="chartEx c.xml"),
+        "xl/drawings/a.xml": series("Cups"),
+        "xl/drawings/b.xml": series("'Old cups'"),
+        "xl/drawings/c.xml": "<c/>",
+    }
+    controls = "<s:controls><s:control shapeId='1' r:id='x'/></s:controls>"
+    made = workbook(
+        sheet("Team|Wins", "A|3", "B|5", more=controls),
+        sheet("Team|Wins", "A|3", "B|5"),
+        names="Cups|Old cups",
+        states="visible|hidden",
+        **parts,
+    )
+    document = parse(made, "a.xlsx")
+    assert document.text.partition("| B | 5 |\n\n")[2] == (
+        "(picture: Plan of the hall)\n\nSee below\n\n(chart: Wins by team: Wins)\n\n"
+        "Wins by team\n\n|  | Wins |\n| --- | --- |\n| A | 3 |\n| B | 5 |"
+    )
+    assert document.metadata["left_out"] == (
+        "1 hidden sheet, 1 hidden shape, 1 chart, 1 control of a form, 1 embedded object"
+    )
+
+
+def test_a_sheet_that_is_a_chart_is_named() -> None:
+    made = workbook(
+        sheet("a|b", "1|2"),
+        drawing(""),
+        names="Data|Graph",
+        **{
+            "xl/worksheets/_rels/sheet2.xml.rels": relations(d="drawing ../drawings/d.xml"),
+            "xl/drawings/d.xml": drawing(f"<xdr:absoluteAnchor>{frame('a')}</xdr:absoluteAnchor>"),
+            "xl/drawings/_rels/d.xml.rels": relations(a="chart a.xml"),
+            "xl/drawings/a.xml": series("Data"),
+        },
+    )
+    made = with_part(
+        made,
+        "xl/_rels/workbook.xml.rels",
+        '/worksheet" Target="worksheets/sheet2',
+        '/chartsheet" Target="worksheets/sheet2',
+    )
+    assert parse(made, "a.xlsx").text.endswith("Graph\n\n(chart: Wins by team: Wins)")
 
 
 def test_a_formula_counts_by_its_value_and_one_without_is_said() -> None:

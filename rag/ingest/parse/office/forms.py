@@ -1,4 +1,4 @@
-"""What a person sees in the forms of Word: which boxes are ticked, and what is chosen from a list."""
+"""What a person sees in the forms of office documents: which boxes are ticked, what is chosen from a list."""
 
 from __future__ import annotations
 
@@ -67,6 +67,41 @@ def fill_controls(root: Element) -> None:
             _show(content, ticked(is_on(box, "checked")))
         elif not any((text.text or "").strip() for text in content.iter("t")):
             _show(content, _choice(about))
+
+
+def open_controls(body: Element) -> dict[str, str]:
+    """What the controls of an OpenDocument file show, by their ids, which the text refers to."""
+    controls = (control for forms in body.iter("forms") for control in forms.iter())
+    return {
+        id_: text
+        for control in controls
+        if (id_ := control.get("id", "")) and (text := _open_control(control))
+    }
+
+
+def _open_control(control: Element) -> str:
+    label = control.get("label", "")
+    match control.tag:
+        case "checkbox":
+            state = control.get("current-state", control.get("state", ""))
+            return f"{ticked(state == 'checked')} {label}".strip()
+        case "radio":
+            state = control.get("current-selected", control.get("selected", ""))
+            return f"{ticked(state == 'true')} {label}".strip()
+        case "listbox":
+            options = control.iter("option")
+            chosen = (
+                option
+                for option in options
+                if option.get("current-selected", option.get("selected")) == "true"
+            )
+            return ", ".join(option.get("label", "") for option in chosen)
+        case "fixed-text":
+            return label
+        case "combobox" | "text" | "textarea" | "formatted-text" | "number" | "date" | "time":
+            return control.get("current-value", control.get("value", ""))
+        case _:
+            return ""
 
 
 def _choice(about: Element | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
+from rag.ingest.parse.office.forms import open_controls
 from rag.ingest.parse.office.open_sheets import read_sheets
 from rag.ingest.parse.office.open_slides import read_slides
 from rag.ingest.parse.office.open_text import Reader, styles_of
@@ -42,7 +43,7 @@ def parse(data: bytes, name: str) -> Document:
     """
     parts = _parts(data)
     styles = styles_of(parts.styles)
-    reader = Reader(styles, parts.opened)
+    reader = Reader(styles, parts.opened, open_controls(parts.body))
     title = ""
     if (sheets := child(parts.body, "spreadsheet")) is not None:
         kind, title = "spreadsheet", name

@@ -8,7 +8,7 @@ from rag.ingest.parse.office.open_text import repeated, times
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from xml.etree.ElementTree import Element
 
     from rag.ingest.parse.office.open_text import Reader
@@ -21,17 +21,21 @@ _COLUMN_GROUPS = frozenset({"table-columns", "table-header-columns", "table-colu
 
 def read_sheets(reader: Reader, spreadsheet: Element) -> None:
     """Write the sheets that aren't hidden."""
-    for table in spreadsheet:
-        if table.tag != "table":
-            continue
-        if reader.style(table).hidden:
-            reader.hidden["sheet"] += 1
-        else:
-            reader.hidden["row"] += write_sheet(reader.draft, _sheet(reader, table))
+    tables = [table for table in spreadsheet if table.tag == "table"]
+    visible = [table for table in tables if not reader.style(table).hidden]
+    reader.hidden["sheet"] += len(tables) - len(visible)
+    names = {table.get("name", "") for table in visible}
+    for table in visible:
+        reader.hidden["row"] += write_sheet(reader.draft, _sheet(reader, table, names))
 
 
-def _sheet(reader: Reader, table: Element) -> Sheet:
+def _sheet(reader: Reader, table: Element, names: Collection[str]) -> Sheet:
+    """A sheet; `names` are those of the sheets that are read."""
+    objects = [
+        held for shape in table.iter() if shape.tag in _SHAPES for held in shape if held.tag == "object"
+    ]
     sheet = Sheet(table.get("name", ""))
+    sheet.charts = [figure for held in objects for figure in reader.figures(held, names)]
     column = 1
     for one in _inside(table, "table-column", _COLUMN_GROUPS):
         count = min(times(one, "number-columns-repeated"), MAX_COLUMNS)

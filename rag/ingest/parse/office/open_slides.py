@@ -37,7 +37,9 @@ def _slide(reader: Reader, page: Element, number: int) -> None:
         reader.draft.heading(reader.cell_text(title), 1)
     elif rest:
         first = reader.cell_text(rest[0])
-        is_figure = any(rest[0].find(f".//{tag}") is not None for tag in ("table", "object", "desc"))
+        is_figure = rest[0].tag == "control" or any(
+            rest[0].find(f".//{tag}") is not None for tag in ("table", "object", "desc")
+        )
         is_title = len(first) <= MAX_TITLE and not is_figure
         reader.draft.heading(first if is_title else f"Slide {number}", 1)
         rest = rest[1:] if is_title else rest
@@ -61,7 +63,9 @@ def _ordered(parent: Element) -> Iterator[Element]:
 
 
 def _has_text(shape: Element) -> bool:
-    words = any("".join(one.itertext()).strip() for tag in ("p", "h") for one in shape.iter(tag))
+    words = shape.tag == "control" or any(
+        "".join(one.itertext()).strip() for tag in ("p", "h") for one in shape.iter(tag)
+    )
     return words or any(shape.find(f".//{tag}") is not None for tag in ("object", "desc"))
 
 

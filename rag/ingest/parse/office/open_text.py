@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag.ingest.parse.draft import PAGE_BREAK, Draft
 from rag.ingest.parse.office.charts import alternative_text
 from rag.ingest.parse.office.docx_styles import roman
 from rag.ingest.parse.zipped import child
+from rag.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from xml.etree.ElementTree import Element
 
 MAX_REPEATED = 1_000  # times that a filled cell or row is repeated; blank ones are counted only
 
+_SHEET_OF_CELLS = re.compile(r"\$?(?:'([^']+)'|([^\s'.:$]+))\.\$?[A-Z]")
 _SPACE = re.compile(r"[ \t\r\n]+")
 _LEFT_OUT = frozenset(
     {
@@ -26,6 +29,7 @@ _LEFT_OUT = frozenset(
     }
 )
 _ALTERNATIVES = frozenset({"title", "desc"})  # of frames: what is told to those who can't see a picture
+_FIGURES = _ALTERNATIVES | {"object", "control"}
 _ROWS = frozenset({"table-header-rows", "table-rows", "table-row-group"})
 
 
@@ -77,14 +81,21 @@ class Reader:
     """Reads the body of a document into a draft, and counts what it leaves out in `hidden`."""
 
     def __init__(
-        self, styles: Mapping[str, Style], opened: Callable[[str], Element | None] = lambda _: None
+        self,
+        styles: Mapping[str, Style],
+        opened: Callable[[str], Element | None] = lambda _: None,
+        controls: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`opened` gives the root of an object that lies in the document, by the name that refers to it."""
+        """`opened` gives the root of an object that lies in the document, by the name that refers to it.
+
+        `controls` say what those of forms show, by their ids.
+        """
         self.draft = Draft()
         self.hidden: Counter[str] = Counter()
         self.title = ""
         self._styles = styles
         self._opened = opened
+        self._controls = controls
         self._notes: list[Element] = []
         self._noted = 0
         self._frames: list[Element] = []
@@ -103,21 +114,25 @@ class Reader:
             elif one.tag == "list":
                 self._list(one, depth + bool(mark))
             elif one.tag == "table":
-                self._table(one)
+                self.draft.table(self._table_rows(one))
             elif one.tag == "soft-page-break":
                 self.draft.page()
             elif one.tag == "annotation":
                 self.hidden["comment"] += 1
             elif one.get("display") in {"none", "condition"} and one.tag == "section":
                 self.hidden["text"] += 1
-            elif one.tag == "object" or one.tag in _ALTERNATIVES:
+            elif one.tag in _FIGURES:
                 self._figure(one)
             elif one.tag not in _LEFT_OUT:
                 self.blocks(one, depth)
             self._write_notes()
 
-    def _table(self, table: Element) -> None:
-        """Write a table; a cell that goes over several rows is in each of them."""
+    def _control(self, control: Element) -> str:
+        """What is seen where a control of a form stands."""
+        return self._controls.get(control.get("control", ""), "")
+
+    def _table_rows(self, table: Element) -> list[list[str]]:
+        """The texts of a table; a cell that goes over several rows is in each of them."""
         rows: list[list[str]] = []
         left: dict[int, int] = {}
         for row in _rows(table):
@@ -130,26 +145,39 @@ class Reader:
                     left[at] = times(cell, "number-rows-spanned") - 1
                     texts.append(self.cell_text(cell))
             rows.append(texts)
-        self.draft.table(rows)
+        return rows
 
     def _figure(self, held: Element) -> None:
-        """Write an alternative text, the numbers of a chart, the cells of a worksheet or a formula.
-
-        Other objects are counted.
-        """
-        if held.tag in _ALTERNATIVES:
-            self.draft.paragraph(alternative_text("".join(held.itertext())))
+        """Write what a figure or a control says: a text, the numbers of a chart, a worksheet or a formula."""
+        if held.tag != "object":
+            is_control = held.tag == "control"
+            text = self._control(held) if is_control else alternative_text("".join(held.itertext()))
+            self.draft.paragraph(text)
             return
+        for text, rows in self.figures(held):
+            self.draft.paragraph(text)
+            self.draft.table(rows)
+
+    def figures(self, held: Element, sheets: Collection[str] = ()) -> Iterator[tuple[str, list[list[str]]]]:
+        """The texts and the tables of an object, one of which may be missing. Other objects are counted.
+
+        A chart whose numbers stand in the cells of these `sheets` is named only.
+        """
         root = self._opened(held.get("href", "")) if held.get("href") else child(held, "document")
         formulas = [*root.iter("annotation")] if root is not None else []
         tables = [*root.iter("table")] if root is not None else []
         self.hidden["object"] += not (tables or formulas)
-        for title in root.iter("title") if tables and root is not None else ():
-            self.draft.paragraph(self.cell_text(title))
-        for table in tables:
-            self._table(table)
-        for formula in formulas:
-            self.draft.paragraph("".join(formula.itertext()))
+        titles = (
+            [self.cell_text(title) for title in root.iter("title")] if tables and root is not None else []
+        )
+        plot = next(root.iter("plot-area"), None) if root is not None else None
+        sources = _SHEET_OF_CELLS.findall(plot.get("cell-range-address", "")) if plot is not None else []
+        if sources and {quoted or plain for quoted, plain in sources} <= {*sheets}:
+            yield f"(chart: {one_line(', '.join(filter(None, titles))) or 'untitled'})", []
+            return
+        yield from ((title, []) for title in titles)
+        yield from (("", self._table_rows(table)) for table in tables)
+        yield from (("".join(formula.itertext()), []) for formula in formulas)
 
     def _paragraph(self, paragraph: Element, depth: int, mark: str) -> None:
         style = self.style(paragraph)
@@ -202,6 +230,8 @@ class Reader:
             case "annotation" | "hidden-text" | "hidden-paragraph":
                 self.hidden["comment" if one.tag == "annotation" else "text"] += 1
                 return ""
+            case "control":
+                return self._control(one)
             case "frame" | "custom-shape" | "g" | "text-box":
                 self._frames.append(one)
                 return ""
@@ -254,6 +284,8 @@ class Reader:
                 self.hidden["comment"] += 1
             elif one.tag in _ALTERNATIVES:
                 texts.append(alternative_text("".join(one.itertext())))
+            elif one.tag == "control":
+                texts.append(self._control(one))
             elif one.tag not in _LEFT_OUT:
                 texts.append(self.cell_text(one))
         frames, self._frames = self._frames, []

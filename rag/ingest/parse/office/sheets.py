@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rag.ingest.parse.draft import Draft
+    from rag.ingest.parse.office.sheet_drawings import Placed
 
 MAX_HEADER = 300  # characters of a header row that is repeated with every part of its table
 MAX_ROW = 900  # characters of a row on average; wider ones are lists
@@ -30,7 +31,8 @@ class Sheet:
     """A sheet: by row and column, from 1, the texts of its cells; which of both are hidden; merged cells.
 
     `merged` holds the first and the last row and column of cells that are one. `boxes` are the texts of
-    shapes on the sheet, each with the row and the column of its corner.
+    shapes on the sheet, each with the row and the column of its corner, and `charts` the caption and the rows
+    of each chart. `controls` are those that the file lists; what they show is in the cells below them.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Sheet:
     hidden_columns: set[int] = field(default_factory=set)
     merged: list[tuple[int, int, int, int]] = field(default_factory=list)
     boxes: list[tuple[int, int, str]] = field(default_factory=list)
+    charts: list[tuple[str, list[list[str]]]] = field(default_factory=list)
+    controls: list[Placed] = field(default_factory=list)
 
 
 class _Row(NamedTuple):
@@ -51,7 +55,7 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
     _repeat_merged(sheet)
     hidden = _without_hidden(sheet)
     rows = [_Row(number, cells) for number, cells in sorted(sheet.rows.items()) if cells]
-    if not rows and not sheet.boxes:
+    if not (rows or sheet.boxes or sheet.charts):
         return hidden
     draft.heading(sheet.name, 1)
     writer = _Writer(draft)
@@ -61,6 +65,9 @@ def write_sheet(draft: Draft, sheet: Sheet) -> int:
             writer.table([row for row in part if row.cells])
     for row, column, text in sheet.boxes:
         draft.paragraph(text, cells=cell_range((row, column), (row, column)))
+    for caption, chart in sheet.charts:
+        draft.paragraph(caption)
+        draft.table(chart)
     return hidden
 
 

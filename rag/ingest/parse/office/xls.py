@@ -36,15 +36,17 @@ def parse(data: bytes, name: str) -> Document:
         if "ncrypt" in str(error):
             raise ParseError(ENCRYPTED, "encrypted") from error
         raise ParseError("the file is damaged: it is no Excel workbook") from error
-    draft, hidden_sheets, hidden = Draft(), 0, 0
+    draft, hidden_sheets, hidden, comments = Draft(), 0, 0, 0
     for one in book.sheets():
         if one.visibility:
             hidden_sheets += 1
         else:
             hidden += write_sheet(draft, _sheet(book, one))
+            comments += len(one.cell_note_map)
     remarks = [
         *left_out(hidden_sheets, "hidden sheet"),
         *left_out(hidden, "hidden row or column", "hidden rows or columns"),
+        *left_out(comments, "comment"),
     ]
     return written_document(draft, name, MIME_TYPE, summary(data), remarks=remarks, title=name)
 

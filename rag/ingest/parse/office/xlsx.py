@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -12,22 +13,29 @@ from xml.etree import ElementTree as ET
 from rag.cells import column_number
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
-from rag.ingest.parse.office.charts import paragraph_text
+from rag.ingest.parse.office.forms import ticked
 from rag.ingest.parse.office.number_format import BUILT_IN, shown
 from rag.ingest.parse.office.properties import core_properties, left_out, written_document
+from rag.ingest.parse.office.sheet_drawings import drawn_on, placed_control
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zipped import MAX_ROWS_BYTES, Package, child, descendants, simplify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
 
     from rag.corpus import Document
+    from rag.ingest.parse.office.sheet_drawings import Control
 
 SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 MIME_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 MAX_COLUMNS = 16_384  # of a sheet, as in Excel
 
+MAX_ENTRIES = 1_000  # of a list from which something is chosen
+
+_READ = frozenset({"worksheet", "chartsheet"})
+_OBJECTS = frozenset({"oleObject", "package"})
+_NO_SIZE = frozenset({"0", "0.0"})
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?([1-9]\d{0,6})")
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 
@@ -37,18 +45,19 @@ def parse(data: bytes, name: str) -> Document:
     package = Package(data)
     main = package.related_as("", "officeDocument") or "xl/workbook.xml"
     book = _Book(package, main)
-    draft, hidden_sheets, hidden = Draft(), 0, 0
-    for one in descendants(package.xml(main), "sheets", "sheet"):
-        kind, path = book.related.get(one.get("r:id", ""), ("", ""))
-        if one.get("state", "visible") != "visible":
-            hidden_sheets += 1
-        elif kind == "worksheet" and path in package:
-            hidden += write_sheet(draft, book.sheet(one.get("name", ""), path))
-            book.comments += book.comments_of(path)
+    draft, hidden = Draft(), 0
+    for name_, (kind, path) in book.visible.items():
+        if kind in _READ and path in package:
+            hidden += write_sheet(draft, book.sheet(name_, path))
+            book.count_beside(path)
     remarks = [
-        *left_out(hidden_sheets, "hidden sheet"),
+        *left_out(len(book.sheets) - len(book.visible), "hidden sheet"),
         *left_out(hidden, "hidden row or column", "hidden rows or columns"),
-        *left_out(book.comments, "comment"),
+        *left_out(book.left_out["shape"], "hidden shape"),
+        *left_out(book.left_out["comment"], "comment"),
+        *left_out(book.left_out["chart"], "chart"),
+        *left_out(book.left_out["control"], "control of a form", "controls of forms"),
+        *left_out(book.left_out["object"], "embedded object"),
         *left_out(book.unknown, "formula without a value", "formulas without values"),
     ]
     return written_document(draft, name, MIME_TYPE, core_properties(package), remarks=remarks, title=name)
@@ -68,12 +77,25 @@ class _Book:
     """What the sheets of a workbook share: texts, formats and the first day of its calendar."""
 
     def __init__(self, package: Package, main: str) -> None:
-        self.related = package.related(main)
-        self.unknown = self.comments = 0
+        root, related = package.xml(main), package.related(main)
+        listed = [*descendants(root, "sheets", "sheet")]
+        paths = {sheet.get("name", ""): related.get(sheet.get("r:id", ""), ("", "")) for sheet in listed}
+        self.sheets = paths
+        shown = (sheet.get("name", "") for sheet in listed if sheet.get("state", "visible") == "visible")
+        self.visible = {name: paths[name] for name in shown}
+        """Of each sheet, by its name, the kind and the path of its part."""
+        self.unknown = 0
+        self.left_out = Counter[str]()
         self._package = package
-        about = child(package.xml(main), "workbookPr")
+        self._ranges = {
+            name.get("name", ""): name.text or "" for name in descendants(root, "definedNames", "definedName")
+        }
+        self._lists: dict[str, Sheet] = {}
+        about = child(root, "workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in {"1", "true"}
-        self._formats = _formats(package.xml_if_there(package.related_as(main, "styles")))
+        styles = package.xml_if_there(package.related_as(main, "styles"))
+        self._formats = _formats(styles)
+        self._boxes = _boxes(styles)
         strings = package.related_as(main, "sharedStrings")
         self._strings = (
             [_text(one) for one in _elements(package, strings, "si")] if strings in package else []
@@ -81,42 +103,73 @@ class _Book:
 
     def sheet(self, name: str, path: str) -> Sheet:
         """The sheet in a part of the package."""
-        sheet = Sheet(name, boxes=self._boxes(self._package.related_as(path, "drawing")))
-        number = 0
-        for one in _elements(self._package, path, "row", "col", "mergeCell"):
+        sheet = self._cells_of(name, path)
+        drawn = drawn_on(self._package, path, sheet.controls, self.visible)
+        sheet.boxes, sheet.charts = drawn.boxes, drawn.charts
+        for control in drawn.controls:
+            cells = sheet.rows.setdefault(control.row, {})
+            texts = (control.text, self._chosen(control, sheet), cells.get(control.column, ""))
+            cells[control.column] = " ".join(filter(None, texts))
+        self.left_out += Counter(shape=drawn.hidden, chart=drawn.charts_left, control=drawn.controls_left)
+        return sheet
+
+    def _cells_of(self, name: str, path: str) -> Sheet:
+        """A sheet without what lies on its cells."""
+        sheet, number = Sheet(name), 0
+        for one in _elements(self._package, path, "row", "col", "mergeCell", "control"):
             if one.tag == "row":
                 number = _int(one.get("r", "")) or number + 1
-                if one.get("hidden") in {"1", "true"}:
+                if one.get("hidden") in {"1", "true"} or one.get("ht") in _NO_SIZE:
                     sheet.hidden_rows.add(number)
                 if cells := self._cells(one):
                     sheet.rows[number] = cells
-            elif one.tag == "col" and one.get("hidden") in {"1", "true"}:
+            elif one.tag == "control":
+                sheet.controls.append(placed_control(one))
+            elif one.tag == "col" and (one.get("hidden") in {"1", "true"} or one.get("width") in _NO_SIZE):
                 last = min(_int(one.get("max", "")), MAX_COLUMNS)
                 sheet.hidden_columns.update(range(_int(one.get("min", "")), last + 1))
             elif one.tag == "mergeCell":
                 sheet.merged += merged_cells(one.get("ref", ""))
         return sheet
 
-    def comments_of(self, path: str) -> int:
-        """How many comments the sheet in a part has. A thread is there twice, the second time as a note."""
+    def _chosen(self, control: Control, sheet: Sheet) -> str:
+        """What is chosen in a list: its entries are its own, or in cells, which may be of a hidden sheet."""
+        entries = control.entries or self._range(control.source, sheet)
+        return ", ".join(
+            entries[at - 1] if at <= len(entries) else f"(entry {at} of a list)" for at in control.chosen
+        )
+
+    def _range(self, written: str, sheet: Sheet) -> Sequence[str]:
+        """The texts in a range of cells, row by row: "Lists!$A$1:$A$3" or a name of it."""
+        name, _, cells = self._ranges.get(written, written).rpartition("!")
+        name = name.strip("'").replace("''", "'")
+        area = next(merged_cells(cells if ":" in cells else f"{cells}:{cells}"), None)
+        if area is None:
+            return ()
+        if name and name != sheet.name:
+            kind, path = self.sheets.get(name, ("", ""))
+            if name not in self._lists and kind == "worksheet" and path in self._package:
+                unknown = self.unknown
+                self._lists[name], self.unknown = self._cells_of(name, path), unknown
+            sheet = self._lists.get(name, Sheet(name))
+        first_row, first, last_row, last = area
+        rows = (
+            sheet.rows.get(row, {}) for row in range(first_row, min(last_row, first_row + MAX_ENTRIES) + 1)
+        )
+        return [
+            cells.get(at, "") for cells in rows for at in range(first, min(last, first + MAX_ENTRIES) + 1)
+        ]
+
+    def count_beside(self, path: str) -> None:
+        """Count the comments and embedded objects of a sheet. A thread is there twice, also as a note."""
         kinds = (("comments", "comment"), ("threadedComment", "threadedComment"))
         parts = (
             (self._package.xml_if_there(self._package.related_as(path, kind)), tag) for kind, tag in kinds
         )
-        return max(sum(1 for _ in root.iter(tag)) if root is not None else 0 for root, tag in parts)
-
-    def _boxes(self, path: str) -> list[tuple[int, int, str]]:
-        """The texts of the shapes in a part, each with the row and the column of its corner."""
-        root = self._package.xml_if_there(path)
-        boxes = []
-        for anchor in root if root is not None else ():
-            for shape in anchor.iter("sp"):
-                lines = (paragraph_text(one).strip() for one in descendants(shape, "txBody", "p"))
-                place = child(anchor, "from")
-                corner = {one.tag: _int(one.text or "") + 1 for one in (place if place is not None else ())}
-                if text := "\n".join(filter(None, lines)):
-                    boxes.append((corner.get("row", 1), corner.get("col", 1), text))
-        return boxes
+        self.left_out["comment"] += max(
+            sum(1 for _ in root.iter(tag)) if root is not None else 0 for root, tag in parts
+        )
+        self.left_out["object"] += sum(kind in _OBJECTS for kind, _ in self._package.related(path).values())
 
     def _cells(self, row: Element) -> dict[int, str]:
         cells: dict[int, str] = {}
@@ -139,6 +192,8 @@ class _Book:
             case "s":
                 at = _int(written)
                 return self._strings[at] if at < len(self._strings) else ""
+            case "b" if _int(cell.get("s", "")) in self._boxes:
+                return ticked(written == "1")
             case "b":
                 return "TRUE" if written == "1" else "FALSE"
             case "n":
@@ -160,7 +215,8 @@ def _elements(package: Package, path: str, *tags: str) -> Iterator[Element]:
         try:
             for _, element in ET.iterparse(part):  # noqa: S314 as in `zipped.xml_root`
                 simplify(element)
-                if element.tag in tags:
+                is_place = element.tag in {"row", "col"} and (element.text or "").strip()  # of a control
+                if element.tag in tags and not is_place:
                     yield element
                     element.clear()
         except (ET.ParseError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError) as error:
@@ -174,6 +230,12 @@ def _formats(styles: Element | None) -> list[str]:
     own = {_int(one.get("numFmtId", "")): one.get("formatCode", "") for one in styles.iter("numFmt")}
     ids = [_int(one.get("numFmtId", "")) for one in descendants(styles, "cellXfs", "xf")]
     return [own.get(id_) or BUILT_IN.get(id_, "General") for id_ in ids]
+
+
+def _boxes(styles: Element | None) -> set[int]:
+    """The styles of cells that show TRUE and FALSE as a box."""
+    forms = enumerate(descendants(styles, "cellXfs", "xf")) if styles is not None else ()
+    return {at for at, form in forms if next(form.iter("xfComplement"), None) is not None}
 
 
 def _text(item: Element) -> str:

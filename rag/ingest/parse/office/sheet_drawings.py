@@ -1,0 +1,251 @@
+"""What lies on the cells of an Excel sheet: boxes with text, pictures, charts, and the controls of forms."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from rag.errors import ParseError
+from rag.ingest.parse.office.charts import chart_rows, diagram_lines, paragraph_text, picture_words
+from rag.ingest.parse.office.forms import ticked
+from rag.ingest.parse.zipped import child, descendants, xml_root
+from rag.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from xml.etree.ElementTree import Element
+
+    from rag.ingest.parse.zipped import Package
+
+ROW_HEIGHT = 190_500  # of a usual row, in the unit of drawings: a control belongs to the row of its middle
+
+_ANCHORS = frozenset({"oneCellAnchor", "twoCellAnchor", "absoluteAnchor"})
+_OPEN_TAG = re.compile(rb"<br\s*>")  # as Excel writes it in VML, which isn't XML then
+_BOXES, _LISTS = frozenset({"checkbox", "radio"}), frozenset({"drop", "list"})
+_LABELS = frozenset({"gbox", "label"})
+_SHEET_OF_CELLS = re.compile(r"'((?:[^']|'')+)'!|([^'!(),:]+)!")
+
+
+class Placed(NamedTuple):
+    """A control as its sheet lists it: the id of its shape, what it refers to, and its cell."""
+
+    id: str
+    part: str
+    row: int
+    column: int
+
+
+class Control(NamedTuple):
+    """A box, a list or a label on a sheet; `chosen` are the numbers of chosen entries, from 1.
+
+    The entries are `entries`, or the cells of the range `source`.
+    """
+
+    text: str
+    row: int
+    column: int
+    chosen: tuple[int, ...] = ()
+    entries: tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(slots=True)
+class Drawn:
+    """What lies on a sheet: boxes and controls at the row and the column of their corner, and charts.
+
+    A chart is its caption and its rows; it has none if its numbers stand in cells that are read. `hidden`,
+    `charts_left` and `controls_left` count what is left out.
+    """
+
+    boxes: list[tuple[int, int, str]] = field(default_factory=list)
+    charts: list[tuple[str, list[list[str]]]] = field(default_factory=list)
+    controls: list[Control] = field(default_factory=list)
+    hidden: int = 0
+    charts_left: int = 0
+    controls_left: int = 0
+
+
+def placed_control(control: Element) -> Placed:
+    """A control of a list of controls in a sheet; row and column are 0 where it has no place there."""
+    place = next(control.iter("anchor"), None)
+    row, column = _cell(place) if place is not None else (0, 0)
+    return Placed(control.get("shapeId", ""), control.get("r:id", ""), row, column)
+
+
+def drawn_on(package: Package, path: str, placed: Sequence[Placed], sheets: Collection[str]) -> Drawn:
+    """What lies on the sheet in a part; `sheets` are the names of the sheets that are read."""
+    drawn = Drawn()
+    drawing = package.related_as(path, "drawing")
+    root = package.xml_if_there(drawing)
+    _remove_fallbacks(root)
+    labels = {
+        id_: text
+        for shape in _shapes(root)
+        if (text := _text(shape)) and (id_ := _about(shape).get("id", ""))
+    }
+    ids = _read_controls(drawn, package, path, placed, labels)
+    related = package.related(drawing) if root is not None else {}
+    for anchor in _anchors(root):
+        about = next((part for part in anchor.iter("cNvPr")), None)
+        if about is not None and about.get("id", "") in ids:
+            continue
+        if about is not None and about.get("hidden") in {"1", "true"}:
+            drawn.hidden += 1
+            continue
+        row, column = _cell(anchor)
+        texts = [*map(_text, _shapes(anchor)), *picture_words(anchor)]
+        for diagram in anchor.iter("relIds"):
+            texts += diagram_lines(package.xml_if_there(related.get(diagram.get("r:dm", ""), ("", ""))[1]))
+        drawn.boxes += [(row, column, text) for text in texts if text]
+        for chart in anchor.iter("chart"):
+            part = package.xml_if_there(related.get(chart.get("r:id", ""), ("", ""))[1])
+            _read_chart(drawn, part, sheets)
+    return drawn
+
+
+def _read_chart(drawn: Drawn, root: Element | None, sheets: Collection[str]) -> None:
+    """Read the rows of a chart, or its name alone if its numbers stand in sheets that are read."""
+    caption, rows = chart_rows(root)
+    formulas = [formula.text or "" for formula in root.iter("f")] if root is not None else []
+    sources = {match[1] or match[2] for formula in formulas for match in _SHEET_OF_CELLS.finditer(formula)}
+    series = ", ".join(filter(None, rows[0])) if rows else ""
+    if not rows or (sources and sources <= {*sheets}):
+        name = one_line(": ".join(filter(None, (caption, series))))
+        caption, rows = f"(chart: {name})" if name else "", []
+    drawn.charts_left += not (caption or rows)
+    if caption or rows:
+        drawn.charts.append((caption, rows))
+
+
+def _read_controls(
+    drawn: Drawn, package: Package, path: str, placed: Sequence[Placed], labels: Mapping[str, str]
+) -> set[str]:
+    """Read the controls of a sheet, and return the ids of their shapes."""
+    related = package.related(path)
+    old = {id_: (about, label, shape) for id_, about, label, shape in _old_shapes(package, path)}
+    places = {control.id: control for control in reversed(placed)} | {
+        control.id: control for control in reversed(placed) if control.row
+    }
+    for id_ in dict.fromkeys([*places, *old]):
+        place = places.get(id_, Placed(id_, "", 0, 0))
+        kind, part = related.get(place.part, ("", ""))
+        about, label, shape = old.get(id_, (None, "", None))
+        if kind == "control":  # of ActiveX, whose state is no text
+            drawn.controls_left += 1
+            continue
+        if shape is not None and "visibility:hidden" in shape.get("style", "").replace(" ", ""):
+            drawn.hidden += 1
+            continue
+        new = package.xml_if_there(part) if part else None
+        state = _new_state(new) if new is not None else _old_state(about)
+        cell = (place.row, place.column) if place.row else _old_cell(about)
+        drawn.controls += _control(state, labels.get(id_) or label, *cell)
+    return {*places, *old}
+
+
+def _control(state: Mapping[str, str], label: str, row: int, column: int) -> Iterator[Control]:
+    """What is seen of a control; nothing of buttons and bars."""
+    kind = state.get("type", "").casefold()
+    if kind in _BOXES:
+        yield Control(f"{ticked(state.get('checked') in {'Checked', '1'})} {label}".strip(), row, column)
+    elif kind in _LISTS:
+        chosen = [state.get("sel", ""), *state.get("multi", "").replace(" ", "").split(",")]
+        numbers = [number for written in chosen if (number := _number(written))]
+        entries = tuple(filter(None, state.get("entries", "").split("\n")))
+        yield Control(label, row, column, tuple(dict.fromkeys(numbers)), entries, state.get("range", ""))
+    elif kind in _LABELS and label:
+        yield Control(label, row, column)
+
+
+def _new_state(properties: Element) -> dict[str, str]:
+    """The state of a control by its own part."""
+    names = {
+        "type": "objectType",
+        "checked": "checked",
+        "sel": "sel",
+        "multi": "multiSel",
+        "range": "fmlaRange",
+    }
+    entries = "\n".join(one_line(item.get("val", "")) for item in properties.iter("item"))
+    return {key: properties.get(name, "") for key, name in names.items()} | {"entries": entries}
+
+
+def _old_state(about: Element | None) -> dict[str, str]:
+    """The same by its shape in VML."""
+    if about is None:
+        return {}
+    names = {"checked": "Checked", "sel": "Sel", "multi": "MultiSel", "range": "FmlaRange"}
+    texts = {part.tag: (part.text or "").strip() for part in about}
+    return {key: texts.get(name, "") for key, name in names.items()} | {"type": about.get("ObjectType", "")}
+
+
+def _old_shapes(package: Package, path: str) -> Iterator[tuple[str, Element, str, Element]]:
+    """The shapes in VML that are controls: id, state, label, shape. Notes have such shapes, too."""
+    try:
+        data = package.read(package.related_as(path, "vmlDrawing"))
+        root = xml_root(_OPEN_TAG.sub(b"<br/>", data), "")
+    except ParseError:
+        return
+    for shape in root.iter("shape"):
+        about = child(shape, "ClientData")
+        if about is not None and about.get("ObjectType", "Note").casefold() in _BOXES | _LISTS | _LABELS:
+            label = " ".join("".join(box.itertext()) for box in shape.iter("textbox"))
+            id_ = shape.get("spid", "") or shape.get("id", "")
+            yield id_.rpartition("_s")[2], about, one_line(label), shape
+
+
+def _old_cell(about: Element | None) -> tuple[int, int]:
+    """The cell of a shape in VML: "1, 15, 2, 10, …" are a column, what is left of it, a row, …."""
+    anchor = child(about, "Anchor")
+    numbers = re.findall(r"-?\d{1,7}", anchor.text or "") if anchor is not None else []
+    if len(numbers) < 8:  # noqa: PLR2004 two corners
+        return 1, 1
+    column, top, offset, bottom = (int(numbers[at]) for at in (0, 2, 3, 6))
+    return top + 1 + (bottom > top and offset > 10), column + 1  # noqa: PLR2004 points: half a row
+
+
+def _cell(anchor: Element) -> tuple[int, int]:
+    """The row and the column of an anchor: the row of its middle if it is about as high as one."""
+    first, last = (
+        {part.tag: _number(part.text) for part in (corner if corner is not None else ())}
+        for corner in (child(anchor, "from"), child(anchor, "to"))
+    )
+    row = first.get("row", 0)
+    middle = (row + last.get("row", row)) / 2 + (
+        first.get("rowOff", 0) + last.get("rowOff", 0)
+    ) / 2 / ROW_HEIGHT
+    is_low = last.get("row", row) - row <= 1
+    return (int(middle) if is_low else row) + 1, first.get("col", 0) + 1
+
+
+def _number(written: str | None) -> int:
+    digits = (written or "").strip()
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0  # noqa: PLR2004 digits
+
+
+def _remove_fallbacks(root: Element | None) -> None:
+    """Leave what a recent program shows of alternatives that say the same."""
+    for alternatives in [*root.iter("AlternateContent")] if root is not None else ():
+        for fallback in [*descendants(alternatives, "Fallback")]:
+            alternatives.remove(fallback)
+
+
+def _anchors(root: Element | None) -> Iterator[Element]:
+    parts = root.iter() if root is not None else iter(())
+    return (part for part in parts if part.tag in _ANCHORS)
+
+
+def _shapes(root: Element | None) -> Iterator[Element]:
+    return root.iter("sp") if root is not None else iter(())
+
+
+def _about(shape: Element) -> Element:
+    return next(shape.iter("cNvPr"), shape)
+
+
+def _text(shape: Element) -> str:
+    """The text of a shape, a line for each paragraph."""
+    return "\n".join(
+        filter(None, (paragraph_text(line).strip() for line in descendants(shape, "txBody", "p")))
+    )
