@@ -225,8 +225,9 @@ class Passage:
     """A chunk before it is stored: `document.text[start:end]` and its position.
 
     `context` precedes the text when it is embedded and indexed, but not when it is shown: a line with the
-    title and the headings, and another one with the header row, if the text continues a table. `tokens`
-    counts the text without it, in tokens of the embedder. `page` is the 1-based page of the first character.
+    title, other names of the document and the headings, and another one with the header row, if the text
+    continues a table. `tokens` counts the text without it, in tokens of the embedder. `page` is the 1-based
+    page of the first character.
     """
 
     seq: int

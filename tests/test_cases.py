@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
+from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+import pypdfium2
 import pytest
 
 if TYPE_CHECKING:
@@ -17,17 +23,24 @@ if TYPE_CHECKING:
 
 CASES = Path(__file__).resolve().parents[2] / "shared" / "cases"
 EXPECTED = "expected.txt"
+PROSE = 25  # letters of a line of prose: shorter ones are labels, headings and the ends of paragraphs
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """A folder, and what a search for each of some words must find in it: the ends of URIs.
 
-    `never` is what no document may have in its metadata.
+    `first` is the title of the first result for some words, and what it is cited as in part. `shown` and
+    `unshown` are parts of the texts of files, and `titles` their titles. `never` is what no document may have
+    in its metadata.
     """
 
     folder: str
-    finds: Mapping[str, tuple[str, ...]]
+    finds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    first: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    shown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unshown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
     never: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -64,26 +77,188 @@ TABLE = (
             "parsnips": ("three.mbox#56884b963d06e1d1.eml",),
         },
     ),
+    Case(
+        "csv-sep-line",
+        shown={"sep.csv": ("Artikel: Schraube M6\nPreis: 0,12\nLager: 4000",)},
+        unshown={"sep.csv": ("sep=",)},
+    ),
+    Case(
+        "docx-legacy-fields",
+        shown={
+            "inspection.docx": (
+                "Fire extinguishers present: [x] yes [ ] no",
+                "Asbestos found: [ ] yes [x] no",
+                "Overall rating of the boiler room: Unacceptable",
+                "Inspector licence: KX-7741",
+            )
+        },
+    ),
+    Case(
+        "obsidian-notes",
+        first=dict.fromkeys(("k8s", "Steuermann", "Kubernetes"), ("Kubernetes", "Kubernetes")),
+        shown={"Kubernetes.md": ("Draining nodes",)},
+        unshown={"Kubernetes.md": ("%%", "zebra", "^intro")},
+        titles={"Kubernetes.md": "Kubernetes"},
+    ),
+    Case(
+        "pdf-form-checkbox",
+        shown={
+            "pump.pdf": (
+                "| Pump type: | Peristaltic |",
+                "| Earthed: | [x] |",
+                "| Leaking: | [ ] |",
+                "| Serial: | ZQ-33190 |",
+            )
+        },
+    ),
+    Case(
+        "pdf-page-labels",
+        first={
+            "paraffin lamp burn": ("Foreword", "p. 1 (3 of 5)"),
+            "foreword thanks the keepers of the northern coast": ("Foreword", "p. i"),
+        },
+    ),
+    Case(
+        "pdf-table-next-page",
+        first={"hotel limit for Zagreb": ("Daily allowances abroad", "p. 2")},
+        titles={"allowances.pdf": "Daily allowances abroad"},
+    ),
+    Case(
+        "pdf-two-columns",
+        shown={"amt_handbook_sample.pdf": ("Figure 7-26. Self-locking nuts",)},
+    ),
+    Case("stringified-arguments", finds={"arsenic": ("who.md",)}),
 )
 
 
-@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.folder)
-def test_a_small_input_that_failed_is_read_and_found(case: Case, scripts: Scripts, tmp_path: Path) -> None:
-    if not (CASES / case.folder).is_dir():
+class Desk:
+    """A data folder with the inputs of all cases, and what the commands say of it."""
+
+    def __init__(self, scripts: Scripts, folder: Path) -> None:
+        self.data, self.inputs, self._scripts = folder / "desk", folder / "misc", scripts
+        for case in TABLE:
+            shutil.copytree(
+                CASES / case.folder, self.inputs / case.folder, ignore=shutil.ignore_patterns(EXPECTED)
+            )
+        self.run = scripts.admin("ingest", folder, "--data", self.data)
+        self.sources = self.answer("sources")["sources"]
+
+    def answer(self, *arguments: str | Path) -> Any:  # noqa: ANN401 any JSON
+        """What a command prints as JSON."""
+        return json.loads(self._scripts.admin(*arguments, "--json", "--data", self.data).stdout)
+
+    def of(self, case: Case) -> dict[str, Any]:
+        """The documents of a case by their URIs."""
+        return {source["uri"]: source for source in self.sources if f"/{case.folder}/" in source["uri"]}
+
+    def text(self, case: Case, name: str) -> str:
+        """The whole text of a file, as `source` prints it."""
+        path = self.inputs / case.folder / name
+        return self._scripts.admin("source", path, "--text", "--data", self.data).stdout
+
+    def found(self, words: str) -> list[dict[str, Any]]:
+        """The results of a search, with the URIs of their files."""
+        by_id = {source["id"]: source["uri"] for source in self.sources}
+        results = self.answer("search", words)["results"]
+        return [result | {"file": by_id[result["id"].partition("/")[0]]} for result in results]
+
+    def replies(self, *lines: str) -> dict[int, Any]:
+        """What a server answers to a whole conversation, by the ids of the requests."""
+        done = subprocess.run(
+            [self._scripts.server, "--data", self.data],
+            input="".join(f"{line}\n" for line in lines).encode(),
+            env=self._scripts.environment,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        answers = map(json.loads, done.stdout.splitlines())
+        return {answer["id"]: answer["result"] for answer in answers}
+
+
+@pytest.fixture(scope="module")
+def desk(scripts: Scripts, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    if not CASES.is_dir():
         pytest.skip("the small inputs are not on this machine (../shared/cases)")
-    folder, data = tmp_path / case.folder, tmp_path / "desk"
-    shutil.copytree(CASES / case.folder, folder, ignore=shutil.ignore_patterns(EXPECTED))
-    run = scripts.admin("ingest", folder, "--data", data)
-    assert run.returncode == 0, run.stderr
-    assert "crashed" not in run.stdout + run.stderr
-    listed = json.loads(scripts.admin("sources", "--json", "--data", data).stdout)["sources"]
-    assert {Path(source["uri"].partition("#")[0]).name for source in listed} == {
-        file.name for file in folder.iterdir()
-    }
-    by_id = {source["id"]: source["uri"] for source in listed}
+    return Desk(scripts, tmp_path_factory.mktemp("cases"))
+
+
+def test_every_small_input_is_stored_and_nothing_crashes(desk: Desk) -> None:
+    assert desk.run.returncode == 0, desk.run.stderr
+    assert "crashed" not in desk.run.stdout + desk.run.stderr
+    stored = {unquote(source["uri"].partition("#")[0]).rpartition("/")[2] for source in desk.sources}
+    assert stored >= {file.name for file in desk.inputs.rglob("*.*")}
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.folder)
+def test_a_small_input_that_failed_is_read_and_found(case: Case, desk: Desk) -> None:
+    stored = desk.of(case)
     for name, value in case.never.items():
-        assert value not in {source["metadata"].get(name) for source in listed}
+        assert value not in {source["metadata"].get(name) for source in stored.values()}
+    for file, title in case.titles.items():
+        assert [source["title"] for uri, source in stored.items() if uri.endswith(file)] == [title]
     for words, ends in case.finds.items():
-        answer = json.loads(scripts.admin("search", words, "--json", "--data", data).stdout)
-        uris = [by_id[result["id"].partition("/")[0]] for result in answer["results"]]
+        uris = [result["file"] for result in desk.found(words)]
         assert all(any(end in uri for uri in uris) for end in ends), (words, uris)
+    for words, (title, cited) in case.first.items():
+        result = desk.found(words)[0]
+        assert (result["title"], cited in result["cite_as"]) == (title, True), (words, result["cite_as"])
+    for file in {**case.shown, **case.unshown}:
+        text = desk.text(case, file)
+        assert [part for part in case.shown.get(file, ()) if part not in text] == []
+        assert [part for part in case.unshown.get(file, ()) if part in text] == []
+
+
+def test_a_row_of_a_table_that_goes_on_is_shown_under_its_header(desk: Desk) -> None:
+    shown = desk.found("hotel limit for Zagreb")[0]
+    header, row = (shown.get("header") or shown["text"]), "| Zagreb | 90 | 11.00 | 170 |"
+    assert "| City | Allowance EUR | Breakfast deduction EUR | Hotel limit EUR |" in header
+    assert row in shown["text"]
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W\d_]", "", text)
+
+
+@pytest.mark.parametrize("name", ["amt_handbook_sample.pdf", "multi-column.pdf"])
+def test_two_columns_are_read_one_after_the_other(desk: Desk, name: str) -> None:
+    """Nearly all lines of prose are followed by the line that follows them in pdfium's own text."""
+    case = next(case for case in TABLE if case.folder == "pdf-two-columns")
+    text = desk.text(case, name)
+    letters, kept, pairs = _letters(text), 0, 0
+    with closing(pypdfium2.PdfDocument(desk.inputs / case.folder / name)) as pdf:
+        for page in pdf:
+            lines = map(_letters, page.get_textpage().get_text_range().splitlines())
+            for line, following in pairwise(lines):
+                if min(len(line), len(following)) >= PROSE:
+                    pairs += 1
+                    kept += line[-8:] + following[:8] in letters
+    assert kept >= 0.97 * pairs > 0
+
+
+GREETING = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
+NATIVE = {
+    "query": "arsenic",
+    "limit": 2,
+    "collections": ["documents"],
+    "filter": {"path": {"$prefix": "misc/"}},
+}
+
+
+def _line(id_: int | None, method: str, params: Mapping[str, object]) -> str:
+    message = {"jsonrpc": "2.0", "method": method, "params": params}
+    return json.dumps(message if id_ is None else message | {"id": id_})
+
+
+def test_a_server_takes_a_byte_order_mark_and_arguments_as_strings(desk: Desk) -> None:
+    strings = {key: value if isinstance(value, str) else json.dumps(value) for key, value in NATIVE.items()}
+    answers = desk.replies(
+        "\ufeff" + _line(1, "initialize", GREETING),
+        _line(None, "notifications/initialized", {}),
+        _line(2, "tools/call", {"name": "search", "arguments": NATIVE}),
+        _line(3, "tools/call", {"name": "search", "arguments": strings}),
+    )
+    assert answers[1]["protocolVersion"] == "2025-06-18"
+    native, as_strings = (answers[id_]["structuredContent"]["results"] for id_ in (2, 3))
+    assert native == as_strings
+    assert native[0]["title"] == "WHO guideline on drinking water"

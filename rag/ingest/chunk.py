@@ -25,6 +25,7 @@ USUAL = Chunking()
 SMALL = USUAL.min_tokens  # a smaller chunk says too little alone, and is joined to a neighbor
 CONTEXT_SHARE = 4  # the title and the headings take at most 1/4 of the limit
 HEADER_SHARE = 3  # and the header row of a table at most 1/3
+MAX_NAMES = 200  # characters of other names of a document
 ASKING = ("?", "\uff1f", "\u061f")  # how a heading ends that is a question
 
 
@@ -53,7 +54,7 @@ def passages(
     No token of `token_spans` may contain white space.
     """
     measure = Measure(document.text, token_spans, reading)
-    cutter = _Cutter(measure, document.title, limit, tables_of(document), chunking)
+    cutter = _Cutter(measure, document.title, _other_names(document), limit, tables_of(document), chunking)
     starts = [block.start for block in document.blocks]
     if chunking.strategy in LOOSE:
         chunks = [*cutter.loose_chunks(document)]
@@ -72,6 +73,16 @@ def passages(
         )
         for seq, chunk in enumerate(cutter.overlapping(chunks))
     ]
+
+
+def _other_names(document: Document) -> str:
+    """What a document is called besides its title, as notes state it: "k8s, Steuermann"; "" if it isn't.
+
+    Site generators call former addresses so, which are no names.
+    """
+    stated = (document.metadata.get(key, "") for key in ("aliases", "alias"))
+    names = (name.strip() for written in stated for name in written[:MAX_NAMES].split(","))
+    return ", ".join(name for name in names if name and "/" not in name)
 
 
 def _cells(blocks: Sequence[Block], starts: Sequence[int], span: Span) -> tuple[str, ...]:
@@ -140,6 +151,7 @@ class _Cutter:
 
     measure: Measure
     title: str
+    other_names: str
     limit: int
     tables: Sequence[Table]
     chunking: Chunking
@@ -303,6 +315,7 @@ class _Cutter:
         names = [self.title, *(heading.title for heading in headings if heading.title)]
         if len(names) > 1 and names[0].casefold() == names[1].casefold():
             del names[1]
+        names[0] += f" ({self.other_names})" if self.other_names else ""
         most = self.limit // CONTEXT_SHARE
         del names[1:-most]  # each takes a token or more, so of thousands nobody need measure the outer ones
         while (taken := self.measure.taken(" > ".join(names))) > most:

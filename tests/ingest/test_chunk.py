@@ -282,3 +282,11 @@ def test_every_section_has_passages_of_its_own() -> None:
     found = cut("# T\n\n" + "\n\n".join(sections), 254)
     assert [passage.section[-1] for passage in found] == [f"Section {number}" for number in range(60)]
     assert min(passage.tokens for passage in found) < SMALL
+
+
+def test_other_names_of_a_note_are_context_beside_its_title() -> None:
+    entries = "---\naliases: [k8s, /old/address/, Steuermann]\n---\n"
+    document = parse(f"{entries}# Kubernetes\n\nA scheduler.\n".encode(), "a.md")
+    contexts = [one.context for one in passages(document, token_spans=MODEL_SPANS, limit=64)]
+    assert contexts[0] == "Kubernetes (k8s, Steuermann)"
+    assert "old" not in "".join(contexts)

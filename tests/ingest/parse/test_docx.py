@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rag.errors import EmptyFileError, ParseError
@@ -287,20 +285,6 @@ def test_no_entity_is_fetched() -> None:
 def test_a_document_of_another_office_format_is_read_as_what_it_is() -> None:
     document = parse(word(p("Text.")), "a.xlsx")
     assert document.text == "Text."
-
-
-CASE = Path(__file__).parents[4] / "shared/cases/docx-legacy-fields/inspection.docx"
-
-
-@pytest.mark.skipif(not CASE.is_file(), reason=f"the case is not at {CASE}")
-def test_a_form_says_which_boxes_are_ticked_and_what_was_chosen() -> None:
-    document = parse(CASE.read_bytes(), CASE.name)
-    assert document.text.split("\n\n")[1:] == [
-        "Fire extinguishers present: [x] yes [ ] no",
-        "Asbestos found: [ ] yes [x] no",
-        "Overall rating of the boiler room: Unacceptable",
-        "Inspector licence: KX-7741",
-    ]
 
 
 def run(content: str) -> str:

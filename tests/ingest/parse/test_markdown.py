@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -155,18 +154,6 @@ def test_a_date_that_is_none_stays_metadata() -> None:
 )
 def test_what_programs_for_notes_do_not_show_is_no_text(written: str, shown: str) -> None:
     assert parse(written.encode(), "a.md").text == shown
-
-
-CASE = Path(__file__).parents[4] / "shared/cases/obsidian-notes"
-
-
-@pytest.mark.skipif(not CASE.is_dir(), reason=f"the case is not at {CASE}")
-def test_a_note_of_obsidian_has_its_name_and_no_comment() -> None:
-    document = parse((CASE / "Kubernetes.md").read_bytes(), "Kubernetes.md")
-    assert document.title == "Kubernetes"
-    assert not any(word in document.text for word in ("^intro", "zebra", "%%"))
-    assert "Draining nodes" in document.text
-    assert document.metadata["left_out"] == "1 comment"
 
 
 def test_a_proposal_is_called_by_its_number() -> None:
