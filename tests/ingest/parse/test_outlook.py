@@ -99,6 +99,17 @@ def test_html_in_rich_text_is_taken_out_with_its_characters() -> None:
     assert body_of(rb"{\rtf1\ansi\pard }") == ("plain", b"")
 
 
+def test_html_in_rich_text_is_read_in_the_code_pages_of_its_fonts() -> None:
+    rich = (
+        rb"{\rtf1\ansi\ansicpg1252\fromhtml1 "
+        rb"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 B;}{\f2\fcharset128 C;}}"
+        rb"{\*\htmltag64 <p>}{\f1 \'d2\'e8\'e4} \f2\'89"
+        b"\r\n"
+        rb"\'b7\'95\\ \f0 caf\'e9{\*\htmltag72 </p>}}"
+    )
+    assert body_of(rich) == ("html", "<p>Тид 温表 café</p>".encode())
+
+
 def test_rich_text_is_unpacked() -> None:
     """The example of [MS-OXRTFCP] 3.1.1."""
     packed = bytes.fromhex(

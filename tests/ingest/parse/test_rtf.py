@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from rag.ingest.parse import parse
 
 HEAD = (
-    r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial Cyr;}}"
+    r"{\rtf1\ansi\ansicpg1252{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial Cyr;}{\f2\fcharset128 M;}}"
     r"{\stylesheet{\s0 Normal;}{\s1\outlinelevel0 heading 1;}}"
     r"{\info{\title Tide gauges}{\author Ann}{\revtim\yr2024\mo5\dy1\hr10\min3}}"
 )
@@ -69,3 +71,75 @@ def test_a_large_picture_takes_linear_time() -> None:
     began = time.process_time()
     read(r"\pard Text.{\pict " + ("00ff00ff" * 16 + "\n") * 20_000 + r"}\par")
     assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (r"\f2\'89\'b7\'90\'f2", "温泉"),
+        (r"\f2\'95\\\'8e\'a6", "表示"),  # the second byte of a character is a backslash
+        ("\\f2\\'89\r\n\\'b7", "温"),
+        (r"\uc0\u28201 \u27849 x", "温泉x"),
+        (r"\uc2\u28201\'89\'b7\u27849\'90\'f2x", "温泉x"),
+        (r"{\uc0\u28201}x\u8364 ?y", "温x€y"),
+        (r"{\u1058}Text", "ТText"),  # what stands for a character ends with its group
+        (r"\u8212\emdash x", "—x"),
+        (r"\u-3913?", "•"),
+        (r"{\upr{????}{\*\ud{\u1058\'3f\u1080\'3f}}} x", "Ти x"),
+        (r"{\*\pnseclvl1\pnucrm{\pntxta .}}{\*\pnseclvl5{\pntxtb (}{\pntxta )}}x", "x"),
+        (r"a{\pict\bin5 {}}\{x}b", "ab"),
+        (r"See {\field{\*\fldinst{HYPERLINK x}}{\fldrslt{\ul here}}}", "See here"),
+        (r"{\field{\*\fldinst{\field{\*\fldinst A}{\fldrslt in}}IF}{\fldrslt out}}", "out"),
+        (r"a{\*\foo{\bar junk} junk}b", "ab"),
+        (r"one\column two", "one\ntwo"),
+    ],
+)  # fmt: skip
+def test_control_words_become_what_people_see(body: str, text: str) -> None:
+    assert read(rf"\pard {body}\par") == [("paragraph", text)]
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "text"),
+    [
+        (r"\ansi\ansicpg1252\deff1", r"\plain\'d2\'e8\'e4", "Тид"),
+        (r"\ansi\ansicpg1252\deff1", r"\f0 caf\'e9", "café"),
+        (r"\ansi\ansicpg1251\deff0", r"\f0 \'d2\'e8\'e4", "Тид"),
+        (r"\mac", r"caf\'8e", "café"),
+        (r"\pc", r"caf\'82", "café"),
+        (r"\pca", r"caf\'82", "café"),
+        (r"\ansi\ansicpg1252", r"\f3 \'d2\'e8\'e4", "Тид"),
+        (r"\ansi\ansicpg1252", "Größe – Тид", "Größe – Тид"),  # as programs write it that know no code pages
+    ],
+)
+def test_a_text_is_in_the_code_page_of_its_font_or_its_file(head: str, body: str, text: str) -> None:
+    fonts = r"{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial Cyr;}{\f3\cpg1251 Arial;}}"
+    document = parse(rf"{{\rtf1{head}{fonts}\pard {body}\par}}".encode(), "a.rtf")
+    assert document.text == text
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        r"{\title \'d2\'e8\'e4\'f0\'ee\'eb\'ee\'e3\'e8\'ff \'e2\'ee\'e4}",
+        r"{\title \uc0\u1058 \u1080 \u1076 }",
+        r"{\upr{\title ???}{\*\ud{\title \u1058\'3f\u1080\'3f\u1076\'3f}}}",
+    ],
+)
+def test_a_title_is_in_its_own_letters(title: str) -> None:
+    document = parse(HEAD.replace(r"{\title Tide gauges}", title).encode() + rb"\pard Text.\par}", "a.rtf")
+    assert document.title.startswith("Тид")
+    assert document.text == "Text."
+
+
+def test_a_table_in_a_cell_is_words_of_that_cell() -> None:
+    row = r"\pard\intbl\itap2 n\nestcell m\nestcell{\*\nesttableprops\trowd\nestrow}{\nonesttables\par}"
+    head = r"\trowd\pard\intbl Name\cell\pard\intbl What\cell\row"
+    assert read(rf"{head}\pard\intbl A\cell{row}{row}\pard\intbl z\cell\row\pard End.\par") == [
+        ("table", "| Name | What |\n| --- | --- |\n| A | n m n m z |"),
+        ("paragraph", "End."),
+    ]
+
+
+def test_lists_of_older_programs_are_lists() -> None:
+    body = r"\pard{\pntext\'b7\tab}{\*\pn\pnlvlblt{\pntxtb\'b7}}one\par{\pntext\'b7\tab}two\par"
+    assert read(body) == [("list", "- one\n- two")]

@@ -278,7 +278,7 @@ _HEAD = 1000  # bytes in which it says that it was HTML
 _SKIPPED = frozenset({b"fonttbl", b"colortbl", b"stylesheet", b"info", b"mhtmltag", b"pntext", b"generator"})
 _CHARACTERS = {b"par": "\n", b"line": "\n", b"tab": "\t", b"lquote": "‘", b"rquote": "’", b"bullet": "•"}
 _CHARACTERS |= {b"ldblquote": "“", b"rdblquote": "”", b"emdash": "—", b"endash": "–"}
-_SYMBOLS = {b"~": "&nbsp;", b"_": "&shy;", b"{": "{", b"}": "}", b"\\": "\\"}
+_SYMBOLS = {b"~": "&nbsp;", b"_": "&shy;"}
 
 
 def body_of(data: bytes) -> tuple[str, bytes]:
@@ -302,18 +302,23 @@ class _Html:
         self._written: list[str] = []
         self._bytes: list[bytes] = []
         self._codec = "cp1252"
+        self._fonts: dict[bytes, str] = {}
+        self._font = b""
         self._skip = 0
-        self._state = ("text", False)  # where it is, and whether that is for rich text only
-        self._stack: list[tuple[str, bool]] = []
+        self._state = ("text", False, "")  # where it is, whether that is for rich text only, its font's codec
+        self._stack: list[tuple[str, bool, str]] = []
 
     def of(self, data: bytes) -> str:
         """The HTML in a rich text."""
         for match in _TOKEN.finditer(data):
             code, word, number, symbol, brace, text = match.groups()
-            if plain := bytes([int(code, 16)]) if code else text:
+            escaped = symbol if symbol and symbol in b"\\{}" else None  # perhaps a character's second byte
+            if plain := bytes([int(code, 16)]) if code else text or escaped:
                 self._bytes.append(plain[self._skip :])
                 self._skip = 0
-            else:
+            elif (
+                word or symbol or brace
+            ):  # a line end is none of the text, and may part the bytes of a character
                 self._flush()
                 self._mark(word, number, symbol, brace)
         self._flush()
@@ -322,29 +327,37 @@ class _Html:
     def _mark(
         self, word: bytes | None, number: bytes | None, symbol: bytes | None, brace: bytes | None
     ) -> None:
+        self._skip = 0 if brace else self._skip
         if brace == b"{":
             self._stack.append(self._state)
         elif brace and self._stack:
             self._state = self._stack.pop()
-        elif symbol:
-            self._write(_SYMBOLS.get(symbol, ""))
         elif word == b"htmlrtf":
-            self._state = (self._state[0], number != b"0")
+            self._state = (self._state[0], number != b"0", self._state[2])
         elif word == b"htmltag":
-            self._state = ("tag", False)
+            self._state = ("tag", False, "")
         elif word in _SKIPPED:
-            self._state = ("skipped", True)
+            self._state = ("skipped", True, "")
+        elif word in {b"f", b"fcharset"}:
+            self._set_font(word, number or b"0")
         elif word == b"ansicpg" and number:
             self._codec = rtf.codec_of(int(number))
         elif word == b"u" and number:
             self._write(chr(int(number) % 0x10000))
             self._skip = 1  # what programs show that don't know the character
-        elif word:
-            self._write(_CHARACTERS.get(word, ""))
+        else:
+            self._write(_CHARACTERS.get(word or b"", "") + _SYMBOLS.get(symbol or b"", ""))
+
+    def _set_font(self, word: bytes, number: bytes) -> None:
+        if word == b"f":
+            self._font = number
+            self._state = (*self._state[:2], self._fonts.get(number, ""))
+        else:
+            self._fonts[self._font] = rtf.CHARSETS.get(int(number), "")
 
     def _flush(self) -> None:
         if self._bytes:
-            written, self._bytes = b"".join(self._bytes).decode(self._codec, "replace"), []
+            written, self._bytes = b"".join(self._bytes).decode(self._state[2] or self._codec, "replace"), []
             self._write(written if self._state[0] == "tag" else escape(written, quote=False))
 
     def _write(self, text: str) -> None:

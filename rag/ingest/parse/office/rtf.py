@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rag.errors import ParseError
+from rag.ingest.parse.decode import decode_part
 from rag.ingest.parse.draft import Draft
 from rag.ingest.parse.office.properties import Properties, left_out, written_document
 
@@ -21,40 +22,19 @@ _TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
 )
 _SKIPPED = frozenset(
-    {
-        *(
-            "fonttbl",
-            "colortbl",
-            "pict",
-            "object",
-            "fldinst",
-            "themedata",
-            "datastore",
-            "listtable",
-            "xe",
-            "tc",
-        ),
-        *(
-            "listoverridetable",
-            "header",
-            "headerl",
-            "headerr",
-            "headerf",
-            "footer",
-            "footerl",
-            "footerr",
-            "sp",
-        ),
-        *("footerf", "nonshppict", "shprslt", "revtbl", "rsidtbl", "generator", "xmlnstbl", "mmathPr", "do"),
-        *("annotation", "atnid", "atnauthor", "atndate", "bkmkstart", "bkmkend", "userprops", "latentstyles"),
-    }
+    """
+    fonttbl colortbl pict object fldinst themedata datastore listtable xe tc listoverridetable sp pn pntxta
+    pntxtb header headerl headerr headerf footer footerl footerr footerf nonshppict shprslt revtbl rsidtbl
+    generator xmlnstbl mmathPr do annotation atnid atnauthor atndate bkmkstart bkmkend userprops
+    latentstyles
+    """.split()  # noqa: SIM905
 )
-_OWN = frozenset(
-    {"stylesheet", "title", "author", "subject", "keywords", "doccomm", "revtim", "listtext", "footnote"}
-)
+_PROPERTIES = frozenset({"title", "author", "subject", "keywords", "doccomm"})
+_OWN = _PROPERTIES | {"stylesheet", "revtim", "listtext", "footnote"}
 _CHARACTERS = {
     "tab": "\t",
     "line": "\n",
+    "column": "\n",
     "emdash": "—",
     "endash": "–",
     "bullet": "•",
@@ -66,11 +46,14 @@ _CHARACTERS = {
     "enspace": " ",
     "qmspace": " ",
 }
-_SYMBOLS = {"~": "\u00a0", "_": "\u2011", "\n": "\n", "\r": "\n", "\\": "\\", "{": "{", "}": "}"}
-_CHARSETS = {
+_SYMBOLS = {"~": "\u00a0", "_": "\u2011", "\n": "\n", "\r": "\n"}
+_SYMBOL_BULLET = 0xF0B7  # in the font Symbol
+_CODE_PAGES = {"mac": "mac-roman", "pc": "cp437", "pca": "cp850"}
+CHARSETS = {
     77: "mac-roman",
     128: "cp932",
     129: "cp949",
+    130: "johab",
     134: "gbk",
     136: "big5",
     161: "cp1253",
@@ -82,7 +65,10 @@ _CHARSETS = {
     204: "cp1251",
     222: "cp874",
     238: "cp1250",
+    254: "cp437",
+    255: "cp850",
 }
+"""The codecs of fonts by their charsets. Others are in the code page of the file."""
 _HEADING = re.compile(r"(?:heading|überschrift|titre|título|titolo|заголовок) ?([1-9])", re.IGNORECASE)
 
 
@@ -95,6 +81,8 @@ class _State:
     bold: bool = False
     codec: str = ""
     unicode_skip: int = 1
+    around: str = ""
+    """Where its form in Unicode belongs, in a group that has an older one first."""
 
 
 @dataclass(slots=True)
@@ -143,6 +131,8 @@ class _Reader:
         self.saved = ""
         self._codec = "cp1252"
         self._fonts: dict[int, str] = {}
+        self._default_font = 0
+        self._is_utf8 = False
         self._styles: dict[int, int] = {}
         self._style = self._font = 0
         self._in_fonts = False
@@ -159,8 +149,10 @@ class _Reader:
         self._moment: dict[str, int] = {}
 
     def read(self, data: bytes) -> None:
-        starred = False
-        for match in _TOKEN.finditer(data):
+        self._is_utf8 = not data.isascii() and _is_utf8(data)
+        starred, at = False, 0
+        while match := _TOKEN.search(data, at):
+            at = match.end()
             code, word, number, symbol, brace, text = match.groups()
             if code:
                 self._byte(bytes([int(code, 16)]))
@@ -168,12 +160,17 @@ class _Reader:
                 self._plain(text)
             elif brace:
                 self._flush()
+                self._skip = 0  # what stands for a character ends with its group
                 self._group(opens=brace == b"{")
             elif symbol == b"*":
                 starred = True
                 continue
+            elif symbol and symbol in b"\\{}":
+                self._byte(symbol)  # perhaps the second byte of a character
             elif symbol:
-                self._write(_SYMBOLS.get(symbol.decode("latin-1"), ""))
+                self._character(_SYMBOLS.get(symbol.decode("latin-1"), ""))
+            elif word == b"bin":
+                at += max(0, int(number or 0))
             elif word:
                 self._word(word.decode(), int(number) if number else None, starred=starred)
             starred = False
@@ -207,7 +204,7 @@ class _Reader:
     def _word(self, word: str, number: int | None, *, starred: bool) -> None:  # noqa: C901, PLR0912, PLR0915 a table
         if word == "u" and number is not None:
             self._flush()
-            self._write(chr(number % 0x10000))
+            self._write("•" if number % 0x10000 == _SYMBOL_BULLET else chr(number % 0x10000))
             self._skip = self._state.unicode_skip
             return
         self._flush()
@@ -216,22 +213,30 @@ class _Reader:
             if word == "f" and self._in_fonts:
                 self._font = number or 0
             elif word == "fcharset" and self._in_fonts:
-                self._fonts[self._font] = _CHARSETS.get(number or 0, "")
-        elif word in _SKIPPED or (starred and word not in {"shpinst", "listtext", "pnseclvl"}):
+                self._fonts[self._font] = CHARSETS.get(number or 0, "")
+            elif word == "cpg" and self._in_fonts:
+                self._fonts[self._font] = codec_of(number or 0)
+            elif word == "ud" and self._state.around:
+                self._state = replace(self._state, into=self._state.around, around="")
+        elif word == "upr":
+            self._state = replace(self._state, into="skipped", around=self._state.into)
+        elif word in _SKIPPED or (starred and word not in {"shpinst", "listtext"}):
             self._in_fonts = word == "fonttbl"
             self.comments += word == "annotation"
             self._state = replace(self._state, into="skipped")
-        elif word in _OWN:
-            self._state = replace(self._state, into=word)
+        elif word in _OWN or word == "pntext":
+            self._state = replace(self._state, into="listtext" if word == "pntext" else word)
         elif word in _CHARACTERS:
-            self._write(_CHARACTERS[word])
+            self._character(_CHARACTERS[word])
         elif word in {"par", "sect", "page"} and self._state.into == "body":
             self._end_paragraph()
         elif word in {"par", "sect"}:
             self._write("\n")
-        elif word in {"cell", "nestcell"}:
+        elif word == "nestcell":
+            self._end_nested()
+        elif word == "cell":
             self._end_cell()
-        elif word in {"row", "nestrow"}:
+        elif word == "row":
             self._rows.append(self._cells)
             self._cells = []
         elif word == "pard":
@@ -253,32 +258,54 @@ class _Reader:
         elif word == "plain":
             self._state = replace(self._state, hidden=False, bold=False, codec="")
         elif word == "f":
-            self._state = replace(self._state, codec=self._fonts.get(number or 0, ""))
+            self._state = replace(self._state, codec=self._fonts.get(number or 0) or self._codec)
+        elif word == "deff":
+            self._default_font = number or 0
         elif word == "uc":
             self._state = replace(self._state, unicode_skip=min(number or 0, 9))
         elif word == "ansicpg" and number:
             self._codec = codec_of(number)
-        elif word == "mac":
-            self._codec = "mac-roman"
+        elif word in _CODE_PAGES:
+            self._codec = _CODE_PAGES[word]
         elif self._state.into == "revtim":
             self._moment[word] = number or 0
 
-    def _byte(self, one: bytes) -> None:
+    def _character(self, text: str) -> None:
+        """A character that has a name; it may be what stands for one that was written in Unicode."""
+        self._flush()
         if self._skip:
             self._skip -= 1
         else:
-            self._bytes.append(one)
+            self._write(text)
+
+    def _byte(self, byte: bytes) -> None:
+        if self._skip:
+            self._skip -= 1
+        else:
+            self._bytes.append(byte)
 
     def _plain(self, text: bytes) -> None:
         skipped, self._skip = min(self._skip, len(text)), self._skip - min(self._skip, len(text))
-        if self._state.into != "skipped":  # a picture can be millions of digits
+        if self._state.into == "skipped":  # a picture can be millions of digits
+            return
+        if self._is_utf8 and not text.isascii():
+            self._flush()
+            self._write(text[skipped:].decode("utf-8", "replace"))
+        else:
             self._bytes.append(text[skipped:])
 
     def _flush(self) -> None:
         """Write the bytes so far in the code page of their font."""
-        if self._bytes:
-            written, self._bytes = b"".join(self._bytes), []
-            self._write(written.decode(self._state.codec or self._codec, "replace"))
+        if not self._bytes:
+            return
+        written, self._bytes = b"".join(self._bytes), []
+        if (
+            self._state.into in _PROPERTIES
+        ):  # without a font; some programs state a code page that isn't theirs
+            self._write(decode_part(written, self._state.codec or self._codec).text)
+        else:
+            codec = self._state.codec or self._fonts.get(self._default_font) or self._codec
+            self._write(written.decode(codec, "replace"))
 
     def _write(self, text: str) -> None:
         state = self._state
@@ -316,10 +343,14 @@ class _Reader:
         self._notes = []
 
     def _end_cell(self) -> None:
-        self._cell.append(_whole("".join(self._paragraph.texts)))
-        self._paragraph = replace(self._paragraph, texts=[], bold=True, mark="")
+        self._end_nested()
         self._cells.append(" ".join(filter(None, self._cell)))
         self._cell = []
+
+    def _end_nested(self) -> None:
+        """A cell of a table in a cell: its words are in the cell around it."""
+        self._cell.append(_whole("".join(self._paragraph.texts)))
+        self._paragraph = replace(self._paragraph, texts=[], bold=True, mark="")
 
     def _end_table(self) -> None:
         if self._rows or self._cells:
@@ -330,6 +361,13 @@ class _Reader:
 def _whole(text: str) -> str:
     """A text whose surrogates, which RTF writes one by one, are joined."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def codec_of(number: int) -> str:
