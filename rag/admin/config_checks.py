@@ -15,6 +15,7 @@ import anyio
 from anyio import to_thread
 
 from rag.access.bindings import walls
+from rag.access.bound_to import BoundTo
 from rag.access.keys import keys_in
 from rag.access.tenants import check_tenant, tenant_of, tenants
 from rag.admin.sharing import exposures
@@ -37,7 +38,6 @@ from rag.store.reader import Reader
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from rag.access.bound_to import BoundTo
     from rag.access.keys import ApiKey
     from rag.config.settings import HttpSettings, Settings
     from rag.corpus import Collection, EmbedderIdentity
@@ -315,6 +315,8 @@ async def binding_problems(settings: Settings) -> list[tuple[str, str]]:
         return [("keys", str(error))]
     of_settings: list[tuple[str, BoundTo]] = [(f"tool {tool.name}", tool) for tool in settings.server.tools]
     of_settings += [(f"scope {name}", scope) for name, scope in settings.oauth.scopes.items()]
+    if usual := tuple(name for name in settings.search.collections if name not in settings.retrievers):
+        of_settings.append(("search.collections", BoundTo(collections=usual)))
     found = [(part, problem) for part, bound in of_settings if (problem := _of_collections(bound, held))]
     of_keys = [(key, _of_key(key, settings, {key.tenant: held.get(key.tenant, ())})) for key in keys]
     return found + [(f"key {key.id}", problem) for key, problem in of_keys if problem]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from rag.access.tenants import local_principal
-from rag.admin.console import collection_option, command, echo, json_object, print_json, same_desk, write_page
+from rag.admin.console import command, echo, json_object, print_json, same_desk, write_page
 from rag.admin.search_output import explanation, print_results
 from rag.admin.search_report import search_report
 from rag.admin.sources import open_collections, readable
@@ -102,6 +102,12 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
     "--filter", "filter_", callback=json_object, metavar="JSON", help="Only sources whose metadata matches."
 )
 @click.option(
+    "--collection",
+    multiple=True,
+    metavar="NAME",
+    help="Search only this collection. Repeatable. Default: all.",
+)
+@click.option(
     "--exclude-collection", multiple=True, metavar="NAME", help="Leave out this collection. Repeatable."
 )
 @click.option(
@@ -139,7 +145,6 @@ def _stages(of: str | None, without: tuple[str, ...]) -> dict[str, object] | Non
     metavar="FILE",
     help="Write the trace of the search as an HTML page.",
 )
-@collection_option(None)
 async def search_command(  # noqa: PLR0913 one parameter an option
     settings: Settings,
     *,
@@ -153,6 +158,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     profile: str | None,
     limit: int | None,
     filter_: dict[str, object] | None,
+    collection: tuple[str, ...],
     exclude_collection: tuple[str, ...],
     fusion: str | None,
     alpha: float | None,
@@ -167,7 +173,6 @@ async def search_command(  # noqa: PLR0913 one parameter an option
     explain: bool,
     expect: str | None,
     report: Path | None,
-    collection: str | None,
     as_json: bool,
 ) -> None:
     """Search like an assistant and print the passages.
@@ -186,7 +191,7 @@ async def search_command(  # noqa: PLR0913 one parameter an option
         match=match,
         case=case or None,
         must_contain=must_contain,
-        collections=(collection,) if collection else None,
+        collections=collection or None,
         filter=filter_,
         context=context,
         exclude_collections=exclude_collection,

@@ -75,6 +75,10 @@ BROKEN = (
 )
 UNREADABLE = "The request names a collection that you can't read. Readable collections: {}."
 NOT_READABLE = "Not searched, because you can't read them: {}. Readable collections: {}."
+NO_USUAL = (
+    "You can't read any of the collections that a search covers if it names none. Name others. Readable "
+    "collections: {}."
+)
 NAMED = 5  # unreadable collections in a note, which the request may have any number of
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 PASSAGE_CHARS = 20_000  # of a passage that are marked on its page
@@ -555,20 +559,26 @@ def _chosen(
 ) -> list[View]:
     """The views of the collections that the plan names, or all if it names none, without the excluded.
 
+    Of those that the operator names for all searches, the views of those that the principal can read.
     Tags are searched only if the plan or the principal's bindings name them.
 
     Raises:
-        NotFoundError: the principal can't read one of them, or an excluded one: a misspelt name would exclude
-            nothing. The error says nothing of whether there is such a collection.
-        StoreError: one of them is failing.
+        NotFoundError: the principal can't read one that the request names, or excludes: a misspelt name would
+            exclude nothing. Or it can read none of the operator's. The error says nothing of whether there is
+            such a collection.
+        StoreError: one that the request names is failing, or all of the operator's that are left.
     """
-    if not {*plan.collections}.isdisjoint(failing):
+    asked = plan.collections
+    if not plan.names_collections:
+        asked = tuple(name for name in asked if name in views) or asked
+    if not {*asked}.isdisjoint(failing):
         raise StoreError(BROKEN, for_caller=BROKEN)
-    if not views.keys() >= {*plan.collections, *plan.exclude_collections}:
-        raise NotFoundError(UNREADABLE.format(_listed(views)))
+    if not views.keys() >= {*asked, *plan.exclude_collections}:
+        is_usual = not plan.names_collections and views.keys() >= {*plan.exclude_collections}
+        raise NotFoundError((NO_USUAL if is_usual else UNREADABLE).format(_listed(views)))
     named = (principal.bindings and bounds(principal.bindings).collections) or ()
     usual = (name for name, view in views.items() if not view.table.collection.tag_of or name in named)
-    wanted = dict.fromkeys(plan.collections or sorted(usual))
+    wanted = dict.fromkeys(asked or sorted(usual))
     left = [views[name] for name in wanted if name not in plan.exclude_collections]
     if wanted and not left:
         raise InvalidRequestError("exclude_collections leaves no collection to search.")

@@ -254,6 +254,8 @@ def test_the_findings_come_as_json_too(scripts: Scripts, tmp_path: Path) -> None
 def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, dict[str, str]]]) -> None:
     code, said = check(
         """
+        [search]
+        collections = ["documents", "hanbdook"]
         [[server.tools]]
         collections = ["documents"]
         [[server.tools]]
@@ -266,6 +268,7 @@ def test_a_binding_that_leaves_nothing_is_wrong(check: Callable[..., tuple[int, 
         """
     )
     assert code
+    assert said["search.collections"] == "wrong There is no collection hanbdook."
     assert said["tool search_b"] == "wrong There is no collection handbook."
     assert said["scope final"] == "wrong The filter suits the declared fields of no collection (documents)."
     assert not said.keys() & {"tool search", "scope all"}

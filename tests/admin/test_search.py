@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from mcp import Client, StdioServerParameters
 from rag.search.search import NO_DOCUMENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.admin.conftest import Desk
@@ -155,6 +157,74 @@ def test_what_is_related_to_a_passage_needs_no_query(clock_desk: Desk) -> None:
     assert found["id"].split("/")[0] not in {one["id"].split("/")[0] for one in related}
     assert "Only with --vector or --related" in clock_desk.run("search", code=2).stderr
     assert "Nothing readable has this id" in clock_desk.run("search", "--related", "nothing", code=1).stderr
+
+
+def test_several_collections_can_be_named_and_an_unknown_one_is_told(library: Desk) -> None:
+    def found(*options: str) -> tuple[set[str], list[str]]:
+        reply = library.json("search", "pendulum clock in the tower", "--mode", "dense", *options)
+        return {hit["collection"] for hit in reply["results"]}, reply["notes"]
+
+    both = ("--collection", "near", "--collection", "far")
+    assert found(*both) == ({"near", "far"}, [])
+    assert found("--collection", "near") == ({"near"}, [])
+    assert found(*both, "--exclude-collection", "far") == ({"near"}, [])
+    collections, (note,) = found("--collection", "near", "--collection", "nowhere")
+    assert collections == {"near"}
+    assert "nowhere" in note
+    for wrong in (
+        ("--collection", "nowhere", "--collection", "nothing"),
+        ("--collection", ""),
+        ("--collection", "near", "--exclude-collection", "nowhere"),
+    ):
+        run = library.run("search", "pendulum", *wrong, code=1)
+        assert "Readable collections: far, near." in run.stderr
+
+
+def test_a_percentage_counts_from_the_nearest_passage_of_all_collections_each_in_its_metric(
+    library: Desk,
+) -> None:
+    """`far` is measured in another metric, in which the same percentage reaches further."""
+    asked = ("search", "pendulum clock in the tower", "--mode", "dense", "--threshold")
+    similar = {hit["id"]: hit for hit in library.json(*asked, "min_similarity=0")["results"]}
+    nearest = max(hit["similarity"] for hit in similar.values())
+    assert {hit["collection"] for hit in similar.values() if hit["similarity"] == nearest} == {"near"}
+
+    def expected(factor: float, metrics: dict[str, Callable[[float], float]]) -> set[str]:
+        return {
+            id_
+            for id_, hit in similar.items()
+            if (away := metrics[hit["collection"]])(hit["similarity"]) <= away(nearest) * factor + 1e-9
+        }
+
+    cosine, euclidean = (lambda like: 1 - like), (lambda like: sqrt(2 - 2 * like))
+    sizes = set()
+    for percentage in (0, 20, 60, 90, 200):
+        threshold = f"percentage_distance={percentage}"
+        kept = {hit["id"] for hit in library.json(*asked, threshold)["results"]}
+        factor = 1 + percentage / 100
+        assert kept == expected(factor, {"near": cosine, "far": euclidean})
+        in_one = {hit["id"] for hit in library.json(*asked, threshold, "--distance", "cosine")["results"]}
+        assert in_one == expected(factor, {"near": cosine, "far": cosine})
+        sizes.add((len(kept), len(in_one)))
+    assert any(both > alone for both, alone in sizes)
+
+
+@pytest.fixture(scope="module")
+def library(desk_at: Callable[[Path], Desk], tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    """Two collections with different metrics. Only for reading."""
+    folder = tmp_path_factory.mktemp("library")
+    desk = desk_at(folder / "data")
+    texts = {
+        "near": ["A pendulum clock swings in the tower.", "Clocks tick.", "Roses grow in the garden."],
+        "far": ["Clocks in the tower are repaired in spring.", "A pendulum is a weight.", "Soup is served."],
+    }
+    for name, metric in (("near", "cosine"), ("far", "euclidean")):
+        (folder / name).mkdir()
+        for number, text in enumerate(texts[name]):
+            (folder / name / f"{number}.txt").write_text(text)
+        desk.run("collection", "create", name, "--distance", metric)
+        desk.run("ingest", folder / name, "--collection", name)
+    return desk
 
 
 @pytest.fixture

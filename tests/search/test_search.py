@@ -259,8 +259,8 @@ async def test_an_unknown_profile_is_told_those_that_there_are(shelf: Shelf) -> 
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (SearchRequest(""), "empty"),
-        (SearchRequest(" \n\t "), "empty"),
+        (SearchRequest(""), "Give a query"),
+        (SearchRequest(" \n\t "), "Give a query"),
         (SearchRequest("x" * (MAX_QUERY_CHARS + 1)), f"at most {MAX_QUERY_CHARS} characters, not 4097"),
         (SearchRequest("a \ud800 b"), "lone surrogate"),
         (SearchRequest("x", limit=-1), f"from 0 to {MAX_LIMIT}, not -1"),
@@ -298,6 +298,28 @@ async def test_collections_that_can_not_be_read_are_named_with_those_that_can(sh
     await shelf.put("b", "pendulum", collection="more")
     with pytest.raises(NotFoundError, match=r"can't read. Readable collections: documents, more"):
         await shelf.search("x", collections=("papers", "it's"))
+
+
+async def test_of_the_collections_that_the_operator_names_those_that_can_be_read_are_searched(
+    shelf: Shelf,
+) -> None:
+    """The others are not named: the asker may not know of them."""
+    await shelf.put("a", "pendulum", collection="notes")
+    await shelf.put("b", "pendulum", collection="more")
+    hidden = Access("restricted", frozenset({"user:ann"}))
+    await shelf.put("c", "pendulum", collection="secret", access=hidden)
+    for other in ("secret", "missing"):
+        answer = await shelf.desk(collections=["notes", other]).search(ME, "pendulum")
+        assert ([hit.source.title for hit in answer.hits], answer.notes) == (["a"], ())
+        with pytest.raises(NotFoundError, match=r"if it names none\. .* more, notes"):
+            await shelf.desk(collections=[other]).search(ME, "pendulum")
+        named = await shelf.desk(collections=[other]).search(ME, "pendulum", collections=["more"])
+        assert [hit.source.title for hit in named.hits] == ["b"]
+        with pytest.raises(NotFoundError, match="The request names a collection"):
+            await shelf.desk(collections=["notes", other]).search(ME, "pendulum", exclude_collections=[other])
+    ann = Principal("default", "ann")
+    both = await shelf.desk(collections=["notes", "secret"]).search(ann, "pendulum")
+    assert {hit.source.title for hit in both.hits} == {"a", "c"}
 
 
 async def test_a_collection_that_can_not_be_read_is_named_and_the_others_are_searched(shelf: Shelf) -> None:
