@@ -44,6 +44,7 @@ _BLOCK = re.compile(
     r"|\n(?=[ \t]*+(?:(?:[-*+•]|\(?\d{1,9}[.)]|#{1,6})[ \t]|\|))"  # before an item, a heading or a row
 )
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
+_NOTE_ID = re.compile(r"%20[0-9a-f]{32}(?=[./)])")  # in a link; in prose, such digits can be a checksum
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -72,6 +73,14 @@ def with_indent(text: str, start: int) -> int:
     line = text.rfind("\n", max(0, start - MAX_INDENT - 1), start) + 1
     is_first = line or start <= MAX_INDENT
     return line if is_first and text[line:start].isspace() else start
+
+
+def without_note_ids(text: str) -> str:
+    """A text without the ids that Notion appends to the names of notes, in its links.
+
+    Example, with an id of 32 digits: "[Visa](Visa%20page%200f1e….md)" -> "[Visa](Visa%20page.md)".
+    """
+    return _NOTE_ID.sub("", text)
 
 
 def one_line(text: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LEAST_BYTES = 4  # of a name; shorter titles stand in texts by chance. Two Chinese characters are six bytes.
 _QUALIFIER = re.compile(r"\s+\([^()]*\)$")
 _FIRST_WORD = re.compile(r"[A-Za-z0-9]+")
+_NOTE_ID = re.compile(r" [0-9a-f]{32}(?=[./]|\Z)")
 _LINK = re.compile(r"\]\(\s*<?([^)\s>]+)")
 
 
@@ -59,12 +60,12 @@ def linked(text: str, path: str, paths: Mapping[str, str]) -> set[str]:
     """The ids of `paths` that the Markdown links of a text lead to; `path` is that of the text itself.
 
     Links are relative to the folder of the text, or to the top if they begin with a slash. What follows `#`
-    or `?` is left out.
+    or `?` is left out, and so are the ids that Notion appends to names.
     Example: "[Leave](../leave.md#sick)" in "handbook/rules/hours.md" leads to "handbook/leave.md".
     """
     if not (targets := {_target(link, path) for link in _LINK.findall(text)}):
         return set()
-    return {id_ for id_, other in paths.items() if other in targets}
+    return {id_ for id_, other in paths.items() if _NOTE_ID.sub("", other) in targets}
 
 
 def _target(link: str, path: str) -> str:
@@ -72,4 +73,4 @@ def _target(link: str, path: str) -> str:
     if not target or ":" in target.partition("/")[0]:
         return ""  # a place in the same text, or a URL
     folder = "" if target.startswith("/") else posixpath.dirname(path)
-    return posixpath.normpath(posixpath.join(folder, target.lstrip("/")))
+    return _NOTE_ID.sub("", posixpath.normpath(posixpath.join(folder, target.lstrip("/"))))

@@ -70,3 +70,10 @@ PATHS = {"a": "handbook/leave.md", "b": "handbook/rules/hours.md", "c": "top.md"
 )
 def test_markdown_links_lead_to_paths(text: str, found: set[str]) -> None:
     assert linked(text, "handbook/rules/week.md", PATHS) == found
+
+
+def test_links_of_notion_lead_to_notes_with_and_without_the_ids_in_their_names() -> None:
+    id_ = "1a2b3c4d5e6f708192a3b4c5d6e7f809"
+    paths = {"a": f"Rules {id_}/Visa {id_}.md", "b": "Rules/Other.md"}
+    for link in (f"Rules%20{id_}/Visa%20{id_}.md", "Rules/Visa.md"):
+        assert linked(f"[Visa]({link})", f"Rules {id_}.md", paths) == {"a"}

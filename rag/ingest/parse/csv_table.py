@@ -15,7 +15,7 @@ from rag.errors import ParseError
 from rag.ingest.parse.blocks import GAP, clean, moved
 from rag.ingest.parse.draft import is_header
 from rag.ingest.parse.json_data import records_document
-from rag.text import one_line
+from rag.text import one_line, without_note_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ def parse(text: str, name: str) -> Document:
     The first row that has about as many cells as the others names the columns. What stands above it (a title,
     comments, when it was exported) is a paragraph.
     """
-    text = text.lstrip("\n\ufeff ")
+    text = without_note_ids(text.lstrip("\n\ufeff "))
     stated = _SEPARATOR.match(text)
     text = text[stated.end() :] if stated else text
     delimiter = stated[1] if stated else max(_DELIMITERS, key=lambda sign: _evidence(text, sign))

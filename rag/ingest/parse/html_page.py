@@ -17,6 +17,7 @@ from rag.ingest.parse.html_seen import with_seen, without_marks
 from rag.ingest.parse.markdown import markdown_blocks
 from rag.ingest.parse.office.properties import left_out
 from rag.ingest.parse.questions import with_questions
+from rag.text import without_note_ids
 from rag.web_addresses import web_address
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def content_of(html: str) -> str:
 
 def _marked_content(html: str) -> str:
     """The same, with the marks of `with_seen`."""
-    return clean(_converted(with_seen(html), _CONTENT).content or "").strip()
+    return without_note_ids(clean(_converted(with_seen(html), _CONTENT).content or "").strip())
 
 
 def _converted(html: str, options: ConversionOptions) -> ConversionResult:

@@ -10,6 +10,7 @@ from rag.corpus import Block, Document
 from rag.errors import ParseError
 from rag.ingest.parse import json_feed
 from rag.ingest.parse.blocks import clean
+from rag.ingest.parse.chats import chat_document
 from rag.ingest.parse.source_code import code_blocks
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _READABLE = 200  # characters per line on average; JSON with longer lines was no
 
 
 def parse(text: str, name: str) -> Document:
-    """The document of a JSON file; a feed is read as one.
+    """The document of a JSON file; a feed and the export of a chat are read as what they are.
 
     A list of objects is read as records, one block each. Anything else stays as it is, unless its lines are
     too long to read: then it is one record. A single record tells the document's title and its `url`.
@@ -31,6 +32,8 @@ def parse(text: str, name: str) -> Document:
     value = _value(text, "")
     if json_feed.is_feed(value):
         return json_feed.feed_document(value, name)
+    if chat := chat_document(value, name):
+        return chat
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return records_document(value, name, "application/json")
     if len(text) <= _READABLE * (1 + text.count("\n")):

@@ -14,6 +14,7 @@ from rag.ingest.parse.facts import with_facts
 from rag.ingest.parse.front_matter import split_front_matter
 from rag.ingest.parse.office.properties import left_out
 from rag.ingest.parse.titles import heading_words, markdown_title
+from rag.text import without_note_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +62,7 @@ _JOPLIN = re.compile(r"\n\nid: [0-9a-f]{32}\n(?:[a-z_]+:[^\n]*\n){1,60}type_: \d
 def parse(text: str, name: str) -> Document:
     """The document of a Markdown file, without its front matter and what programs for notes don't show."""
     (entries, remarks), body = split_front_matter(text)
-    body, comments = _as_shown(body)
+    body, comments = _as_shown(without_note_ids(body))
     remarks = (*remarks, *left_out(comments, "comment"))
     blocks = tuple(markdown_blocks(body))
     day = date(entries.get("date", ""))

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from xml.etree.ElementTree import Element
 
-SUFFIXES = (".xml", ".rss", ".atom", ".opml", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei", ".fb2")
+SUFFIXES = (
+    *(".xml", ".rss", ".atom", ".opml", ".enex", ".nxml", ".jats", ".docbook", ".dbk", ".dita", ".tei"),
+    ".fb2",
+)
 
 _TEXTS = names("""
     article book chapter section part set refentry tei tei.2 teicorpus topic concept task reference dita

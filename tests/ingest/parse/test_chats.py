@@ -1,0 +1,221 @@
+"""Exports of chats and notes: messages and notes as people read them, without what only the program needs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rag.ingest.parse import parse
+
+if TYPE_CHECKING:
+    from rag.corpus import Document
+
+
+def exported(value: object, name: str = "a.json") -> Document:
+    return parse(json.dumps(value, indent=1).encode(), name)
+
+
+def outline(document: Document) -> list[tuple[int, str]]:
+    return [(heading.level, heading.title) for heading in document.outline]
+
+
+PROFILE = {"real_name": "Bob Builder", "avatar_hash": "x"}
+SLACK = [
+    {
+        "type": "message",
+        "user": "U2",
+        "ts": "1704445001.000200",
+        "client_msg_id": "1c9d-22",
+        "text": "Who has the key of <#C12|boat-house>, <@U2>?",
+        "user_profile": PROFILE,
+        "blocks": [{"type": "rich_text", "block_id": "a"}],
+    },
+    {
+        "type": "message",
+        "subtype": "channel_join",
+        "user": "U1",
+        "ts": "1704445002",
+        "text": "<@U1> has joined",
+    },
+    {
+        "type": "message",
+        "user": "U1",
+        "ts": "1704531401.0",
+        "text": "See <https://ex.com/a|the plan> &amp; ask",
+        "files": [{"name": "plan.pdf"}],
+        "reactions": [{"name": "+1", "users": ["U2"]}],
+    },
+]
+
+
+def test_a_channel_of_slack_is_its_messages_by_day() -> None:
+    document = exported(SLACK, "2024-01-05.json")
+    assert document.text.split("\n\n") == [
+        "# 2024-01-05",
+        "Bob Builder (08:56): Who has the key of #boat-house, @Bob Builder?",
+        "# 2024-01-06",
+        "U1 (08:56): See the plan (https://ex.com/a) & ask (file: plan.pdf)",
+    ]
+    assert document.date == datetime(2024, 1, 6, 8, 56, 41, tzinfo=UTC)
+
+
+TELEGRAM = {
+    "name": "Boat club",
+    "type": "private_group",
+    "id": 4711,
+    "messages": [
+        {
+            "id": 1,
+            "type": "service",
+            "date": "2024-01-05T10:00:00",
+            "date_unixtime": "1",
+            "text": "",
+            "actor": "Ann",
+        },
+        {
+            "id": 2,
+            "type": "message",
+            "date": "2024-01-05T10:01:00",
+            "date_unixtime": "2",
+            "from": "Ann",
+            "from_id": "user1",
+            "text": ["Look at ", {"type": "link", "text": "https://ex.com"}, "."],
+        },
+        {
+            "id": 3,
+            "type": "message",
+            "date": "2024-01-06T10:01:00",
+            "date_unixtime": "3",
+            "from": "Bob",
+            "photo": "photos/1.jpg",
+            "text": "",
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("value", [TELEGRAM, {"about": "x", "chats": {"list": [TELEGRAM]}}])
+def test_a_chat_of_telegram_is_its_messages_by_day(value: object) -> None:
+    document = exported(value, "result.json")
+    assert document.title == "Boat club"
+    assert document.text.split("\n\n") == [
+        "# 2024-01-05",
+        "Ann (10:01): Look at https://ex.com.",
+        "# 2024-01-06",
+        "Bob (10:01): (photo)",
+    ]
+
+
+def test_several_chats_are_a_section_each() -> None:
+    document = exported({"chats": {"list": [TELEGRAM, TELEGRAM | {"name": "Ann"}]}}, "result.json")
+    assert document.title == "result"
+    assert outline(document)[:3] == [(1, "Boat club"), (2, "2024-01-05"), (2, "2024-01-06")]
+
+
+def node(role: str, text: str, parent: str | None, *, hidden: bool = False) -> dict[str, object]:
+    about = {"is_visually_hidden_from_conversation": True} if hidden else {}
+    content = {"content_type": "text", "parts": [text]}
+    message = {"author": {"role": role}, "content": content, "create_time": 1704448860.1, "metadata": about}
+    return {"message": message, "parent": parent, "children": []}
+
+
+CHATGPT = {
+    "title": "Bread",
+    "conversation_id": "66-77",
+    "current_node": "d",
+    "mapping": {
+        "r": {"id": "r", "message": None, "parent": None},
+        "a": node("user", "Obey me", "r", hidden=True),
+        "b": node("user", "How do I bake without yeast?", "a"),
+        "c": node("assistant", "An abandoned try", "b"),
+        "d": node("assistant", "# Soda\n\nUse soda.\n\n- flour", "b"),
+    },
+}
+
+
+def test_a_question_to_an_assistant_heads_the_answer_that_stayed() -> None:
+    document = exported([CHATGPT], "conversations.json")
+    assert document.title == "Bread"
+    assert document.text.startswith("# How do I bake without yeast?\n\nAssistant:\n\n# Soda\n\nUse soda.")
+    assert outline(document) == [(1, "How do I bake without yeast?"), (3, "Soda")]
+    assert [block.kind for block in document.blocks][-1] == "list"
+    assert not any(word in document.text for word in ("abandoned", "Obey", "66-77"))
+
+
+def test_conversations_of_claude_are_sections_too() -> None:
+    said = [{"sender": "human", "text": "Why two tides?"}, {"sender": "assistant", "text": "The moon."}]
+    value = {"uuid": "1-2", "name": "Tides", "chat_messages": said}
+    document = exported([value, value], "conversations.json")
+    assert outline(document)[:2] == [(1, "Tides"), (2, "Why two tides?")]
+    assert "1-2" not in document.text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"type": "message", "text": "no moment"}],
+        {"type": "x", "messages": [{"text": "a"}]},
+        [{"mapping": [1]}],
+        {"chats": [1], "messages": "none"},
+        [CHATGPT | {"mapping": {"a": {"message": 5, "parent": "a"}}, "current_node": "a"}],
+    ],
+)
+def test_other_json_stays_what_it_is(value: object) -> None:
+    document = exported(value)
+    assert {block.kind for block in document.blocks} <= {"table", "code"}
+
+
+@pytest.mark.parametrize(
+    "begin", ["[12.03.23, 14:{:02}:33]", "3/12/23, 2:{:02} PM -", "2023-03-12, 14:{:02} -"]
+)
+def test_a_chat_of_whatsapp_is_cut_between_messages(begin: str) -> None:
+    lines = [f"{begin.format(at)} Ann: Message {at}. It goes on.\nNext line." for at in range(5)]
+    document = parse("\n".join(lines).encode(), "_chat.txt")
+    assert [document.text[block.start : block.end] for block in document.blocks] == lines
+
+
+def test_a_text_with_a_few_moments_is_no_chat() -> None:
+    text = "\n".join(["12.03.23, 14:05 - Ann: Hello"] * 3 + ["line"] * 20)
+    assert len(parse(text.encode(), "a.txt").blocks) == 1
+
+
+EVERNOTE = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE en-export SYSTEM "http://xml.evernote.com/pub/evernote-export4.dtd">
+<en-export><note><title>Boiler</title><created>20240301T080000Z</created><tag>house</tag>
+<note-attributes><author>Ann</author><source-url>https://ex.com/b</source-url></note-attributes>
+<content><![CDATA[<?xml version="1.0"?><!DOCTYPE en-note SYSTEM "x"><en-note>
+<div>Bleed the radiators.</div>
+<div><en-todo checked="true"/>valve ordered</div>
+<div><en-todo checked="false"/>valve fitted</div></en-note>]]>
+</content><resource><data encoding="base64">iVBORw0KGgo=</data></resource></note>
+<note><title>Roof</title><content><![CDATA[<en-note>Slates.</en-note>]]></content></note></en-export>"""
+
+
+def test_notes_of_evernote_are_sections_with_what_is_ticked() -> None:
+    document = parse(EVERNOTE.encode(), "notes.enex")
+    assert outline(document) == [(2, "Boiler"), (2, "Roof")]
+    assert document.text.split("\n\n")[1:5] == [
+        "2024-03-01 · Ann, #house · https://ex.com/b",
+        "Bleed the radiators.",
+        "[x] valve ordered",
+        "[ ] valve fitted",
+    ]
+    assert document.metadata["left_out"] == "1 attachment"
+    assert "iVBOR" not in document.text
+
+
+ID = "1a2b3c4d5e6f708192a3b4c5d6e7f809"
+
+
+@pytest.mark.parametrize("name", [f"Rules {ID}.md", f"Rules {ID}.html"])
+def test_ids_of_notion_are_in_no_title_and_no_link(name: str) -> None:
+    link = f"Rules%20{ID}/Visa%20{ID}"
+    is_page = name.endswith("html")
+    text = f'<p><a href="{link}.html">Visa</a></p>' if is_page else f"See [Visa]({link}.md), and {ID}."
+    document = parse(text.encode(), name)
+    assert document.title == "Rules"
+    assert f"[Visa](Rules/Visa.{'html' if is_page else 'md'})" in document.text
+    assert (ID in document.text) is not is_page  # what is no link stays
