@@ -181,7 +181,8 @@ class Block:
     """A structural part of a document's text: `text[start:end]`.
 
     A document's blocks are in order, don't overlap, and leave out nothing but white space. `level` is set for
-    headings only; 1 is the outermost. `title` is that of a heading, or the cells of a sheet, as "A2:F2".
+    headings only; 1 is the outermost. `title` is that of a heading, or the cells of a sheet, as "A2:F2". A
+    heading without a title ends the section above it, and may be empty.
     """
 
     kind: BlockKind

@@ -80,8 +80,9 @@ def within(seconds: float, token_spans: TokenSpans) -> TokenSpans:
 
 
 def pieces(measure: Measure, block: Block, room: int) -> Iterator[Span]:
-    """The block if its size is at most `room`, otherwise parts that are, in order."""
-    return pieces_at(measure, Span(block.start, block.end), room, BORDERS[block.kind])
+    """The block if its size is at most `room`, else parts that are, in order; nothing of an empty one."""
+    span = Span(block.start, block.end)
+    return pieces_at(measure, span, room, BORDERS[block.kind]) if span.end > span.start else iter(())
 
 
 def pieces_at(measure: Measure, span: Span, room: int, borders: Sequence[Border]) -> Iterator[Span]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag.corpus import Chunking
+from rag.corpus import Block, Chunking, Document
 from rag.ingest.chunk import passages
 from rag.ingest.parse import parse
 from rag.models.tokens import BUILTIN_MODEL, Tokens
@@ -119,3 +119,15 @@ def test_what_follows_a_piece_that_a_reader_opens_is_not_under_its_label(
 def test_terms_with_short_texts_share_passages() -> None:
     glossary = "<h1>G</h1><dl><dt>Key</dt><dd>Opens.</dd><dt>Door</dt><dd>Is opened.</dd></dl>"
     assert len(sections(glossary, "a.html")) == 1
+
+
+@pytest.mark.parametrize("limit", [8, 64])
+def test_an_empty_heading_ends_a_section_and_is_no_part_of_a_passage(limit: int) -> None:
+    text = "one two three four five six seven\n\nText."
+    blocks = (Block("heading", 0, 33, 1, "one"), Block("heading", 35, 35, 1), Block("paragraph", 35, 40))
+    cut = passages(Document(text, "T", "", blocks), token_spans=SPANS, limit=limit)
+    assert all(
+        text[passage.start : passage.end].strip() == text[passage.start : passage.end] for passage in cut
+    )
+    assert cut[-1].end == len(text)
+    assert cut[-1].section == () or len(cut) == 1
