@@ -131,3 +131,9 @@ def test_an_empty_heading_ends_a_section_and_is_no_part_of_a_passage(limit: int)
     )
     assert cut[-1].end == len(text)
     assert cut[-1].section == () or len(cut) == 1
+
+
+def test_what_introduces_questions_is_no_part_of_the_first_answer() -> None:
+    text = "# FAQ\n\nAsk us.\n\n**Where?**\n\nThere."
+    assert sections(text, "a.md") == [("FAQ", "# FAQ\n\nAsk us."), ("Where?", "**Where?**\n\nThere.")]
+    assert len(sections(text.replace("**Where?**", "## Place"), "a.md")) == 1
