@@ -32,6 +32,7 @@ def test_each_message_is_a_member_whose_name_stays_when_others_are_deleted() -> 
     assert parse(found[0].data, "a.eml").text.endswith(
         "From the start, it ticks.\nFrom here on, too.\n>From it."
     )
+    assert not any(one.data.endswith((b"\n\n", b"\n\r\n")) for one in found)  # that is the next one's
     assert next(iter(members(BOX[BOX.index(b"From bo") :], "team.mbox"))) == found[1]
 
 

@@ -25,6 +25,7 @@ _ADDRESS = re.compile(rb"\S+@\S+[ \t]*(?:[ \t][A-Z\d]|$)|MAILER-DAEMON\b")
 _FIELD = re.compile(rb"[A-Za-z-]{1,76}:")
 _USUAL_FIELD = re.compile(rb"(?im)^(?:from|to|subject|date|received|message-id|return-path|mime-version):")
 _BLANK = re.compile(rb"\r?\n\r?\n")
+_APART = re.compile(rb"(\n)\r?\n\Z")
 _QUOTED = re.compile(rb"^>(?=>*From )", re.MULTILINE)  # what programs write to tell text from separators
 
 
@@ -60,7 +61,8 @@ def _messages(data: bytes) -> Iterator[bytes]:
     end, separator = -1, b""
     for line in filter(_separates, _LINE.finditer(data)):
         if end >= 0:
-            yield _with_headers(_QUOTED.sub(b"", data[end : line.start()]), separator)
+            message = _APART.sub(rb"\1", data[end : line.start()])  # the empty line belongs to the next one
+            yield _with_headers(_QUOTED.sub(b"", message), separator)
         end, separator = line.end(), line[1]
     if end >= 0:
         yield _with_headers(_QUOTED.sub(b"", data[end:]), separator)
