@@ -28,6 +28,7 @@ Detail = Literal["snippet", "passage", "section"]
 """What is shown of a hit: the sentence that answers, the passage itself, or the section around it."""
 MAX_LIMIT = 100  # hits of one search; 0 shows none
 MAX_QUERY_CHARS = 4096
+NOTHING_ASKED = "Give a query (a question, or some words), or related (the id of a passage to start from)."
 LISTED_OCCURRENCES = 5  # of a hit, with their lines
 BETWEEN_EXCERPTS = " … "
 MIN_REPLY_CHARS, MAX_REPLY_CHARS = 2_000, 100_000

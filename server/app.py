@@ -15,7 +15,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from pydantic import BaseModel, ValidationError
 
-from rag.answers import MAX_REPLY_CHARS, Part
+from rag.answers import MAX_REPLY_CHARS, NOTHING_ASKED, Part
 from rag.config.published import FETCH, PAGE_PICTURE
 from rag.errors import InvalidRequestError, NotFoundError, RefdeskError
 from rag.search.agents import found_reply, looked_up, opened
@@ -221,6 +221,8 @@ class App:
                 raise InvalidRequestError(f"{tool.name} has no argument {withheld}; leave it out.")
         if arguments.query is None and "related" in tools.withheld(tool):
             raise InvalidRequestError(f"{tool.name} needs a query: a question, or some words.")
+        if arguments.query is None and arguments.related is None:
+            raise InvalidRequestError(NOTHING_ASKED)
         others = arguments.vectors not in {None, self._settings.server.include_vectors}
         if others and "vectors" in tools.fixed(self._settings, tool, principal):
             raise InvalidRequestError("vectors is fixed by the operator; leave it out.")

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 
 from rag.access.bindings import UNBOUND, Bounds, bounds
-from rag.answers import MAX_QUERY_CHARS, Detail, Mode, SearchRequest
+from rag.answers import MAX_QUERY_CHARS, NOTHING_ASKED, Detail, Mode, SearchRequest
 from rag.config.profiles import (
     DEFAULT_PROFILE,
     DISPLAY_STAGES,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 
 MAX_PHRASES = 16  # of a query: the engine looks for each in each passage
-NOTHING_ASKED = "Give a query (a question, or some words), or related (the id of a passage to start from)."
 LOOKED_AT = 3  # times the limit: so many hits usually make enough, once neighbours are one
 OVERRIDES = ("fusion", "alpha", "candidates", "thresholds", "stages", "distance")
 """What `rag.search.overrides` takes over from a request."""

@@ -107,7 +107,7 @@ def test_what_needs_no_documents_is_answered_before_the_engine_is_imported(
     gate.expect_reached()  # nobody asked for documents: it gets ready by itself
     assert wire.result("prompts/list")["prompts"]
     assert wire.result("resources/templates/list")["resourceTemplates"]
-    assert wire.tool_error("search", {"query": ""}).startswith("query must be")
+    assert "query" in wire.tool_error("search", {"query": ""})
     ask(wire)
     assert wire.result("prompts/list")["prompts"]
     gate.open()
