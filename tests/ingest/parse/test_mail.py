@@ -352,7 +352,7 @@ def test_real_mails_have_the_title_date_and_files_that_a_person_sees(judged: Pat
 
 def test_a_name_in_a_winmail_dat_is_in_the_code_page_that_it_states() -> None:
     begin, title, data, codepage = 0x69002, 0x18010, 0x6800F, 0x69007
-    name = "Отчёт о работе.txt"
+    name = "Ок.txt"  # too short to tell by its bytes
     stated = (codepage, struct.pack("<II", 1251, 0))
     file = [(begin, b"x"), (title, name.encode("cp1251") + b"\0"), (data, b"one")]
     mail = attached((wrapped(stated, *file), "application/ms-tnef", "winmail.dat"))
