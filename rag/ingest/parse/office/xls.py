@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import struct
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rag.errors import ParseError
 from rag.ingest.parse.draft import Draft
 from rag.ingest.parse.office.number_format import general, shown
-from rag.ingest.parse.office.ole import summary
+from rag.ingest.parse.office.ole import opened, stream, summary
 from rag.ingest.parse.office.properties import left_out, written_document
 from rag.ingest.parse.office.sheets import Sheet, write_sheet
 from rag.ingest.parse.zipped import ENCRYPTED
@@ -23,11 +25,17 @@ SUFFIXES = (".xls", ".xlt")
 MIME_TYPE = "application/vnd.ms-excel"
 LIBRARIES = ("xlrd", "olefile")
 
+_HEAD = struct.Struct("<HH")  # of a record: its type and its size
+_COMMON = struct.Struct("<HHHHH")  # of an object: type and size of this part, kind, id, flags
+_OBJECT, _COMMON_TYPE = 0x5D, 0x15
+_OF_PROGRAM = 0x100  # the arrow of a filter, which no author put there
+_KINDS = {0x05: "chart"} | dict.fromkeys((0x0B, 0x0C, 0x12, 0x14), "control")
+
 _TEXT, _NUMBER, _DATE, _BOOLEAN, _ERROR = range(1, 6)
 
 
 def parse(data: bytes, name: str) -> Document:
-    """The document of a workbook. Hidden sheets, rows and columns are left out."""
+    """The document of a workbook. What is hidden, comments, charts and controls are left out and said."""
     import xlrd  # noqa: PLC0415 needed in the child process only
 
     try:
@@ -43,12 +51,41 @@ def parse(data: bytes, name: str) -> Document:
         else:
             hidden += write_sheet(draft, _sheet(book, one))
             comments += len(one.cell_note_map)
+    lying = objects_on(_records(data))
     remarks = [
         *left_out(hidden_sheets, "hidden sheet"),
         *left_out(hidden, "hidden row or column", "hidden rows or columns"),
         *left_out(comments, "comment"),
+        *left_out(lying["chart"], "chart"),
+        *left_out(lying["control"], "control of a form", "controls of forms"),
     ]
     return written_document(draft, name, MIME_TYPE, summary(data), remarks=remarks, title=name)
+
+
+def _records(data: bytes) -> bytes:
+    """The stream with the sheets; before Excel 5 a file was nothing else."""
+    try:
+        container = opened(data)
+    except ParseError:
+        return data
+    return stream(container, "Workbook") or stream(container, "Book")
+
+
+def objects_on(records: bytes) -> Counter[str]:
+    """How many charts lie on the sheets, and how many boxes and lists, whose state xlrd doesn't tell.
+
+    Source: [MS-XLS] 2.4.181 Obj and 2.5.143 FtCmo.
+    """
+    counts, at = Counter[str](), 0
+    while at + _HEAD.size <= len(records):
+        record, size = _HEAD.unpack_from(records, at)
+        at += _HEAD.size
+        if record == _OBJECT and at + _COMMON.size <= len(records):
+            type_, _, kind, _, flags = _COMMON.unpack_from(records, at)
+            if type_ == _COMMON_TYPE and not flags & _OF_PROGRAM:
+                counts[_KINDS.get(kind, "")] += 1
+        at += size
+    return counts
 
 
 def _sheet(book: Book, old: OldSheet) -> Sheet:
