@@ -125,7 +125,7 @@ class _Finder:
             first = next((line for line in lines if line.start - block.start < MAX_QUESTION), None)
             is_record = first and not part.startswith("|")
             return [first._replace(start=block.start)] if first and is_record else []
-        return sorted([*self._labelled(block), *lines])
+        return sorted([*self._labelled(block), *lines], key=lambda line: (line.start, not line.is_label))
 
     def _labelled(self, block: Block) -> Iterator[_Question]:
         """The labels in a block: those of `labels`, and the summaries of Markdown."""

@@ -101,6 +101,10 @@ def test_a_question_is_one_level_below_the_heading_above_it() -> None:
     [
         ("a.md", "# FAQ\n\n<details>\n<summary>Opening</summary>\n\nAt ten.\n\n</details>\n\nCall us.\n"),
         ("a.html", "<h1>FAQ</h1><details><summary>Opening</summary>At ten.</details><p>Call us.</p>"),
+        (
+            "c.html",
+            "<h1>FAQ</h1><ul><li><details><summary>Opening?</summary>At ten.</details></ul><p>Call us.</p>",
+        ),
         ("b.html", "<h1>FAQ</h1><dl><dt>Opening?</dt><dd>At ten.</dd></dl><p>Call us.</p>"),
     ],
 )
