@@ -1,21 +1,25 @@
 """How often evidence is called weak, for developers: `python -m tests.evaluate.evidence SET OTHER_SET…`.
 
-Asks the questions of a set: of all its documents (answerable), without those that answer,
-and without all that have a title of theirs. Then asks it the other sets' questions. Prints the shares noted.
+Asks the questions of a set as an assistant does: of all its documents (answerable), without those that
+answer, and without all that have a title of theirs. Then asks it the other sets' questions. Prints how many
+have the note, of two halves of the questions: a rule is chosen on A and judged on B. A question is always in
+the same half.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import click
 
 from rag.answers import SearchRequest
 from rag.config.settings import Settings
-from rag.corpus import Language, Principal
+from rag.corpus import Principal
 from rag.evaluate.evaluation import on_fresh
 from rag.evaluate.sets import read_set
 from rag.ingest.progress import Silent
@@ -50,25 +54,32 @@ class Quiet(Silent):
 @click.command(help=__doc__)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.argument("others", type=click.Path(path_type=Path), nargs=-1)
-@click.option("--language", type=click.Choice(get_args(Language)), default="English")
-@click.option("--most", default=200, help="Questions of each set.")
-def evidence(path: Path, others: tuple[Path, ...], language: Language, most: int) -> None:
+@click.option("--most", default=300, help="Questions of the set.")
+@click.option("--of-others", default=60, help="Questions of each other set.")
+def evidence(path: Path, others: tuple[Path, ...], most: int, of_others: int) -> None:
     """Measure and print."""
-    anyio.run(_measured, path, others, language, most)
+    anyio.run(_measured, path, others, most, of_others)
 
 
-async def _measured(path: Path, others: tuple[Path, ...], language: Language, most: int) -> None:
+async def _measured(path: Path, others: tuple[Path, ...], most: int, of_others: int) -> None:
     async with (
-        on_fresh(read_set(path), Settings(), {}, language=language, progress=Quiet()) as room,
+        on_fresh(read_set(path), Settings(), {}, language=None, progress=Quiet()) as room,
         Desk.open(room.settings) as desk,
     ):
         asked = await _of_the_set(desk, room, most)
-        for other in others:
-            questions = read_set(other).questions
-            asked[other.name] = [SearchRequest(one.text) for one in _some(questions, most)]
-        for name, requests in asked.items():
-            noted = [UNGROUNDED in (await desk.search(ME, one)).notes for one in requests]
-            click.echo(f"{path.name}, {name}: {sum(noted) / len(noted):.1%} of {len(noted)}")
+        questions = [question for other in others for question in _some(read_set(other).questions, of_others)]
+        asked["other sets"] = [SearchRequest(question.text, joined=True) for question in questions]
+        for kind, requests in asked.items():
+            counts: Counter[str] = Counter(_half(request) for request in requests)
+            noted: Counter[str] = Counter()
+            for request in requests:
+                noted[_half(request)] += UNGROUNDED in (await desk.search(ME, request)).notes
+            shares = [f"{half} {noted[half]} of {count}" for half, count in sorted(counts.items())]
+            click.echo(f"{path.name}, {kind}: {', '.join(shares)}")
+
+
+def _half(request: SearchRequest) -> str:
+    return "AB"[hashlib.sha256(request.query.encode()).digest()[0] % 2]
 
 
 async def _of_the_set(desk: Desk, room: Prepared, most: int) -> dict[str, list[SearchRequest]]:
@@ -81,10 +92,11 @@ async def _of_the_set(desk: Desk, room: Prepared, most: int) -> dict[str, list[S
     }
     for one in _some(room.questions, most):
         answering = {id_ for target in one.targets for id_ in target.sources}
+        answering |= {stretch.source_id for target in one.targets for stretch in target.stretches}
         topic = {titles[id_] for id_ in answering}
         alike = [id_ for id_, title in titles.items() if title in topic]
         for requests, left_out in zip(asked.values(), ([], answering, alike), strict=True):
-            requests.append(SearchRequest(one.question.text, exclude_sources=tuple(left_out)))
+            requests.append(SearchRequest(one.question.text, exclude_sources=tuple(left_out), joined=True))
     return asked
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rag.store.terms import Word
 
 MEASURED_EVIDENCE = 0.294
-"""The least evidence with the built-in model: at most 2 % of the questions that a judged set answers have
-less, and some 90 % of those that it doesn't (rag/evaluate/measuring.md). Similarities of other models have
+"""The least evidence with the built-in model: at most 2 % of the questions that most judged sets answer have
+less, and some 90 % of those that they don't (rag/evaluate/measuring.md). Similarities of other models have
 other scales, so these have no default."""
 BY_MEANING = 0.7
 """The weight of the similarity in the evidence; the rest is that of the words."""
