@@ -172,10 +172,9 @@ def test_a_question_that_the_server_refuses_is_an_error_in_its_words(scripts: Sc
     assert demo.returncode == 0
     run = scripts.admin("demo", "--ask", "")
     assert run.returncode == 1
-    last = (
-        "refdesk-admin: The server answered '' with an error: query must be a string of 1 to 4096 characters."
-    )
-    assert run.stderr.splitlines()[-1] == last
+    last = run.stderr.splitlines()[-1]
+    assert "The server answered '' with an error: " in last
+    assert "query" in last
 
 
 def printed_snippets(demo: Run) -> dict[str, Any]:
