@@ -175,6 +175,10 @@ def test_a_chat_of_whatsapp_is_cut_between_messages(begin: str) -> None:
     lines = [f"{begin.format(at)} Ann: Message {at}. It goes on.\nNext line." for at in range(5)]
     document = parse("\n".join(lines).encode(), "_chat.txt")
     assert [document.text[block.start : block.end] for block in document.blocks] == lines
+    assert document.title == "Chat: Ann"
+    named = parse("\n".join(lines).encode(), "WhatsApp Chat with Ann.txt")
+    assert named.title == "WhatsApp Chat with Ann"
+    assert {block.kind for block in parse("\n".join(lines).encode(), "a.log").blocks} == {"code"}
 
 
 def test_a_text_with_a_few_moments_is_no_chat() -> None:
