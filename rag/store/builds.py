@@ -244,19 +244,13 @@ async def open_target(data: Path, collection: Collection, coming: Build) -> Targ
         database = await connect(data)
         tables = [await open_if_there(database, name) for name in names]
         columns = schema.chunks_schema(made.embedder.dimension, made.fields)
-        if None in tables or not await _has(_existing(tables[0]), columns):
+        if None in tables or set(await _existing(tables[0]).schema()) != set(columns):
             for name in names:
                 await database.drop_table(name, ignore_missing=True)
             await create_tables(database, made)
         chunks, sources = [await database.open_table(name) for name in names]
         await maintenance.create_chunk_indexes(chunks)
     return Target(data, made, chunks, sources)
-
-
-async def _has(chunks: lancedb.AsyncTable, columns: pa.Schema) -> bool:
-    """Whether a table has these columns; words that it lacks will be filled in."""
-    there = set(await chunks.schema())
-    return there | {columns.field(schema.TERMS)} == set(columns)
 
 
 def _existing(table: lancedb.AsyncTable | None) -> lancedb.AsyncTable:
