@@ -111,11 +111,13 @@ class Hit:
 
     @property
     def header(self) -> str:
-        """The header row of the table that the shown text continues; empty if it begins elsewhere."""
+        """The header row of the table, or first line of the record, that the shown text continues."""
         first = self.shown_chunks[0]
         passed = first.text[: max(0, self.span.start - first.start)]
-        in_table = "\n\n" not in passed and "|" in self.text.partition("\n")[0]
-        return first.header if in_table else ""
+        is_row = (
+            "|" in self.text.partition("\n")[0] or "|" not in first.header
+        )  # a record's line has no strokes
+        return first.header if is_row and "\n\n" not in passed else ""
 
     @property
     def text(self) -> str:

@@ -227,8 +227,8 @@ class Passage:
 
     `context` precedes the text when it is embedded and indexed, but not when it is shown: a line with the
     title, other names of the document and the headings, and another one with the header row, if the text
-    continues a table. `tokens` counts the text without it, in tokens of the embedder. `page` is the 1-based
-    page of the first character.
+    continues a table, or with the first line of a record. `tokens` counts the text without it, in tokens of
+    the embedder. `page` is the 1-based page of the first character.
     """
 
     seq: int
@@ -314,7 +314,8 @@ class Source:
 class Chunk:
     """A stored passage of a source: `text` is `source.text[start:end]`.
 
-    `header` is the header row of the table that the text continues, empty if it begins with no row of one.
+    `header` is the header row of the table that the text continues, or the first line of the record; it is
+    empty if the text begins elsewhere.
     `tokens` counts the text in tokens of the embedder; None if that isn't known.
     """
 

@@ -18,7 +18,7 @@ from rag.file_state import local_path
 if TYPE_CHECKING:
     from rag.corpus import Source
 
-RECIPE = 11
+RECIPE = 12
 """Part of every digest. Raise it when parsers or the chunker change: every source is then stored anew."""
 SIDECAR_SUFFIX = ".meta.toml"
 """`report.pdf.meta.toml` holds the metadata of `report.pdf`; see `rag.ingest.metadata`."""

@@ -48,8 +48,8 @@ def passages(
     `limit` is the maximum number of tokens that are embedded: those of `context`, a blank line and the text.
     Characters are limited, too, to `CHARACTERS_PER_TOKEN` times the limit. Blocks under one heading share
     passages, and stay whole if they fit. A heading stays with the text after it. A passage that begins within
-    a table has its header row as the last line of its context. The cells of a sheet that a passage holds are
-    the last part of its section.
+    a table has its header row as the last line of its context, one within a record the first line of that.
+    The cells of a sheet that a passage holds are the last part of its section.
 
     No token of `token_spans` may contain white space.
     """
@@ -284,7 +284,10 @@ class _Cutter:
 
     def _is_row(self, start: int) -> bool:
         """Whether a row of a table begins here that is a passage of its own."""
-        return self.chunking.strategy == "row" and self._table_at(start) is not None
+        if self.chunking.strategy != "row":
+            return False
+        table = self._table_at(start)
+        return table is not None and not table.is_record
 
     def _table_at(self, start: int) -> Table | None:
         """The table that has a row here."""

@@ -1,4 +1,4 @@
-"""Finds tables of pipe rows whose first row names the columns, so that a part of one can be read alone."""
+"""Finds what says of what a part of a table is: the row that names the columns, or a record's first line."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rag.corpus import Block, Document
 
 MAX_HEADER_CHARS = 2_000  # a longer header row leaves no room for the rows below it
+_KEY = re.compile(r"[^\n:|]{1,60}: \S[^\n]{0,199}\n")  # of a record: a longer value names nothing
 _RULE = re.compile(r"[^\S\n]*\|?[^\S\n]*:?-[-:+| \t]*+(?:\n|$)")
 _INNER = re.compile(  # within an item of a list or a quotation
     r"^(?P<mark>[ \t>]*+)(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)?(?P<header>\|[^\n]{1,2000})\n"
@@ -26,12 +27,14 @@ _ROW = re.compile(r"[ \t>]*+\|[^\n]*+(?:\n|\Z)")
 class Table(NamedTuple):
     """A table: its header row, where the rows below it begin, and where the last one ends.
 
-    Where one row names groups of columns and the next one the columns, the header has both on one line.
+    Where one row names groups of columns and the next one the columns, the header has both on one line. A
+    record ("Article: Bolt M6", and a line for each further column) has its first line as its header.
     """
 
     header: str
     rows: int
     end: int
+    is_record: bool = False
 
 
 def tables_of(document: Document) -> list[Table]:
@@ -47,7 +50,7 @@ def tables_of(document: Document) -> list[Table]:
             found += _inner(document.text, block)
         if block.kind != "table":
             continue
-        if block.start == end + 1 and found and found[-1].end == end:
+        if block.start == end + 1 and found and found[-1].end == end and not found[-1].is_record:
             found[-1] = found[-1]._replace(end=block.end)
         elif table := _table(document.text, block):
             found.append(table)
@@ -59,6 +62,8 @@ def tables_of(document: Document) -> list[Table]:
 
 def _with_groups(text: str, table: Table, above: str) -> Table:
     """A table whose header has the names of groups of columns, which stand above it or above its columns."""
+    if table.is_record:
+        return table
     below = text[table.rows : table.end][:MAX_HEADER_CHARS].lstrip("\n").partition("\n")[0]
     for upper, lower in ((above, table.header), (table.header, below)):
         groups, names = _cells(upper), _cells(lower)
@@ -96,6 +101,8 @@ def _inner(text: str, block: Block) -> Iterator[Table]:
 
 
 def _table(text: str, block: Block) -> Table | None:
+    if key := _KEY.match(text, block.start, block.end):
+        return Table(key[0].strip(), key.end(), block.end, is_record=True)
     end = text.find("\n", block.start, block.start + MAX_HEADER_CHARS)
     if end < 0 or "|" not in text[block.start : end]:
         return None

@@ -77,7 +77,7 @@ def test_a_header_row_that_takes_over_a_third_is_left_out() -> None:
 def test_rows_without_a_header_have_none() -> None:
     text = "\n".join(ROWS)
     assert tables_of(Document(text, "", "", (Block("table", 0, len(text)),))) == []
-    assert tables_of(parse(b"a,b\n1,2\n3,4", "a.csv")) == []
+    assert tables_of(parse(b"[[1, 2], [3, 4]]", "a.json")) == []
 
 
 @pytest.mark.parametrize("context", ["", "Title > Heading", f"Title\n{HEADER}", f"\n{HEADER}"])
@@ -140,3 +140,16 @@ def test_columns_are_called_by_their_groups_too_and_stay_below_them(data: bytes,
 def test_a_first_row_below_a_header_with_a_blank_is_no_second_header() -> None:
     (table,) = tables_of(parse(b"| Name | | Notes |\n|--|--|--|\n| Ann | Smith | x |\n", "a.md"))
     assert table.header == "| Name | | Notes |"
+
+
+def test_a_part_of_a_long_record_has_the_records_first_line() -> None:
+    notes = " ".join(f"Check {number} was passed." for number in range(40))
+    document = parse(f"Article,Price,Notes\nBolt M6,0.12,{notes}\nNut M6,0.10,Small.\n".encode(), "a.csv")
+    found = passages(document, token_spans=words, limit=64)
+    within = [one for one in found if document.text[one.start :].startswith("Check ")]
+    assert len(within) > 1
+    assert {one.context.split("\n")[-1] for one in within} == {"Article: Bolt M6"}
+    assert "Article" not in found[0].context
+    assert document.text[found[-1].start : found[-1].end].endswith(
+        "Article: Nut M6\nPrice: 0.10\nNotes: Small."
+    )

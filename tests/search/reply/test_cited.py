@@ -104,6 +104,10 @@ def test_a_hit_within_a_table_shows_the_header_row() -> None:
     assert replace(hit, excerpts=(Excerpt(12, 23, "| Bob | 4 |"),)).header == "| Name | Wins |"
     assert replace(hit, excerpts=(Excerpt(25, 33, "The end."),)).header == ""
     assert replace(hit, chunk=replace(chunk, header="")).header == ""
+    of_record = replace(
+        hit, chunk=replace(chunk, header="Name: Ann"), excerpts=(Excerpt(12, 20, "and more"),)
+    )
+    assert of_record.header == "Name: Ann"
     assert assemble(
         [hit], budget=99, token_spans=lambda text: [(at, at + 1) for at in range(len(text))]
     ).text.startswith("[s/3]\n| Name | Wins |\n| Ann | 3 |")
