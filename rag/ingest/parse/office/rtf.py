@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".rtf",)
 MIME_TYPE = "application/rtf"
 MAX_DEPTH = 500  # groups within groups; no program writes a tenth
+PLAIN_LEVEL = 9  # of the outline: no heading
 
 _TOKEN = re.compile(
     rb"\\'([0-9a-fA-F]{2})|\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
@@ -201,24 +202,35 @@ class _Reader:
             hour, minute = (self._moment.get(part, 0) for part in ("hr", "min"))
             self.saved = f"{year:04}-{parts[0]:02}-{parts[1]:02}T{hour:02}:{minute:02}:00"
 
-    def _word(self, word: str, number: int | None, *, starred: bool) -> None:  # noqa: C901, PLR0912, PLR0915 a table
+    def _word(self, word: str, number: int | None, *, starred: bool) -> None:
         if word == "u" and number is not None:
             self._flush()
             self._write("•" if number % 0x10000 == _SYMBOL_BULLET else chr(number % 0x10000))
             self._skip = self._state.unicode_skip
             return
         self._flush()
-        paragraph = self._paragraph
         if self._state.into == "skipped":
-            if word == "f" and self._in_fonts:
-                self._font = number or 0
-            elif word == "fcharset" and self._in_fonts:
-                self._fonts[self._font] = CHARSETS.get(number or 0, "")
-            elif word == "cpg" and self._in_fonts:
-                self._fonts[self._font] = codec_of(number or 0)
-            elif word == "ud" and self._state.around:
-                self._state = replace(self._state, into=self._state.around, around="")
-        elif word == "upr":
+            self._word_of_skipped(word, number or 0)
+        elif word in _CHARACTERS:
+            self._character(_CHARACTERS[word])
+        elif not (self._opens(word, starred=starred) or self._ends(word)):
+            self._of_paragraph(word, number or 0)
+            self._of_text(word, number)
+            if self._state.into == "revtim":
+                self._moment[word] = number or 0
+
+    def _word_of_skipped(self, word: str, number: int) -> None:
+        """Learn the code pages of fonts, and find the form in Unicode behind an older one."""
+        if word == "ud" and self._state.around:
+            self._state = replace(self._state, into=self._state.around, around="")
+        elif self._in_fonts and word == "f":
+            self._font = number
+        elif self._in_fonts and word in {"fcharset", "cpg"}:
+            self._fonts[self._font] = CHARSETS.get(number, "") if word == "fcharset" else codec_of(number)
+
+    def _opens(self, word: str, *, starred: bool) -> bool:
+        """Whether a word says where the text of its group belongs."""
+        if word == "upr":
             self._state = replace(self._state, into="skipped", around=self._state.into)
         elif word in _SKIPPED or (starred and word not in {"shpinst", "listtext"}):
             self._in_fonts = word == "fonttbl"
@@ -226,49 +238,64 @@ class _Reader:
             self._state = replace(self._state, into="skipped")
         elif word in _OWN or word == "pntext":
             self._state = replace(self._state, into="listtext" if word == "pntext" else word)
-        elif word in _CHARACTERS:
-            self._character(_CHARACTERS[word])
-        elif word in {"par", "sect", "page"} and self._state.into == "body":
-            self._end_paragraph()
-        elif word in {"par", "sect"}:
-            self._write("\n")
-        elif word == "nestcell":
-            self._end_nested()
-        elif word == "cell":
-            self._end_cell()
-        elif word == "row":
-            self._rows.append(self._cells)
-            self._cells = []
-        elif word == "pard":
-            self._paragraph = _Paragraph(texts=paragraph.texts, bold=paragraph.bold, mark=paragraph.mark)
-        elif word == "intbl":
-            paragraph.in_table = True
-        elif word == "s":
-            paragraph.style = self._style = number or 0
-        elif word == "outlinelevel":
-            paragraph.level = (number or 0) + 1
-            if self._state.into == "stylesheet" and paragraph.level < 10:  # noqa: PLR2004 9 is plain text
-                self._styles[self._style] = paragraph.level
-        elif word == "ilvl":
-            paragraph.depth = number or 0
-        elif word in {"v", "deleted"}:
-            self._state = replace(self._state, hidden=number != 0)
-        elif word == "b":
-            self._state = replace(self._state, bold=number != 0)
-        elif word == "plain":
-            self._state = replace(self._state, hidden=False, bold=False, codec="")
-        elif word == "f":
-            self._state = replace(self._state, codec=self._fonts.get(number or 0) or self._codec)
-        elif word == "deff":
-            self._default_font = number or 0
-        elif word == "uc":
-            self._state = replace(self._state, unicode_skip=min(number or 0, 9))
-        elif word == "ansicpg" and number:
-            self._codec = codec_of(number)
-        elif word in _CODE_PAGES:
-            self._codec = _CODE_PAGES[word]
-        elif self._state.into == "revtim":
-            self._moment[word] = number or 0
+        else:
+            return False
+        return True
+
+    def _ends(self, word: str) -> bool:
+        """Whether a word ends a paragraph, a cell or a row."""
+        match word:
+            case "par" | "sect" | "page" if self._state.into == "body":
+                self._end_paragraph()
+            case "par" | "sect":
+                self._write("\n")
+            case "nestcell":
+                self._end_nested()
+            case "cell":
+                self._end_cell()
+            case "row":
+                self._rows.append(self._cells)
+                self._cells = []
+            case _:
+                return False
+        return True
+
+    def _of_paragraph(self, word: str, number: int) -> None:
+        paragraph = self._paragraph
+        match word:
+            case "pard":
+                self._paragraph = _Paragraph(texts=paragraph.texts, bold=paragraph.bold, mark=paragraph.mark)
+            case "intbl":
+                paragraph.in_table = True
+            case "s":
+                paragraph.style = self._style = number
+            case "outlinelevel":
+                paragraph.level = number + 1
+                if self._state.into == "stylesheet" and number < PLAIN_LEVEL:
+                    self._styles[self._style] = paragraph.level
+            case "ilvl":
+                paragraph.depth = number
+
+    def _of_text(self, word: str, number: int | None) -> None:
+        """How the text of a group looks, and in which code page it is."""
+        state = self._state
+        match word:
+            case "v" | "deleted":
+                self._state = replace(state, hidden=number != 0)
+            case "b":
+                self._state = replace(state, bold=number != 0)
+            case "plain":
+                self._state = replace(state, hidden=False, bold=False, codec="")
+            case "f":
+                self._state = replace(state, codec=self._fonts.get(number or 0) or self._codec)
+            case "uc":
+                self._state = replace(state, unicode_skip=min(number or 0, 9))
+            case "deff":
+                self._default_font = number or 0
+            case "ansicpg" if number:
+                self._codec = codec_of(number)
+            case "mac" | "pc" | "pca":
+                self._codec = _CODE_PAGES[word]
 
     def _character(self, text: str) -> None:
         """A character that has a name; it may be what stands for one that was written in Unicode."""
