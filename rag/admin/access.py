@@ -122,8 +122,8 @@ async def show_command(
     settings: Settings, *, names: tuple[str, ...], collection: str | None, as_json: bool
 ) -> None:
     """Show who may see sources."""
-    for one in await _as_found(settings, await held_by(settings, names, collection)):
-        _print(one, one.access, as_json=as_json)
+    for source in await _as_found(settings, await held_by(settings, names, collection)):
+        _print(source, source.access, as_json=as_json)
 
 
 @command("set")
@@ -147,7 +147,7 @@ async def set_command(  # noqa: PLR0913 one parameter an option
     asked = from_options(visibility, allow, deny)
     if asked is None or not (visibility or allow):
         raise click.UsageError("Give --visibility or --allow. To only take access away, use access revoke.")
-    found, record = await held_by(settings, names, collection), asked.record("restricted")
+    sources, record = await held_by(settings, names, collection), asked.record("restricted")
 
     def changed(before: Access | None) -> Access:
         if not if_open:
@@ -157,11 +157,11 @@ async def set_command(  # noqa: PLR0913 one parameter an option
         return replace(record, deny=record.deny | before.deny)
 
     if if_open:
-        found = [held for held in found if held.access and held.access.visibility == "tenant"]
-    if not found:
+        sources = [source for source in sources if source.access and source.access.visibility == "tenant"]
+    if not sources:
         raise NotFoundError("None of these sources is open to the tenant. Nothing was changed.")
     await _tell_unknown(settings, (*allow, *deny))
-    await _change(settings, "access set", found, changed, as_json=as_json)
+    await _change(settings, "access set", sources, changed, as_json=as_json)
 
 
 @command("grant")
@@ -176,10 +176,10 @@ async def grant_command(
     as_json: bool,
 ) -> None:
     """Let users or groups see sources, and lift their denials."""
-    found = await held_by(settings, names, collection)
+    sources = await held_by(settings, names, collection)
     await _tell_unknown(settings, entries)
     changed = granting(settings, entries)
-    await _change(settings, "access grant", found, changed, granted=entries, as_json=as_json)
+    await _change(settings, "access grant", sources, changed, granted=entries, as_json=as_json)
 
 
 @command("revoke")
@@ -197,26 +197,28 @@ async def revoke_command(
 
     Removes them from the allow list and adds them to the deny list. Deny always wins.
     """
-    found = await held_by(settings, names, collection)
+    sources = await held_by(settings, names, collection)
     await _tell_unknown(settings, entries)
-    await _change(settings, "access revoke", found, revoking(settings, entries), as_json=as_json)
+    await _change(settings, "access revoke", sources, revoking(settings, entries), as_json=as_json)
 
 
 async def _tell_unknown(settings: Settings, entries: Iterable[str]) -> None:
     """Tell which users and groups nothing has named yet: perhaps they are misspelt. Tokens leave no names."""
     tenant, case = tenant_of(settings), settings.access.letter_case
     askers = [key.principal for key in keys_in(settings.home).keys if key.tenant == tenant]
-    own = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
-    known = {entry for principal in (*askers, own) for entry in entries_of(principal)}
-    known |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
-    known |= await open_reader(settings).named_entries(tenant)
+    owner = Principal(tenant, settings.principal.user or None, frozenset(settings.principal.groups))
+    named_so_far = {entry for principal in (*askers, owner) for entry in entries_of(principal)}
+    named_so_far |= {entry for rule in settings.access.rules for entry in (*rule.allow, *rule.deny)}
+    named_so_far |= await open_reader(settings).named_entries(tenant)
     for entry in sorted(valid_entries(entries)):
-        if named(frozenset(known), frozenset({entry}), exact=case == "always"):
+        if named(frozenset(named_so_far), frozenset({entry}), exact=case == "always"):
             continue
-        near = get_close_matches(entry, [one for one in known if one[:5] == entry[:5]], n=1, cutoff=0.75)
-        meant = f" Did you mean {near[0]}?" if near else ""
+        near = get_close_matches(
+            entry, [other for other in named_so_far if other[:5] == entry[:5]], n=1, cutoff=0.75
+        )
+        guess = f" Did you mean {near[0]}?" if near else ""
         tokens = " Tokens may: what they name isn't kept." if "oauth" in settings.http.authentication else ""
-        echo(f"Note: no API key, access record or setting has named {entry} yet.{meant}{tokens}", err=True)
+        echo(f"Note: no API key, access record or setting has named {entry} yet.{guess}{tokens}", err=True)
 
 
 @command("explain", on_bucket=True)

@@ -67,28 +67,30 @@ async def remove_command(
         records = await access.records()
     sources_there = await table.listing()
     there, names = {source.id: source.uri for source in sources_there}, called(sources_there)
-    past = {id_: one.uri for id_, one in records.items() if forget and one.collection in {"", collection}}
-    named = {id_ for name in sources for id_ in _named(name, there | past, names, collection)}
+    past = {
+        id_: record.uri for id_, record in records.items() if forget and record.collection in {"", collection}
+    }
+    chosen = {id_ for name in sources for id_ in _named(name, there | past, names, collection)}
     if everything:
-        named = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
-    gone = [id_ for id_ in there if id_ in named]
+        chosen = {*there, *(id_ for id_ in past if not records[id_].is_folder)}
+    gone = [id_ for id_ in there if id_ in chosen]
     catalog.check_writable(table.collection)
     if everything:
-        await _remove_all(settings, table, gone, forget=named if forget else ())
+        await _remove_all(settings, table, gone, forget=chosen if forget else ())
     else:
-        with recorded(settings.data, _act(table.collection, records, named, gives=forget)):
+        with recorded(settings.data, _act(table.collection, records, chosen, gives=forget)):
             await mark_removed(settings.data, table.collection.tenant, gone)
-            await _delete(settings.data, table.collection, gone, forget=named if forget else ())
+            await _delete(settings.data, table.collection, gone, forget=chosen if forget else ())
     comes_back = [path_of(there[id_]) for id_ in gone if _still_exists(there[id_], settings)]
     if as_json:
-        print_json({"removed": gone, "forgotten": len(named) if forget else 0})
+        print_json({"removed": gone, "forgotten": len(chosen) if forget else 0})
         return
     echo(f"Removed {counted(len(gone), 'source')} from {collection}.")
     if forget:
-        echo(f"Deleted {counted(len(named), 'access record')}.")
+        echo(f"Deleted {counted(len(chosen), 'access record')}.")
     if comes_back:
-        more = len(comes_back) - NAMED
-        existing = ", ".join(comes_back[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        others = len(comes_back) - NAMED
+        existing = ", ".join(comes_back[:NAMED]) + (f" and {others} more" if others > 0 else "")
         echo(COMES_BACK.format(existing), err=True)
 
 
@@ -121,8 +123,8 @@ async def _delete(data: Path, collection: Collection, ids: Sequence[str], *, for
             await _finish(writer)
     except BusyError as error:
         if forget:
-            said = REMOVED_BUT.format(counted(len(ids), "source"), "Their access records stay", error)
-            raise BusyError(said) from error
+            message = REMOVED_BUT.format(counted(len(ids), "source"), "Their access records stay", error)
+            raise BusyError(message) from error
         echo("Searches no longer find them. The command that is writing now deletes their text.", err=True)
 
 
@@ -155,10 +157,10 @@ def _act(
 
 
 def _named(
-    name: str, known: Mapping[str, str], names: Mapping[str, AbstractSet[str]], collection: str
+    name: str, uris: Mapping[str, str], names: Mapping[str, AbstractSet[str]], collection: str
 ) -> list[str]:
-    if not (found := meant(name, known, names)):
+    if not (ids := meant(name, uris, names)):
         raise NotFoundError(
             f"No source in {collection} has the id or path {name!r}. List them with refdesk-admin sources."
         )
-    return found
+    return ids

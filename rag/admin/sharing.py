@@ -123,7 +123,9 @@ async def exposures(
 
 def reached_by(exposed: list[Exposure], collections: Container[str] | None) -> list[Exposure]:
     """Those that a credential bound to these collections reaches; None is bound to none in particular."""
-    return [one for one in exposed if collections is None or one.collection.name in collections]
+    return [
+        exposure for exposure in exposed if collections is None or exposure.collection.name in collections
+    ]
 
 
 def _tenant_option(settings: Settings, tenant: str) -> str:

@@ -58,17 +58,17 @@ async def identified(views: Sequence[View], names: Collection[str]) -> dict[str,
 
 async def by_id(views: Sequence[View], names: Iterable[str]) -> dict[str, str]:
     """The same of those names that are ids, citations or URIs of ids."""
-    wanted: dict[str, tuple[str | None, str]] = {}
+    labelled: dict[str, tuple[str | None, str]] = {}
     for name in names:
         with suppress(NotFoundError):
-            wanted[name] = named_id(name)
+            labelled[name] = named_id(name)
     ids: dict[str, str] = {}
     for view in views:
-        left = {name: one for name, one in wanted.items() if name not in ids}
-        if not left:
+        missing = {name: labelled[name] for name in labelled if name not in ids}
+        if not missing:
             break
-        stored = await view.table.sources({split_id(id_)[0] for _, id_ in left.values()})
-        for name, (collection, id_) in left.items():
+        stored = await view.table.sources({split_id(id_)[0] for _, id_ in missing.values()})
+        for name, (collection, id_) in missing.items():
             source = stored.get(split_id(id_)[0])
             if source and collection in {None, view.table.collection.name} and view.admits(source):
                 ids[name] = id_
@@ -86,7 +86,7 @@ def _placed(groups: Sequence[tuple[View, Sequence[Place]]], names: Sequence[str]
     words = {name: "/".join(shown_parts(name.strip().removeprefix(SCHEME))) for name in names}
     titles = {name: shown(name) for name in names}
     folded = {word.casefold() for word in (*words.values(), *titles.values()) if word}
-    near = [one for one in _candidates(groups) if folded & {*_folded_names(one)}]
+    near = [candidate for candidate in _candidates(groups) if folded & {*_folded_names(candidate)}]
     chosen = {name: _meant(near, words[name], titles[name]) for name in names}
     return {name: _only(name, candidates) for name, candidates in chosen.items() if candidates}
 
@@ -106,32 +106,32 @@ def _folded_names(candidate: _Candidate) -> tuple[str, str, str]:
 
 def _meant(near: Sequence[_Candidate], path: str, title: str) -> list[_Candidate]:
     """Those with the path, else those with the title; as it is written, else in any letter case."""
-    collection, slash, rest = path.partition("/")
-    inside = f"{collection.lower()}{slash}{rest}"
-    usual = [one for one in near if not one.is_of_tag]
-    for of, name, wanted in (
-        (near, lambda one: f"{one.collection}/{one.path}", inside),
-        (usual, lambda one: one.path, path),
-        (usual, lambda one: one.title, title),
+    collection, slash, inner = path.partition("/")
+    inside = f"{collection.lower()}{slash}{inner}"
+    usual = [candidate for candidate in near if not candidate.is_of_tag]
+    for among, name, name_asked in (
+        (near, lambda candidate: f"{candidate.collection}/{candidate.path}", inside),
+        (usual, lambda candidate: candidate.path, path),
+        (usual, lambda candidate: candidate.title, title),
     ):
-        if wanted and (same := _alike(of, name, wanted)):
+        if name_asked and (same := _alike(among, name, name_asked)):
             return same
     return []
 
 
 def _alike(
-    candidates: Iterable[_Candidate], name: Callable[[_Candidate], str], wanted: str
+    candidates: Iterable[_Candidate], name: Callable[[_Candidate], str], name_asked: str
 ) -> list[_Candidate]:
-    folded = [one for one in candidates if name(one).casefold() == wanted.casefold()]
-    return [one for one in folded if name(one) == wanted] or folded
+    folded = [candidate for candidate in candidates if name(candidate).casefold() == name_asked.casefold()]
+    return [candidate for candidate in folded if name(candidate) == name_asked] or folded
 
 
 def _address(name: str) -> str:
     """The URI in a name, or that of the absolute path in it; empty if it is neither."""
-    written = name.strip()
-    if "://" in written:
-        return written
-    for path in (PurePosixPath(written), PureWindowsPath(written)):
+    address = name.strip()
+    if "://" in address:
+        return address
+    for path in (PurePosixPath(address), PureWindowsPath(address)):
         if path.is_absolute():
             return path.as_uri()
     return ""
@@ -155,10 +155,10 @@ async def _by_address(views: Sequence[View], addresses: Mapping[str, str]) -> di
 def _only(name: str, candidates: Sequence[_Candidate]) -> str:
     if len(candidates) == 1:
         return candidates[0].id
-    listed = ", ".join(sorted(one.listed for one in candidates)[:MOST_LISTED])
-    more = f" and {len(candidates) - MOST_LISTED} more" if len(candidates) > MOST_LISTED else ""
+    listed = ", ".join(sorted(candidate.listed for candidate in candidates)[:MOST_LISTED])
+    and_more = f" and {len(candidates) - MOST_LISTED} more" if len(candidates) > MOST_LISTED else ""
     raise InvalidRequestError(
-        f"Several documents are called {quoted(name)}: {listed}{more}. Give the id of one."
+        f"Several documents are called {quoted(name)}: {listed}{and_more}. Give the id of one."
     )
 
 
@@ -171,8 +171,8 @@ def quoted(name: str) -> str:
 def unknown(argument: str, names: Sequence[str]) -> str:
     """The note on names that mean nothing which the asker can read."""
     listed = ", ".join(map(quoted, names[:MOST_LISTED]))
-    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    and_more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return (
-        f"{argument}: nothing readable has this id, path or title: {listed}{more}. Use an id or a path from "
-        "a search result or a listing; the documents of a folder are found by a filter on path."
+        f"{argument}: nothing readable has this id, path or title: {listed}{and_more}. Use an id or a path "
+        "from a search result or a listing; the documents of a folder are found by a filter on path."
     )

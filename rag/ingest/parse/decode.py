@@ -203,9 +203,9 @@ def decode_part(data: bytes, declared: str) -> Decoded:
     except ParseError:
         text = data.decode("utf-8" if codec_of(declared) == "utf-8" else "ascii", "replace")
         lost = text.count("\ufffd")
-        named = f"is in {declared!r}, which" if declared else "states no encoding, and"
+        what = f"is in {declared!r}, which" if declared else "states no encoding, and"
         return Decoded(
-            text, "unknown", f"a text {named} can't be read: {counted(lost, 'character')} lost", lost
+            text, "unknown", f"a text {what} can't be read: {counted(lost, 'character')} lost", lost
         )
 
 
@@ -214,7 +214,7 @@ def declared_in(data: bytes, *, page: bool = False) -> str:
     head = data[:_HEAD].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     patterns = [*_DECLARATIONS[:1], _PAGE_DECLARATION] if page else [*_DECLARATIONS]
     head = _COMMENT.sub(b"", head) if page else head
-    matches = (re.search(b"(?m)" + one.pattern, head, re.IGNORECASE) for one in patterns)
+    matches = (re.search(b"(?m)" + pattern.pattern, head, re.IGNORECASE) for pattern in patterns)
     return next((match[1].decode("latin-1") for match in matches if match), "")
 
 
@@ -225,10 +225,10 @@ def codec_of(label: str) -> str:
     """
     name = label.strip("\"' \t").lower()
     name = _NAMES.get(name, name)
-    known = None if _ESCAPED.match(name) else webencodings.lookup(name)
-    if known:
-        found = _CODECS.get(known.name, known.codec_info.name)
-        return "" if found in {"x-user-defined", "replacement"} else found
+    encoding = None if _ESCAPED.match(name) else webencodings.lookup(name)
+    if encoding:
+        codec = _CODECS.get(encoding.name, encoding.codec_info.name)
+        return "" if codec in {"x-user-defined", "replacement"} else codec
     name = re.sub(r"^(?:x-)?(cp|ibm|mac)[-_ ]?", r"\1", name)
     name = name.replace("ibm", "cp", 1) if name.startswith("ibm") else name
     if not _OTHER.fullmatch(name):
