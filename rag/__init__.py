@@ -20,7 +20,7 @@ The words that are used everywhere:
 The packages, each of which imports only from those below it:
 
 - `admin`: the commands of `refdesk-admin`.
-- `bench` and `evaluate`: how fast and how good the search is.
+- `evaluate`: how good the search is.
 - `ingest`: from files to chunks. `search`: from a question to an answer.
 - `store`: tables, the only package that imports LanceDB. `rank`: pure functions on scores and texts.
 - `models`: embedding, reranking and chat models, built in or behind an endpoint.

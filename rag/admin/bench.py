@@ -1,183 +1,147 @@
-"""`refdesk-admin bench`."""
+"""`refdesk-admin bench`: how long the server takes to start and to search this desk's documents."""
 
 from __future__ import annotations
 
 import os
-import platform
-import signal
+import re
+import statistics
+import sys
 import textwrap
 import time
-from datetime import UTC, datetime
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from rag.admin.console import command, echo, print_json
-from rag.bench.measure import as_json as run_as_json
-from rag.bench.measure import in_both, read_run
-from rag.bench.real import run_real
-from rag.bench.rows import rows
-from rag.bench.run import PARTS, run_bench
-from rag.bench.stock import LARGE, Sizes
-from rag.report.tables import table
+from rag.access.tenants import local_principal
+from rag.admin.connect_check import seen_by
+from rag.admin.console import asker_arguments, command, echo, print_json, print_table, same_desk
+from rag.admin.demo import server_of
+from rag.answers import Part, SearchRequest
+from rag.concurrency import concurrently
+from rag.errors import NotReadyError
+from rag.report.tables import counted
+from rag.search.desk import Desk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from rag.bench.measure import Measure
-    from rag.bench.rows import Row
     from rag.config.settings import Settings
+    from rag.corpus import Principal
 
-WIDTH = 100  # of running text
-CORPUS = Path(__file__).with_name("demo_corpus")
-LEGEND = (
-    "RATIO is MEDIAN divided by LIMIT. LIMIT is the best this machine can do: the engine and the embedder "
-    "alone, a minimal server, exact search, for many searches over stdio the library, for a reply its texts, "
-    "or, for several collections, many tenants and a change, the fewest collections, tenants or chunks. "
-    "Times are best near a ratio of 1 or below, rates near 1 or above. For recall, MEDIAN shows the mean."
-)
-MARKDOWN = ["what", "measure", "median", "least to 95th percentile", "vs. its limit", "aim"]
-TEXT_COLUMNS = frozenset({"NAME", "UNIT"})
+STARTS = 3
+ROUNDS = 3  # each question is asked so often, after once with empty caches
+AT_ONCE = 8  # searches
+MOST_SOURCES = 1_000  # that questions are taken from
+QUESTIONS = 32
+PASSAGE_CHARS, SHORTEST, LONGEST = 600, 40, 100  # of the text that a question is taken from; of a question
 
 
-@command("bench", of_tenant=False, on_bucket=True)
-@click.argument("parts", nargs=-1, metavar="[PART]...", type=click.Choice(list(PARTS)))
-@click.option(
-    "--large",
-    is_flag=True,
-    help="Also search 60,000 chunks, and the index with a million (several more minutes, 6 GB of disk).",
-)
-@click.option(
-    "--real",
-    "folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="Measure on the documents of a folder instead, with questions taken from them.",
-)
-@click.option(
-    "--compare",
-    "earlier",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Compare with an earlier run on this machine: the output of bench --json.",
-)
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print a table in words, in Markdown.")
-async def bench_command(  # noqa: PLR0913 one parameter an option
-    settings: Settings,
-    *,
-    parts: tuple[str, ...],
-    large: bool,
-    folder: Path | None,
-    earlier: Path | None,
-    as_markdown: bool,
-    as_json: bool,
-) -> None:
-    """Measure how fast refdesk is on this machine.
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What was measured: the median, the least and the 95th percentile."""
 
-    Each figure is shown next to its limit: the best this machine can do. PARTs are start, search, reading,
-    concurrency, http, memory, ingestion, change, index, access and tables. By default all of them run, which
-    takes about seven minutes. Close other programs meanwhile.
+    name: str
+    median: float
+    least: float
+    p95: float
+    unit: str
 
-    The benchmark uses collections of its own in a temporary folder (about 1 GB, under TMPDIR) and deletes
-    them at the end. It does not touch your documents and settings.
 
-    --real ingests the documents of FOLDER into the temporary folder, by your settings in [embedder], [ingest]
-    and [chunking], and measures start, search, memory and ingestion. FOLDER stays as it is. A remote embedder
-    gets all texts and may cost money.
+@command("bench", of_asker=True, on_bucket=True)
+@click.argument("questions", nargs=-1, metavar="[QUESTION]...")
+async def bench_command(settings: Settings, *, questions: tuple[str, ...], as_json: bool) -> None:
+    """Measure how long the server takes to start and to search your documents.
+
+    It starts the server as an assistant's host does, and asks each QUESTION as the principal of the settings,
+    or as --user and --group. Without a QUESTION, it asks sentences and titles of your documents. Nothing is
+    changed. A remote model is called for each question, and may cost money.
     """
-    if folder and (parts or large or as_markdown):
-        raise click.UsageError("--real goes with no PARTs, and with neither --large nor --markdown.")
-    if as_markdown and as_json:
-        raise click.UsageError("Give only one of --markdown and --json.")
-    before = read_run(earlier) if earlier else []
-    signal.signal(signal.SIGTERM, _interrupt)
-    began, sizes = time.monotonic(), LARGE if large else Sizes()
-    if folder:
-        measures = await run_real(folder, settings, os.environ, sizes=sizes, say=_stopwatch())
-    else:
-        chosen = [part for part in PARTS if part in parts] or list(PARTS)
-        measures = await run_bench(chosen, corpus=CORPUS, sizes=sizes, say=_stopwatch())
+    principal = local_principal(settings)
+    async with Desk.open(settings, os.environ) as desk:
+        asked = questions or await questions_about(desk, principal)
+        if not asked:
+            raise NotReadyError(
+                "There are no documents to search. Add some with refdesk-admin ingest PATH"
+                f"{same_desk()}, or ask as somebody who may see them: --user, --group."
+            )
+        echo(f"Searching with {counted(len(asked), 'question')}, {ROUNDS} times each", err=True)
+        searches = await _searches(desk, principal, asked)
+    timings = [*await _starts(settings), *searches]
     if as_json:
-        print_json(run_as_json(measures))
-    elif as_markdown:
-        called = " ".join(("refdesk-admin bench", *parts, *(["--large"] if large else [])))
-        echo(measured_with(called, time.monotonic() - began))
-        echo(f"\n{markdown_table(rows(sizes), measures)}")
-    else:
-        echo(measures_table(measures))
-        echo(f"\n{textwrap.fill(LEGEND, WIDTH)}")
-    if earlier:
-        echo(f"\n{comparison_table(measures, before)}", err=as_json or as_markdown)
-
-
-def _interrupt(*_: object) -> None:
-    """End like Ctrl-C, with clean-up."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell script's background job
-        raise KeyboardInterrupt
-    signal.raise_signal(signal.SIGINT)
-
-
-def _stopwatch() -> Callable[[str], None]:
-    """A function that prints a line of progress with the seconds since now."""
-    began = time.monotonic()
-    return lambda line: echo(f"{time.monotonic() - began:4.0f} s  {line}", err=True)
-
-
-def measures_table(measures: Sequence[Measure]) -> str:
-    """A run as a table."""
+        print_json({"questions": len(asked), "timings": [asdict(timing) for timing in timings]})
+        return
     rows = [
-        (
-            one.name,
-            *map(_number, (one.value, one.min, one.p95)),
-            one.unit,
-            *map(_number, (one.limit, one.ratio)),
-        )
-        for one in measures
+        (timing.name, *(f"{value:,.4g}" for value in (timing.median, timing.least, timing.p95)), timing.unit)
+        for timing in timings
     ]
-    return _table([("NAME", "MEDIAN", "MIN", "P95", "UNIT", "LIMIT", "RATIO"), *rows])
+    print_table([("WHAT", "MEDIAN", "LEAST", "95TH PERCENTILE", "UNIT"), *rows])
 
 
-def measured_with(called: str, seconds: float) -> str:
-    """When, where and how a run was made, in a sentence."""
-    machine = f"{os.cpu_count()} {platform.machine()} cores with Python {platform.python_version()}"
-    return (
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{called}` in {seconds / 60:.0f} minutes, on {machine}:"
-    )
+async def questions_about(desk: Desk, principal: Principal) -> tuple[str, ...]:
+    """Questions about documents that this principal may read: three sentences, then a title, each once."""
+    sources = await desk.sources(principal, after=("", ""), limit=MOST_SOURCES)
+    count = min(QUESTIONS, len(sources))
+    questions = []
+    for number in range(count):
+        source = sources[number * len(sources) // count]
+        if number % 4 == 3:  # noqa: PLR2004 every fourth
+            questions.append(source.title)
+            continue
+        middle = Part(source.length // 2)  # beginnings are often the same in all documents
+        extract = await desk.extract(principal, source.id, max_chars=PASSAGE_CHARS, part=middle)
+        questions.append(sentence(extract.text))
+    return tuple(dict.fromkeys(filter(re.compile(r"\w").search, questions)))
 
 
-def markdown_table(rows: Sequence[Row], measures: Sequence[Measure]) -> str:
-    """The rows of which there are measures, with their figures, in Markdown."""
-    found = {one.name: one for one in measures}
-    lines = [_cells(row, found[row.measure]) for row in rows if row.measure in found]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [MARKDOWN, ["---"] * len(MARKDOWN), *lines])
+def sentence(text: str) -> str:
+    """The first long sentence of a text, or else all of it, cut behind a word.
+
+    Example: "Oh! The clock of the tower was slow by a minute. So?" -> "The clock of the tower was slow by
+    a minute."
+    """
+    whole = " ".join(text.split())
+    sentences = re.split(r"(?<=[.!?])\s+|(?<=[。！？])", whole)
+    first = next((sentence for sentence in sentences if len(sentence) >= SHORTEST), whole)
+    return textwrap.shorten(first, LONGEST, placeholder="") or first[:LONGEST]
 
 
-def _cells(row: Row, one: Measure) -> list[str]:
-    ratio = f"{_number(one.ratio)} ×" if one.ratio is not None else ""
-    spread = f"{_number(one.min)} to {_number(one.p95)}"
-    return [row.what, f"`{one.name}`", f"{_number(one.value)} {one.unit}", spread, ratio, row.aim]
-
-
-def comparison_table(now: Sequence[Measure], earlier: Sequence[Measure]) -> str:
-    """The measures that both runs have, as a table."""
-    rows = [
-        (one.name, _number(before.value), _number(one.value), one.unit, _number(one.value / before.value))
-        for one, before in in_both(now, earlier)
-        if before.value
+async def _starts(settings: Settings) -> list[Timing]:
+    """The seconds from a start to the list of tools, and from there to the first hits."""
+    server = server_of(settings, asker_arguments())
+    entry = {"command": server.command, "args": server.args, "env": server.env}
+    echo(f"Starting the server {STARTS} times", err=True)
+    seen = [await seen_by(entry, str, sys.stderr) for _ in range(STARTS)]
+    return [
+        timing("start to the list of tools", [start.ready_seconds * 1000 for start in seen], "ms"),
+        timing("first search", [start.search_seconds * 1000 for start in seen], "ms"),
     ]
-    if not rows:
-        return "The earlier run has none of these measures."
-    return _table([("NAME", "EARLIER", "NOW", "UNIT", "NOW/EARLIER"), *rows])
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    return "\n".join(table(rows, right=set(rows[0]) - TEXT_COLUMNS))
+async def _searches(desk: Desk, principal: Principal, questions: Sequence[str]) -> list[Timing]:
+    await _ask(desk, principal, iter(questions))  # the caches are empty
+    alone = [taken for _ in range(ROUNDS) for taken in await _ask(desk, principal, iter(questions))]
+    rates = []
+    for _ in range(ROUNDS):
+        waiting, began = iter(questions), time.perf_counter()
+        await concurrently([partial(_ask, desk, principal, waiting)] * AT_ONCE)
+        rates.append(len(questions) / (time.perf_counter() - began))
+    return [timing("search", alone, "ms"), timing(f"{AT_ONCE} searches at once", rates, "searches/s")]
 
 
-def _number(value: float | None) -> str:
-    """With four digits: 1234.5 -> "1,234", 1.23456 -> "1.235", None -> ""."""
-    if value is None:
-        return ""
-    digits_before = len(str(int(value)))
-    return f"{value:,.{max(0, 4 - digits_before)}f}"
+async def _ask(desk: Desk, principal: Principal, questions: Iterator[str]) -> list[float]:
+    """The milliseconds of each search, one after another."""
+    took = []
+    for question in questions:
+        began = time.perf_counter()
+        await desk.search(principal, SearchRequest(question, joined=True))
+        took.append((time.perf_counter() - began) * 1000)
+    return took
+
+
+def timing(name: str, values: Sequence[float], unit: str) -> Timing:
+    """What repeated values show. Example: [3, 1, 2] -> median 2, least 1, 95th percentile 3."""
+    ordered = sorted(values)
+    p95 = ordered[-(-len(ordered) * 95 // 100) - 1]  # by nearest rank
+    return Timing(name, statistics.median(ordered), ordered[0], p95, unit)

@@ -23,6 +23,8 @@ from rag.search.reply.search import SearchReply
 from rag.store.collections import open_writer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rag.config.settings import Settings
     from rag.ingest.report import Report
 
@@ -62,7 +64,7 @@ async def demo_command(
         return 1
     if own_folder:
         await _keep_only(settings, report)
-    server = _server(settings)
+    server = server_of(settings)
     answers = await _ask(server, questions or QUESTIONS)
     if as_json:
         replies = [
@@ -104,9 +106,9 @@ def _reply(question: str, result: CallToolResult) -> SearchReply:
     return SearchReply.model_validate(result.structured_content)
 
 
-def _server(settings: Settings) -> StdioServerParameters:
-    """How a host starts this installation's server on this data, with the models' keys."""
-    started = launch(settings, settings_file())
+def server_of(settings: Settings, asker: Sequence[str] = ()) -> StdioServerParameters:
+    """How a host starts this installation's server on this data as this asker, with the models' keys."""
+    started = launch(settings, settings_file(), asker)
     keys = {name: os.environ[name] for name in secret_names(settings) if name in os.environ}
     return StdioServerParameters(command=started.command, args=[*started.args], env={**started.env, **keys})
 

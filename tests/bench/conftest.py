@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.bench.stock import Bench, Sizes
+from tests.bench.stock import Bench, Sizes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ import compileall
 import shutil
 from typing import TYPE_CHECKING
 
-from rag.bench.corpus import QUESTIONS, sentences, write_documents
+from tests.bench.corpus import QUESTIONS, sentences, write_documents
 
 if TYPE_CHECKING:
     from pathlib import Path

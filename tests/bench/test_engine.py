@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rag.bench.engine import add_tenants, open_engine
-from rag.bench.stock import stocked
 from rag.store.reader import Reader
+from tests.bench.engine import add_tenants, open_engine
+from tests.bench.stock import stocked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rag.bench.stock import Bench
     from rag.store.reader import CollectionReader
+    from tests.bench.stock import Bench
 
 pytestmark = pytest.mark.anyio
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from rag.bench.index import GUEST, SHARES, keeping, recall, worst
-from rag.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS
 from rag.errors import InvalidRequestError
 from rag.filters.matches import matches
 from rag.filters.parse import parse
+from tests.bench.index import GUEST, SHARES, keeping, recall, worst
+from tests.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS
 
 
 @pytest.mark.parametrize(

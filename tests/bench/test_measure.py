@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rag.bench.measure import Measure, as_json, in_both, measured, p95, read_run
 from rag.errors import ConfigurationError
+from tests.bench.measure import Measure, as_json, in_both, measured, p95, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ import anyio
 import psutil
 import pytest
 
-from rag.bench.process import Reply, environment, running, script, served
 from rag.errors import ConfigurationError, RefdeskError
+from tests.bench.process import Reply, environment, running, script, served
 
 if TYPE_CHECKING:
     from pathlib import Path

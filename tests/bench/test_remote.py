@@ -9,10 +9,10 @@ import pytest
 from anyio.abc import SocketAttribute
 
 from rag.access.keys import holder_of, keys_file, read_keys
-from rag.bench.remote import HOST, Answer, connected, listening, make_keys
 from rag.corpus import Principal
 from rag.errors import RefdeskError
 from rag.store.folder import prepare
+from tests.bench.remote import HOST, Answer, connected, listening, make_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rag.bench.stock import paragraphs, stocked
 from rag.store.reader import Reader
+from tests.bench.stock import paragraphs, stocked
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from rag.bench.stock import Bench
     from rag.store.reader import CollectionReader
+    from tests.bench.stock import Bench
 
 pytestmark = pytest.mark.anyio
 

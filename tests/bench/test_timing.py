@@ -5,8 +5,8 @@ import os
 import anyio
 import pytest
 
-from rag.bench.timing import BLOCK, cpu_seconds, in_blocks, interleaved, rate, rotated
 from rag.errors import RefdeskError
+from tests.bench.timing import BLOCK, cpu_seconds, in_blocks, interleaved, rate, rotated
 
 
 @pytest.mark.parametrize(("by", "expected"), [(0, "abc"), (1, "bca"), (4, "bca"), (-1, "cab")])

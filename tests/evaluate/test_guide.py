@@ -12,7 +12,6 @@ import pytest
 
 import rag.evaluate
 from rag.admin.main import commands
-from rag.bench.run import PARTS
 from rag.evaluate.ask import METRICS
 
 GUIDE = (Path(rag.evaluate.__file__).parent / "README.md").read_text(encoding="utf-8")
@@ -31,8 +30,8 @@ def test_every_command_has_its_options(call: str) -> None:
     assert {word for word in words if word.startswith("--")} <= known
 
 
-def test_every_metric_and_part_exists() -> None:
-    assert len(CALLS) > 8
+def test_every_metric_exists() -> None:
+    assert len(CALLS) > 6
     named = set(
         re.findall(
             r"\b(?:nDCG|MRR|recall|token_\w+)@\d+|\b(?:citations_readable|quotes_verbatim|grounded)\b", GUIDE
@@ -40,7 +39,6 @@ def test_every_metric_and_part_exists() -> None:
     )
     assert len(named) > 6
     assert named <= set(METRICS)
-    assert "search" in PARTS
 
 
 @pytest.mark.parametrize(
@@ -52,7 +50,7 @@ def test_every_metric_and_part_exists() -> None:
         ("rag.evaluate.ask", "ask_all"),
         ("rag.evaluate.metrics", "ndcg"),
         ("rag.evaluate.compare", "randomisation_p"),
-        ("rag.bench.run", "PARTS"),
+        ("tests.bench.run", "PARTS"),
     ],
 )
 def test_what_it_names_in_the_code_exists(module: str, name: str) -> None:

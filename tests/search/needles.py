@@ -18,7 +18,6 @@ import numpy as np
 
 import rag.admin
 from rag.answers import SearchRequest
-from rag.bench.corpus import sentences
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError
@@ -26,6 +25,7 @@ from rag.models.embed import unit_rows
 from rag.search.desk import Desk
 from rag.store.reader import Reader
 from tests import small_desk
+from tests.bench.corpus import sentences
 
 if TYPE_CHECKING:
     from rag.answers import Match

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from rag.admin.bench import CORPUS, measures_table
-from rag.bench.run import workbench
-from rag.bench.stock import Sizes
+from tests.bench.__main__ import CORPUS, measures_table
+from tests.bench.run import workbench
+from tests.bench.stock import Sizes
 from tests.soak.bucket import measure_bucket
 from tests.soak.growth import measure_growth
 from tests.soak.soak import measure_soak
@@ -23,8 +23,8 @@ from tests.soak.soak import measure_soak
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rag.bench.measure import Measure
-    from rag.bench.stock import Bench
+    from tests.bench.measure import Measure
+    from tests.bench.stock import Bench
 
 
 @click.group(help=__doc__)

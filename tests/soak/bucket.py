@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from rag.answers import SearchRequest
-from rag.bench.corpus import QUESTIONS
-from rag.bench.index import SHARES, keeping
-from rag.bench.search import PRINCIPAL
-from rag.bench.stock import stocked
 from rag.config.settings import SearchSettings
 from rag.home import Bucket
 from rag.search.desk import Desk
 from rag.store.bucket_copy import copy_to_bucket
 from rag.store.reader import Reader
 from tests import nginx
+from tests.bench.corpus import QUESTIONS
+from tests.bench.index import SHARES, keeping
+from tests.bench.search import PRINCIPAL
+from tests.bench.stock import stocked
 from tests.bucket import object_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from rag.bench.stock import Bench
+    from tests.bench.stock import Bench
     from tests.bucket import ObjectStore
 
 DELAY_SECONDS = 0.025

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rag.bench.engine import TENANT
-from rag.bench.stock import new_source, paragraphs
 from rag.corpus import Access
 from rag.store.collections import open_writer
 from rag.store.reader import Reader
 from rag.store.settle import Claim
+from tests.bench.engine import TENANT
+from tests.bench.stock import new_source, paragraphs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from rag.bench.stock import Bench
     from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter
+    from tests.bench.stock import Bench
 
 READER = "cat"
 READABLE = Access("restricted", allow=frozenset({f"user:{READER}"}))

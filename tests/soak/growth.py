@@ -6,18 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from rag.answers import Mode, SearchRequest
-from rag.bench.corpus import QUESTIONS
-from rag.bench.measure import measured
-from rag.bench.search import PRINCIPAL, desk_on
-from rag.bench.stock import stocked
-from rag.bench.timing import interleaved
+from tests.bench.corpus import QUESTIONS
+from tests.bench.measure import measured
+from tests.bench.search import PRINCIPAL, desk_on
+from tests.bench.stock import stocked
+from tests.bench.timing import interleaved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rag.bench.measure import Measure
-    from rag.bench.stock import Bench
     from rag.search.desk import Desk
+    from tests.bench.measure import Measure
+    from tests.bench.stock import Bench
 
 
 async def measure_growth(bench: Bench, sizes: Sequence[int]) -> list[Measure]:

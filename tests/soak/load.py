@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from rag.answers import Mode
-from rag.bench.corpus import QUESTIONS
-from rag.bench.index import SHARES, keeping
-from rag.bench.remote import ERAS, tool_call
-from rag.bench.stock import SOURCE_CHUNKS
 from rag.config.settings import DEFAULT_COLLECTION
 from rag.uris import resource_uri
+from tests.bench.corpus import QUESTIONS
+from tests.bench.index import SHARES, keeping
+from tests.bench.remote import ERAS, tool_call
+from tests.bench.stock import SOURCE_CHUNKS
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from rag.bench.remote import Answer, Remote
+    from tests.bench.remote import Answer, Remote
 
 Kind: TypeAlias = Literal["answered", "tool error", "protocol error", "refused"]
 Call: TypeAlias = "tuple[Kind, str, dict[str, object]]"

@@ -15,13 +15,13 @@ import anyio
 import psutil
 from anyio import to_thread
 
-from rag.bench.corpus import SEED
-from rag.bench.index import GUEST
-from rag.bench.measure import measured
-from rag.bench.remote import ERAS, connected, listening, make_keys, tool_call
-from rag.bench.search import desk_on
-from rag.bench.stock import stocked
 from rag.errors import RefdeskError
+from tests.bench.corpus import SEED
+from tests.bench.index import GUEST
+from tests.bench.measure import measured
+from tests.bench.remote import ERAS, connected, listening, make_keys, tool_call
+from tests.bench.search import desk_on
+from tests.bench.stock import stocked
 from tests.soak.changes import READER, Canary, change
 from tests.soak.load import Readers, kind_of
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.bench.measure import Measure
-    from rag.bench.remote import Connection, Era, Remote
-    from rag.bench.stock import Bench
+    from tests.bench.measure import Measure
+    from tests.bench.remote import Connection, Era, Remote
+    from tests.bench.stock import Bench
 
 CLIENTS = 8
 SOURCES = 64  # opened

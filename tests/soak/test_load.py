@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rag.bench.remote import Answer, Remote
+from tests.bench.remote import Answer, Remote
 from tests.soak.load import WEIGHTS, Ask, Readers, kind_of
 
 RESULT = {"jsonrpc": "2.0", "id": 1, "result": {"content": []}}

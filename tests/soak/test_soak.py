@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from rag.answers import Mode
-from rag.bench.run import workbench
-from rag.bench.stock import Sizes
+from tests.bench.run import workbench
+from tests.bench.stock import Sizes
 from tests.soak import changes
 from tests.soak.growth import measure_growth
 from tests.soak.soak import measure_soak
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rag.bench.measure import Measure
     from rag.store.schema import NewSource
     from rag.store.writer import CollectionWriter
+    from tests.bench.measure import Measure
 
 SMALL = Sizes(searches=2, collection=20)
 

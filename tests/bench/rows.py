@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rag.bench.index import SHARES
-from rag.bench.remote import ERAS
-from rag.bench.search import MODES
+from tests.bench.index import SHARES
+from tests.bench.remote import ERAS
+from tests.bench.search import MODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rag.bench.stock import Sizes
+    from tests.bench.stock import Sizes
 
 OVER = {"library": "in the library", "stdio": "over stdio"}
 

@@ -11,12 +11,6 @@ import anyio
 import numpy as np
 from anyio.lowlevel import checkpoint
 
-from rag.bench.corpus import write_documents
-from rag.bench.engine import TENANT
-from rag.bench.measure import measured
-from rag.bench.process import running, script
-from rag.bench.stock import new_source
-from rag.bench.timing import watch_memory
 from rag.config.settings import DEFAULT_COLLECTION, ChunkingSettings, IngestSettings
 from rag.errors import RefdeskError
 from rag.ingest.chunk import passages
@@ -26,19 +20,23 @@ from rag.ingest.steps import WAVE_CHUNKS
 from rag.ingest.unlinked import read
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import body
+from tests.bench.corpus import write_documents
+from tests.bench.engine import TENANT
+from tests.bench.measure import measured
+from tests.bench.process import running, script
+from tests.bench.stock import new_source
+from tests.bench.timing import watch_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from rag.bench.measure import Measure
-    from rag.bench.stock import Bench
     from rag.corpus import Document, Passage, Vectors
+    from tests.bench.measure import Measure
+    from tests.bench.stock import Bench
 
 T = TypeVar("T")
 EMBEDDED = 500  # texts for the embedder alone, before each whole run and after the last
-PARTLY_FAILED = 3  # an exit code
-STDERR = 2  # its descriptor
 COPIES = 4  # of the documents are written: enough for a vector index
 
 
@@ -92,26 +90,24 @@ async def measure_ingestion(bench: Bench) -> list[Measure]:
     ]
 
 
-async def ingested(folder: Path, data: Path, *, own: bool = True) -> Run:
-    """Ingest a folder. Of documents that are not our own, the progress is shown, and some may fail.
+async def ingested(folder: Path, data: Path) -> Run:
+    """Ingest a folder by the installed command.
 
     Raises:
         RefdeskError: the command failed.
     """
-    shown = {"stdout": subprocess.DEVNULL} if own else {"stdout": STDERR, "stderr": None}
     memory: list[float] = []
     began = time.perf_counter()
     async with (
-        running(script("refdesk-admin", data, "ingest", str(folder)), **shown) as process,
+        running(script("refdesk-admin", data, "ingest", str(folder)), stdout=subprocess.DEVNULL) as process,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(watch_memory, process.pid, memory)
         code = await process.wait()
         seconds = time.perf_counter() - began
         tasks.cancel_scope.cancel()
-    if code and (own or code != PARTLY_FAILED):
-        reason = "" if own else " The reasons stand above."
-        raise RefdeskError(f"refdesk-admin ingest failed with exit code {code}.{reason}")
+    if code:
+        raise RefdeskError(f"refdesk-admin ingest failed with exit code {code}.")
     return Run(seconds, max(memory))
 
 

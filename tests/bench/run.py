@@ -17,31 +17,31 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from rag.answers import SearchRequest
-from rag.bench.corpus import QUESTIONS, sentences
-from rag.bench.engine import TENANT
-from rag.bench.index import measure_access, measure_index
-from rag.bench.ingestion import measure_ingestion
-from rag.bench.measure import measured
-from rag.bench.remote import ERAS, connected, listening, make_keys, tool_call
-from rag.bench.search import PRINCIPAL, desk_on, measure_concurrency, measure_reading, measure_search
-from rag.bench.server import measure_memory, measure_start, measure_tables
-from rag.bench.stock import SOURCE_CHUNKS, Bench, Sizes, new_source, paragraphs, stocked
-from rag.bench.timing import BLOCK, in_blocks, rate, rotated
 from rag.config.settings import EmbedderSettings
 from rag.errors import RefdeskError
 from rag.models.embed import open_embedder
 from rag.store.collections import open_writer
 from rag.store.connection import database_folder
 from rag.store.reader import Reader
+from tests.bench.corpus import QUESTIONS, sentences
+from tests.bench.engine import TENANT
+from tests.bench.index import measure_access, measure_index
+from tests.bench.ingestion import measure_ingestion
+from tests.bench.measure import measured
+from tests.bench.remote import ERAS, connected, listening, make_keys, tool_call
+from tests.bench.search import PRINCIPAL, desk_on, measure_concurrency, measure_reading, measure_search
+from tests.bench.server import measure_memory, measure_start, measure_tables
+from tests.bench.stock import SOURCE_CHUNKS, Bench, Sizes, new_source, paragraphs, stocked
+from tests.bench.timing import BLOCK, in_blocks, rate, rotated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from rag.bench.measure import Measure
-    from rag.bench.remote import Connection
     from rag.corpus import Collection
     from rag.search.desk import Desk
+    from tests.bench.measure import Measure
+    from tests.bench.remote import Connection
 
     Search = Callable[[str], Awaitable[None]]
     Clients = Callable[[int], AbstractAsyncContextManager[Search]]
@@ -89,7 +89,7 @@ async def _over_http(port: int, requests: Mapping[str, bytes], clients: int) -> 
 async def _ask(idle: list[Connection], requests: Mapping[str, bytes], query: str) -> None:
     connection = idle.pop()
     answer = await connection.ask(requests[query])
-    if answer.status != 200 or FAILED in answer.body:  # noqa: PLR2004 OK
+    if answer.status != 200 or FAILED in answer.body:
         raise RefdeskError(f"The HTTP server answered a search with {answer.status}: {answer.body!r}")
     idle.append(connection)
 

@@ -15,8 +15,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 if TYPE_CHECKING:
-    from rag.bench.engine import Engine
+    from tests.bench.engine import Engine
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 Context: TypeAlias = ServerRequestContext[Any, Any]
 TOOL = types.Tool(name="search", description="Search.", input_schema={"type": "object"})
 
@@ -24,9 +25,8 @@ TOOL = types.Tool(name="search", description="Search.", input_schema={"type": "o
 class Bare:
     """The handlers. The engine is imported and opened at the first search."""
 
-    def __init__(self, data: Path, model: str, stack: AsyncExitStack) -> None:
+    def __init__(self, data: Path, stack: AsyncExitStack) -> None:
         self._data = data
-        self._model = model
         self._stack = stack
         self._engine: Engine | None = None
 
@@ -41,22 +41,22 @@ class Bare:
         return types.CallToolResult(content=[types.TextContent(text="searched")])
 
     async def _opened(self) -> Engine:
-        from rag.bench.engine import open_engine  # noqa: PLC0415 the same
         from rag.config.settings import EmbedderSettings  # noqa: PLC0415 the same
         from rag.models.embed import open_embedder  # noqa: PLC0415 not before the first answer
+        from tests.bench.engine import open_engine  # noqa: PLC0415 the same
 
-        model = EmbedderSettings.model_validate_json(self._model)
-        embedder = await self._stack.enter_async_context(open_embedder(model, os.environ))
+        embedder = await self._stack.enter_async_context(open_embedder(EmbedderSettings(), os.environ))
         return await open_engine(self._data, embedder)
 
 
-async def serve(data: Path, model: str) -> None:
-    """Serve until standard input ends. `model` is the embedder's settings as JSON."""
+async def serve(data: Path) -> None:
+    """Serve until standard input ends."""
     async with AsyncExitStack() as stack, stdio_server() as (read, write):
-        bare = Bare(data, model, stack)
+        bare = Bare(data, stack)
         server: Server[Any] = Server("bare", on_list_tools=bare.list_tools, on_call_tool=bare.call_tool)
         await server.run(read, write, server.create_initialization_options())
 
 
 if __name__ == "__main__":
-    anyio.run(serve, Path(sys.argv[1]), sys.argv[2])
+    sys.path.append(str(CHECKOUT))
+    anyio.run(serve, Path(sys.argv[1]))

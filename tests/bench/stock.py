@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rag.bench.corpus import QUESTIONS, SEED
-from rag.bench.engine import TENANT
-from rag.config.settings import DEFAULT_COLLECTION, EmbedderSettings
+from rag.config.settings import DEFAULT_COLLECTION
 from rag.corpus import Access, Passage, Source
 from rag.models.embed import unit_rows
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.schema import NewSource
 from rag.store.settle import Claim
+from tests.bench.corpus import SEED
+from tests.bench.engine import TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ LARGE = Sizes(large=(60_000,), index=(100_000, 1_000_000))
 class Bench:
     """The workbench of a run: a temporary folder, an embedder, sentences with their vectors.
 
-    `say` prints a line of progress. `model` is how the embedder was opened.
+    `say` prints a line of progress.
     """
 
     folder: Path
@@ -77,8 +77,6 @@ class Bench:
     vectors: Vectors
     sizes: Sizes
     say: Callable[[str], None]
-    model: EmbedderSettings = field(default_factory=EmbedderSettings)
-    questions: Sequence[str] = QUESTIONS
 
 
 async def stocked(bench: Bench, chunks: int) -> Path:
@@ -118,7 +116,7 @@ def _made_up(bench: Bench, writer: CollectionWriter, number: int, chance: np.ran
 
 def _guarded(new: NewSource, number: int) -> NewSource:
     """The source with fields to filter by; every tenth one is denied to guests."""
-    denied = frozenset({f"group:{DENIED_GROUP}"} if number % 10 == 9 else ())  # noqa: PLR2004 the tenth
+    denied = frozenset({f"group:{DENIED_GROUP}"} if number % 10 == 9 else ())
     access = Access("tenant", deny=denied)
     return replace(new, claim=Claim(access), fields={"number": number, "tags": (TAGS[number % 2],)})
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import psutil
 
-from rag.bench.corpus import QUESTIONS
 from rag.concurrency import concurrently
+from tests.bench.corpus import QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -11,27 +11,28 @@ import numpy as np
 from anyio import to_thread
 
 from rag.answers import Part, SearchRequest
-from rag.bench.engine import TENANT, open_engine
-from rag.bench.measure import measured
-from rag.bench.process import connected
-from rag.bench.stock import new_source, paragraphs, stocked
-from rag.bench.timing import in_blocks, interleaved, rate, rotated
 from rag.config.settings import DEFAULT_COLLECTION, SearchSettings
 from rag.corpus import Principal
 from rag.search.desk import Desk
 from rag.store.collections import ensure_collection, open_writer
 from rag.store.reader import Reader
+from tests.bench.corpus import QUESTIONS
+from tests.bench.engine import TENANT, open_engine
+from tests.bench.measure import measured
+from tests.bench.process import connected
+from tests.bench.stock import new_source, paragraphs, stocked
+from tests.bench.timing import in_blocks, interleaved, rate, rotated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from rag.answers import Mode
-    from rag.bench.engine import Engine
-    from rag.bench.measure import Measure
-    from rag.bench.process import Server
-    from rag.bench.stock import Bench
-    from rag.bench.timing import Spent
+    from tests.bench.engine import Engine
+    from tests.bench.measure import Measure
+    from tests.bench.process import Server
+    from tests.bench.stock import Bench
+    from tests.bench.timing import Spent
 
 PRINCIPAL = Principal(TENANT)
 MODES: tuple[Mode, ...] = ("dense", "sparse", "hybrid")  # that the engine's own lists are compared with
@@ -76,11 +77,11 @@ async def searched(bench: Bench, data: Path, name: str) -> list[Measure]:
             own, its = os.getpid(), server.process.pid
             calls = _searches(mode, desk, engine, server)
             searches = {by: (call, its if by == "stdio" else own) for by, call in calls.items()}
-            spent = await in_blocks(searches, 2 * bench.sizes.searches, bench.questions)
+            spent = await in_blocks(searches, 2 * bench.sizes.searches)
             walls, cpus = [{by: of(one) for by, one in spent.items()} for of in (_wall, _cpu)]
             measures += against_engine(f"{name}/{mode}", walls, "ms")
             measures += against_engine(f"{name}/{mode}/cpu", cpus, "ms")
-        return [*measures, *await _replies(bench, server, name)]
+        return [*measures, *await _replies(server, name)]
 
 
 def _wall(spent: Spent) -> list[float]:
@@ -108,10 +109,10 @@ def against_engine(name: str, values: Mapping[str, list[float]], unit: str) -> l
     return [measured(f"{name}/{by}", values[by], unit, values["engine"]) for by in ("library", "stdio")]
 
 
-async def _replies(bench: Bench, server: Server, name: str) -> list[Measure]:
+async def _replies(server: Server, name: str) -> list[Measure]:
     """Bytes on the wire of replies with up to ten hits, against those of the texts in them, and the hits."""
     sizes, texts, hits = [], [], []
-    for query in bench.questions:
+    for query in QUESTIONS:
         reply = await server.call("search", query=query, limit=HITS)
         results = reply.result["structuredContent"]["results"]
         sizes.append(float(reply.size))

@@ -13,22 +13,22 @@ import anyio
 from anyio import to_thread
 
 from rag.answers import SearchRequest
-from rag.bench.corpus import QUESTIONS
-from rag.bench.engine import add_tenants
-from rag.bench.measure import measured
-from rag.bench.process import bare_server, script, served
-from rag.bench.search import PRINCIPAL, desk_on
-from rag.bench.stock import stocked
-from rag.bench.timing import Key, cpu_seconds, interleaved, resident_megabytes, rotated
+from tests.bench.corpus import QUESTIONS
+from tests.bench.engine import add_tenants
+from tests.bench.measure import measured
+from tests.bench.process import bare_server, script, served
+from tests.bench.search import PRINCIPAL, desk_on
+from tests.bench.stock import stocked
+from tests.bench.timing import Key, cpu_seconds, interleaved, resident_megabytes, rotated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from rag.bench.measure import Measure
-    from rag.bench.process import Server
-    from rag.bench.stock import Bench
     from rag.search.desk import Desk
+    from tests.bench.measure import Measure
+    from tests.bench.process import Server
+    from tests.bench.stock import Bench
 
 SETTLE_SECONDS = 0.4  # a process that used no CPU for so long has settled
 
@@ -48,7 +48,7 @@ async def measure_start(bench: Bench) -> list[Measure]:
 
 async def started(bench: Bench, data: Path, name: str) -> list[Measure]:
     """The starts on a data folder."""
-    commands = {"ours": script("refdesk", data), "bare": bare_server(data, bench.model)}
+    commands = {"ours": script("refdesk", data), "bare": bare_server(data)}
     bench.say(f"starting each server {bench.sizes.starts + 1} times")
     starts = await _starts(commands, bench.sizes.starts)
     ours, bare = starts["ours"], starts["bare"]
@@ -109,9 +109,9 @@ async def held(bench: Bench, data: Path, name: str) -> list[Measure]:
             await server.begin()
             values["idle"].append(await _settled(server))
             values["working"].append(await _worked(server, bench))
-        async with served(bare_server(data, bench.model)) as server:
+        async with served(bare_server(data)) as server:
             await server.begin()
-            await server.call("search", query=bench.questions[0])
+            await server.call("search", query=QUESTIONS[0])
             values["bare"].append(await _settled(server))
             values["bare working"].append(await _worked(server, bench))
     return [
@@ -133,7 +133,7 @@ async def _settled(server: Server) -> float:
 async def _worked(server: Server, bench: Bench) -> float:
     """Memory after searches."""
     for at in range(bench.sizes.searches):
-        await server.call("search", query=bench.questions[at % len(bench.questions)])
+        await server.call("search", query=QUESTIONS[at % len(QUESTIONS)])
     return resident_megabytes(server.process.pid)
 
 

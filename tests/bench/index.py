@@ -10,18 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rag.answers import SearchRequest
-from rag.bench.corpus import QUESTIONS
-from rag.bench.engine import TENANT, open_engine
-from rag.bench.measure import measured
-from rag.bench.search import PRINCIPAL, desk_on
-from rag.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS, TAGS, stocked
-from rag.bench.timing import interleaved
 from rag.config.settings import SearchSettings
 from rag.corpus import Principal
 from rag.errors import InvalidRequestError
 from rag.filters.parse import MAX_ALL_CHARS, MAX_LEAVES, MAX_VALUES, parse
 from rag.search.view import View
 from rag.store.reader import Reader
+from tests.bench.corpus import QUESTIONS
+from tests.bench.engine import TENANT, open_engine
+from tests.bench.measure import measured
+from tests.bench.search import PRINCIPAL, desk_on
+from tests.bench.stock import DENIED_GROUP, FIELDS, SOURCE_CHUNKS, TAGS, stocked
+from tests.bench.timing import interleaved
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from rag.bench.engine import Engine
-    from rag.bench.measure import Measure
-    from rag.bench.stock import Bench
     from rag.search.desk import Desk
     from rag.store.reader import CollectionReader
+    from tests.bench.engine import Engine
+    from tests.bench.measure import Measure
+    from tests.bench.stock import Bench
 
 FOUND = 20  # chunks that are compared
 TIMEOUT_SECONDS = 60

@@ -14,10 +14,10 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from rag.access.keys import SEARCH_SCOPE, ApiKey, Keys, keys_file, new_secret, token_of
-from rag.bench.engine import TENANT
-from rag.bench.process import INITIALIZE, running, script
 from rag.errors import RefdeskError
 from rag.store.folder import write_whole
+from tests.bench.engine import TENANT
+from tests.bench.process import INITIALIZE, running, script
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -150,7 +150,7 @@ async def _ready(port: int) -> bool:
     try:
         async with connected(port) as connection:
             answer = await connection.ask(f"GET /readyz HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
-            return answer.status == 200  # noqa: PLR2004 OK
+            return answer.status == 200
     except OSError:
         return False
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import Process
 
-    from rag.config.settings import EmbedderSettings
 
 BARE = Path(__file__).with_name("bare.py")
 SETTINGS = "settings.toml"
@@ -39,9 +38,7 @@ INITIALIZE = {
 
 
 def script(name: str, data: Path, *arguments: str) -> list[str]:
-    """The command line of an installed script, on a data folder and with the settings beside it.
-
-    They are empty unless somebody wrote them.
+    """The command line of an installed script, on a data folder and with empty settings beside it.
 
     Raises:
         ConfigurationError: the script isn't installed.
@@ -55,9 +52,9 @@ def script(name: str, data: Path, *arguments: str) -> list[str]:
     return [path, *arguments, "--config", str(settings), "--data", str(data)]
 
 
-def bare_server(data: Path, model: EmbedderSettings) -> list[str]:
-    """The command line of the minimal server in bare.py, with this embedder."""
-    return [sys.executable, "-P", str(BARE), str(data), model.model_dump_json()]
+def bare_server(data: Path) -> list[str]:
+    """The command line of the minimal server in bare.py."""
+    return [sys.executable, "-P", str(BARE), str(data)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class Server:
         return await self.ask("tools/call", name=tool, arguments=arguments)
 
     async def _send(self, message: dict[str, object]) -> None:
-        assert self.process.stdin  # noqa: S101 it was opened with a pipe
+        assert self.process.stdin
         await self.process.stdin.send(json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n")
 
 
@@ -113,7 +110,7 @@ class Server:
 async def served(command: Sequence[str]) -> AsyncIterator[Server]:
     """A server that runs until the context ends. Its standard error is shown."""
     async with running(command, stderr=None) as process:
-        assert process.stdout  # noqa: S101 it was opened with a pipe
+        assert process.stdout
         yield Server(process, BufferedByteReceiveStream(process.stdout))
 
 
