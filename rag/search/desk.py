@@ -324,9 +324,9 @@ class Desk:
             plan = await self._planned(principal, request)
             plan, unknown_sources = await self._with_sources(principal, plan)
             chosen = await narrowed(_chosen(principal, plan, views, failing), plan)
-        run = Run(plan, chosen, self._models, self._alarm, steps, broken=bool(broken))
+        run = Run(plan, tuple(chosen), self._models, self._alarm, steps, broken=bool(broken))
         run.note([*notes, *unknown_sources])
-        return await search(run), run
+        return await search(run)
 
     async def _with_sources(self, principal: Principal, plan: Plan) -> tuple[Plan, list[str]]:
         """The plan with the ids of the sources that it names, and notes on names that mean nothing."""

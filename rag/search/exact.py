@@ -78,8 +78,6 @@ async def find_exact(query: Query, run: Run) -> list[Hit]:
     needle = cast("Needle", run.plan.needle)
     if needle.match == "regex":
         await to_thread.run_sync(check_syntax, needle)
-    if not run.scan_until:
-        run.scan_until = time.monotonic() + _seconds(query)
     for _ in range(READS):
         notes: list[str] = []
         with run.steps.step("scan") as scan:
@@ -97,6 +95,11 @@ async def find_exact(query: Query, run: Run) -> list[Hit]:
             break
     run.note(notes)
     return kept
+
+
+def scan_deadline(query: Query) -> float:
+    """Until when, by the monotonic clock, a search that begins now may scan: all its attempts together."""
+    return time.monotonic() + _seconds(query)
 
 
 def _seconds(query: Query) -> float:
@@ -245,7 +248,10 @@ async def _gated(candidates: Sequence[Candidate], query: Query, run: Run) -> lis
             admitted = await admit(candidates, query, len(candidates), lambda _sources: None)
             gate.left(hits, of=len(admitted), beyond=[hit.chunk.id for hit in admitted[len(hits) :]])
             ranked = enumerate(admitted, 1)
-            run.listings = {hit.chunk.id: (Listing(0, "exact", rank, hit.score),) for rank, hit in ranked}
+            run.listings.clear()  # a repeated search tells of its last attempt
+            run.listings.update(
+                (hit.chunk.id, (Listing(0, "exact", rank, hit.score),)) for rank, hit in ranked
+            )
     return hits
 
 

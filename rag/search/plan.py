@@ -14,6 +14,7 @@ from rag.config.profiles import (
     DEFAULT_PROFILE,
     DISPLAY_STAGES,
     LOOSENING,
+    CompressStage,
     CustomStage,
     NeighborsStage,
     ParentStage,
@@ -211,11 +212,25 @@ def make_plan(request: SearchRequest, settings: SearchSettings, principal: Princ
         unquoted=_unquoted(request.query, mode, settings),
     )
     plan = _joining(plan, request)
-    if request.vector is None:
-        return plan
-    from rag.search.given import with_vector  # noqa: PLC0415 imports numpy, which a starting server does without
+    return plan if request.vector is None else _with_vector(plan, request.vector)
 
-    return with_vector(plan, request.vector)
+
+def _with_vector(plan: Plan, numbers: Sequence[float]) -> Plan:
+    """The plan of a request that brings a vector, without the stages that can't run with it.
+
+    Raises:
+        InvalidRequestError: the mode compares no vectors, or these numbers are no direction.
+    """
+    # Imported here, because a starting server does without numpy.
+    from rag.search.given import Given, unit_vector  # noqa: PLC0415
+
+    if plan.mode not in {"dense", "sparse", "hybrid"}:
+        raise InvalidRequestError(f"mode {plan.mode} doesn't use a vector. Leave the vector out.")
+    need_text = (CompressStage,) if plan.query else (CompressStage, RerankStage)
+    stages = tuple(stage for stage in plan.hit_stages if not isinstance(stage, need_text))
+    skipped = [stage.stage for stage in (*plan.query_stages, *plan.hit_stages) if stage not in stages]
+    given = Given(unit_vector(numbers), tuple(dict.fromkeys(skipped)))
+    return replace(plan, given=given, query_stages=(), hit_stages=stages)
 
 
 def _joining(plan: Plan, request: SearchRequest) -> Plan:

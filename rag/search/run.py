@@ -12,13 +12,13 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias
 
 from opentelemetry.trace import get_tracer
 
 from rag.answers import Answer, Excerpt, Listing, Preview, Step, Trace, Usage
 from rag.concurrency import concurrently
-from rag.corpus import Calibration
 from rag.rank.fusion import neighbours
 from rag.report.tables import counted
 from rag.search.plan import LOOKED_AT
@@ -75,54 +75,41 @@ class Models:
     reranker: Reranker | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Run:
-    """One search while it runs. `views` are the collections that it covers, as its principal sees them.
+    """One search: what is searched, and how, and what is told of it.
 
-    Steps add to `notes`, which are for the reader of the answer. `left_out` counts the passages that were
-    dropped although they were good enough for the limit, by the reason. `queries` and `listings` are for the
-    trace; `listings` hold only chunks that the gate admitted. `degraded` is as in the answer, without failed
-    stages. It is `broken` if an attached table could not be opened. At `scan_until`, by the monotonic clock,
-    scans of texts end; 0 before the first.
+    The search doesn't change: a step that changes the `plan`, the `views` or the `queries` returns another
+    run. `views` are the collections that it covers, as its principal sees them. It is `broken` if an attached
+    table could not be opened. At `scan_until`, by the monotonic clock, scans of texts end.
+
+    What is told grows, and all runs of one search share it: `steps`; `notes` for the reader of the answer;
+    `left_out`, the number of passages that were dropped although they were good enough for the limit, by the
+    reason; `listings`, for the trace, of chunks only that the gate admitted; `degraded` as in the answer,
+    without failed stages.
     """
 
     plan: Plan
-    views: Sequence[View]
+    views: tuple[View, ...]
     models: Models
     alarm: Alarm
     steps: Steps
+    broken: bool = False
+    queries: tuple[SubQuery, ...] = ()
+    scan_until: float = inf
     notes: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    queries: Sequence[SubQuery] = ()
-    listings: Mapping[str, tuple[Listing, ...]] = field(default_factory=dict)
+    listings: dict[str, tuple[Listing, ...]] = field(default_factory=dict)
     degraded: list[str] = field(default_factory=list)
-    broken: bool = False
-    scan_until: float = 0.0
+
+    def aside(self, plan: Plan) -> Run:
+        """A search on the side, by another plan, of which nothing is told."""
+        return replace(self, plan=plan, steps=Steps(), notes=[], left_out=Counter(), listings={}, degraded=[])
 
     @property
     def is_late(self) -> bool:
         """Whether the time for scans is over, so that what was not found may still be there."""
-        return bool(self.scan_until) and time.monotonic() > self.scan_until
-
-    def scale_of(self, embedder_name: str) -> Calibration:
-        """What the cosines of this embedder mean in the collections that are searched.
-
-        The settings go first, then what was measured when the vectors were made. Of several estimates the
-        lowest counts, because it is from the collection that is least about one subject. Strict plans use
-        none that comes from passages, which the principal may not be able to read.
-        """
-        baseline = self.models.embedders.baseline(embedder_name)
-        if baseline is not None:
-            return Calibration(baseline)
-        collections = [view.table.collection for view in self.views if view.comparable]
-        measured = [
-            one.calibration
-            for one in collections
-            if one.embedder_name == embedder_name
-            and one.calibration
-            and not (self.plan.strict and one.calibration.passages)
-        ]
-        return min(measured, key=_unrelated, default=Calibration(0.0))
+        return time.monotonic() > self.scan_until
 
     def note(self, notes: Iterable[str]) -> None:
         """Add notes for the reader of the answer."""
@@ -183,7 +170,7 @@ class Run:
         if self.broken or any(view.table.failed for view in self.views):
             self.note([UNREAD])
             self.degraded.append("collections")
-        trace = Trace(tuple(self.queries), self.listings) if self.steps.detailed else None
+        trace = Trace(self.queries, dict(self.listings)) if self.steps.detailed else None
         steps = self.steps.ended()
         failed = [step.name for step in steps if step.status == "failed" and step.name != "embed"]
         degraded = tuple(dict.fromkeys([*self.degraded, *failed]))
@@ -193,10 +180,6 @@ class Run:
             for hit in hits
         )
         return Answer(tuple(counted_hits), tuple(self.notes), context, steps, trace, degraded)
-
-
-def _unrelated(scale: Calibration) -> float:
-    return scale.unrelated
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ a `Query` with its vector. Each step is explained in the module that it is impor
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -19,14 +18,13 @@ from anyio import to_thread
 from rag.answers import SubQuery
 from rag.errors import InvalidRequestError
 from rag.report.tables import counted
-from rag.search.exact import find_exact
+from rag.search.exact import find_exact, scan_deadline
 from rag.search.explain.ranks import record_lists
 from rag.search.explain.why_nothing import explain_nothing
 from rag.search.gate import admit
 from rag.search.plan import needles_of
 from rag.search.recall import Query, fuse, is_moot, recall
 from rag.search.reply.context import assemble
-from rag.search.run import Steps
 from rag.search.stages import apply_hit_stages, as_detailed, more_queries
 from rag.search.stages.planner import PLAN_FINDS_NOTHING, as_planned
 from rag.search.stages.thresholds import DISTANT, UNGROUNDED, WEAK_SHOWN, lacks_evidence, near_enough
@@ -58,21 +56,23 @@ CHANCE = (
 FILTERS_CLASH = "One sub-query was skipped because its filter can't be combined with the request's ({})."
 
 
-async def search(run: Run) -> Answer:
-    """Answer the plan of a run from its views. The answer's notes say what its reader must know."""
-    plan = run.plan
-    run.queries = _asked(plan)
-    _leave_out_retrievers(run)
-    if not run.views or not plan.limit or plan.sources == ():
+async def search(run: Run) -> tuple[Answer, Run]:
+    """Answer the plan of a run from its views. The answer's notes say what its reader must know.
+
+    Returns the run, too, as it was searched: with the mode and the views for which there were vectors.
+    """
+    run = _without_retrievers(replace(run, queries=_asked(run.plan)))
+    if not run.views or not run.plan.limit or run.plan.sources == ():
         run.note(_why_none(run))
-        return run.answer([], None)
-    if plan.mode == "exact":
-        queries = [Query(plan.query, {}, tuple(run.views))]
+        return run.answer([], None), run
+    if run.plan.mode == "exact":
+        queries = [Query(run.plan.query, {}, run.views)]
+        run = replace(run, scan_until=scan_deadline(queries[0]))
     else:
-        await add_queries(run)
-        queries = await embed(run)
-    if not run.views:
-        return run.answer([], None)
+        run, queries = await embed(await add_queries(run))
+    if not run.views:  # none of the collections has vectors of the model, or words, to search by
+        return run.answer([], None), run
+    plan = run.plan
     run.note(await to_thread.run_sync(_truncations, queries[0], run))
     run.note(_chance(queries[0], run))
     planned = as_planned(queries, run) if plan.query_stages else queries
@@ -94,21 +94,22 @@ async def search(run: Run) -> Answer:
         hits = await as_detailed(hits, queries[0], run)
     run.note_left_out()
     run.note(await to_thread.run_sync(_lacking, hits, plan) if plan.phrases else [])
-    if await to_thread.run_sync(lacks_evidence, hits, queries[0], run.plan):
+    if await to_thread.run_sync(lacks_evidence, hits, queries[0], plan):
         run.notes.insert(0, UNGROUNDED)  # its reader needs it before all else
         hits = hits[:WEAK_SHOWN] if plan.thresholds.weak_evidence == "note" else []
-    return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None)
+    return run.answer(hits, _context(hits, run) if plan.context_tokens and hits else None), run
 
 
-def _leave_out_retrievers(run: Run) -> None:
-    """Search no retriever where it can't be held to what the plan promises, and say so."""
+def _without_retrievers(run: Run) -> Run:
+    """The run without retrievers where they can't be held to what the plan promises. A note says so."""
     why = NO_EXACT if run.plan.mode == "exact" else NO_STRICT if run.plan.strict else None
     left_out = [view for view in run.views if view.table.retrieves] if why else []
-    if left_out:
-        names = ", ".join(view.table.collection.name for view in left_out)
-        run.note([f"Not searched, because {why}: {names}."])
-        run.degraded.append("collections")
-        run.views = [view for view in run.views if view not in left_out]
+    if not left_out:
+        return run
+    names = ", ".join(view.table.collection.name for view in left_out)
+    run.note([f"Not searched, because {why}: {names}."])
+    run.degraded.append("collections")
+    return replace(run, views=tuple(view for view in run.views if view not in left_out))
 
 
 def _why_none(run: Run) -> list[str]:
@@ -118,19 +119,19 @@ def _why_none(run: Run) -> list[str]:
     return [] if run.broken or run.degraded else [NO_DOCUMENTS]
 
 
-def _asked(plan: Plan) -> list[SubQuery]:
+def _asked(plan: Plan) -> tuple[SubQuery, ...]:
     """The question. If it has words besides its phrases, those that lack a phrase come behind."""
-    question = [SubQuery(plan.query)]
+    question = SubQuery(plan.query)
     if plan.unquoted is None:
-        return question
-    return [*question, SubQuery(plan.unquoted, WITHOUT_PHRASE, "without quotation marks")]
+        return (question,)
+    return question, SubQuery(plan.unquoted, WITHOUT_PHRASE, "without quotation marks")
 
 
-async def add_queries(run: Run) -> None:
-    """Run the plan's query stages. They add queries; the question stays first and unchanged."""
+async def add_queries(run: Run) -> Run:
+    """The run with the queries that the plan's query stages add; the question stays first and unchanged."""
     for stage in run.plan.query_stages:
         with run.steps.step(stage.stage) as step:
-            made = await more_queries(
+            rewritten = await more_queries(
                 stage,
                 run.queries,
                 chat=run.models.chat,
@@ -138,25 +139,27 @@ async def add_queries(run: Run) -> None:
                 today=datetime.now(UTC).date(),
                 used=step.uses,
             )
-            step.warns(*made.warnings, failed=made.failed)
-            step.made(len(made.queries), of=len(run.queries))
-        run.note(made.warnings)
-        run.queries = made.queries
+            step.warns(*rewritten.warnings, failed=rewritten.failed)
+            step.made(len(rewritten.queries), of=len(run.queries))
+        run.note(rewritten.warnings)
+        run = replace(run, queries=tuple(rewritten.queries))
+    return run
 
 
-async def embed(run: Run) -> list[Query]:
+async def embed(run: Run) -> tuple[Run, list[Query]]:
     """The queries with their meanings, made in one batch, each with the views that it searches.
 
-    If an embedding model fails, a search that can do without it goes on by words (`rag.search.vectors`).
+    If an embedding model fails, a search that can do without it goes on by words: the run that is returned
+    says how, and where (`rag.search.vectors`).
     """
     with run.steps.step("embed") as step:
-        meanings = await query_meanings([query.text for query in run.queries], run, step)
-        made = [
+        run, meanings = await query_meanings([query.text for query in run.queries], run, step)
+        queries = [
             Query(query.text, meaning, tuple(await _views_of(query, run, step)), query.weight)
             for query, meaning in zip(run.queries, meanings, strict=True)
         ]
     run.note(step.record.warnings)
-    return made
+    return run, queries
 
 
 async def find(queries: Sequence[Query], run: Run) -> list[Hit]:
@@ -203,7 +206,7 @@ async def _finds_any(query: Query, run: Run) -> bool:
     plan = replace(run.plan, limit=1, mode="dense" if has_both else run.plan.mode)
     if plan.mode == "dense" or (plan.mode != "exact" and not plan.drops_distant):
         plan = replace(plan, candidates=1)
-    return bool(await find([query], replace(run, plan=plan, steps=Steps(), notes=[], left_out=Counter())))
+    return bool(await find([query], run.aside(plan)))
 
 
 def _chance(question: Query, run: Run) -> list[str]:

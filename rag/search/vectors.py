@@ -20,10 +20,9 @@ import anyio
 from anyio import to_thread
 
 from rag.concurrency import concurrently
-from rag.corpus import NO_VECTORS
-from rag.errors import ConfigurationError, NotReadyError, ProviderError
+from rag.corpus import NO_VECTORS, Calibration
+from rag.errors import ConfigurationError, InvalidRequestError, NotReadyError, ProviderError
 from rag.models.breaker import note_failure
-from rag.search.given import meanings_of_vector
 from rag.search.recall import Meaning
 from rag.store.catalog import check_embedder
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from rag.corpus import Collection, EmbedderIdentity, Vectors
     from rag.models.embed import Embedder
+    from rag.search.given import Given
     from rag.search.plan import Plan
     from rag.search.run import OpenStep, Run
     from rag.search.view import View
@@ -61,6 +61,14 @@ NOT_BY_WORDS = {
 }
 """The note on attached tables without a full-text index, by mode."""
 NEITHER = "Not searched, because they have no full-text index, and no vectors of an embedding model: {}."
+OTHER_LENGTH = {
+    "hybrid": "Searched by words alone, because they have no vectors as long as the one given: {}.",
+    "dense": "Not searched, because they have no vectors as long as the one given: {}.",
+    "sparse": "Some results have no similarity, because they have no vectors as long as the one given: {}.",
+}
+"""The note on collections with which a given vector doesn't compare, by mode."""
+SKIPPED = "These stages were skipped, because the request brings a vector: {}."
+FIRST_SENTENCES = "Snippets without a word of the query are the first sentences of their passages."
 
 log = logging.getLogger(__name__)
 
@@ -83,42 +91,122 @@ class Embedded:
         return self.vectors is not None and _is_of(collection, self.identity)
 
 
-async def query_meanings(texts: Sequence[str], run: Run, step: OpenStep) -> list[Mapping[str, Meaning]]:
-    """For each text its meanings, by the names of the embedders. Adapts the run's plan and views to them.
+async def query_meanings(
+    texts: Sequence[str], run: Run, step: OpenStep
+) -> tuple[Run, list[Mapping[str, Meaning]]]:
+    """The run with the mode and the views that these vectors allow, and the meanings of each text.
+
+    The meanings are by the names of the embedders; those of a model that fails are missing.
 
     Raises:
         ProviderError: an embedding model failed, and the search can't do without it.
+        InvalidRequestError: the vector that the request brings compares with none of the collections, or not
+            with one that is named, or several models made what it compares with.
         ConfigurationError: the request names a collection for mode dense that another model made.
         NotReadyError: the request names a collection for mode sparse that has no full-text index.
     """
     _check_words(run)
     if run.plan.given:
-        meanings = meanings_of_vector(run.plan.given, run, step)
-        _note_wordless(run, step)
-        return [meanings for _ in texts]
+        run, meanings = _with_vector(run.plan.given, run, step)
+        return _without_wordless(run, step), [meanings for _ in texts]
     by_name: dict[str, list[Collection]] = {}
     for collection in _collections(run):
         by_name.setdefault(collection.embedder_name, []).append(collection)
     calls = [partial(_embedded, name, theirs, texts, run) for name, theirs in by_name.items()]
-    made = dict(zip(by_name, await concurrently(calls), strict=True))
-    _check_named(run, made)
-    usable = {name: (one.vectors, one.known) for name, one in made.items() if one.vectors is not None}
-    failed = {name: one.trouble for name, one in made.items() if one.trouble}
-    for trouble in failed.values():
+    embedded = dict(zip(by_name, await concurrently(calls), strict=True))
+    _check_named(run, embedded)
+    usable = {
+        name: (output.vectors, output.known)
+        for name, output in embedded.items()
+        if output.vectors is not None
+    }
+    failures = [output.trouble for output in embedded.values() if output.trouble]
+    for failure in failures:
         if _is_needed(run.plan) and not (usable and _may_leave_out(run.plan)):
-            raise ProviderError(str(trouble), for_caller=_advice(trouble, run.plan)) from trouble
-        note_failure(log, trouble)
-    run.views = [_marked(view, made) for view in run.views]
-    if failed and not usable:
-        _go_without(run, step)
-    _note_wordless(run, step)
-    if not failed or usable:
-        _note_others(run, step, made)
-    scales = {name: run.scale_of(name) for name in usable}
-    return [
+            raise ProviderError(str(failure), for_caller=_advice(failure, run.plan)) from failure
+        note_failure(log, failure)
+    run = replace(run, views=tuple(_marked(view, embedded) for view in run.views))
+    goes_without = bool(failures) and not usable
+    if goes_without:
+        run = _by_words_alone(run, step)
+    run = _without_wordless(run, step)
+    if not goes_without:
+        run = _without_incomparable(run, step, embedded)
+    scales = {name: _scale(name, run) for name in usable}
+    return run, [
         {name: Meaning(vectors[at], known[at], scales[name]) for name, (vectors, known) in usable.items()}
         for at in range(len(texts))
     ]
+
+
+def _with_vector(given: Given, run: Run, step: OpenStep) -> tuple[Run, Mapping[str, Meaning]]:
+    """The run in the collections that a given vector compares with, and its meaning, by names of embedders.
+
+    The embedders need not be in the settings, because none is called.
+    """
+    dimension, collections = len(given.vector), _collections(run)
+    comparable = [
+        collection
+        for collection in collections
+        if collection.embedder.dimension == dimension and collection.embedder != NO_VECTORS
+    ]
+    others = [collection for collection in collections if collection not in comparable]
+    if not comparable or (others and run.plan.names_collections):
+        lengths = ", ".join(
+            f"{other.name}: {'none' if other.embedder == NO_VECTORS else other.embedder.dimension}"
+            for other in others
+        )
+        raise InvalidRequestError(
+            f"The vector has {dimension} dimensions; the vectors of these collections have others: {lengths}."
+        )
+    if any(collection.embedder != comparable[0].embedder for collection in comparable):
+        names = ", ".join(collection.name for collection in comparable)
+        raise InvalidRequestError(
+            f"Several models made the vectors with {dimension} dimensions, and a vector can be of one only. "
+            f"Name collections of one model. These are of several: {names}."
+        )
+    is_dense = run.plan.mode == "dense"
+    retrieved = {view.table.collection.name for view in run.views if view.table.retrieves}
+    _note_given(given, [other.name for other in others if is_dense or other.name not in retrieved], run, step)
+    views = tuple(replace(view, comparable=view.table.collection in comparable) for view in run.views)
+    run = replace(run, views=tuple(view for view in views if view.comparable or not is_dense))
+    return run, {
+        collection.embedder_name: Meaning(
+            given.vector, scale=_scale(collection.embedder_name, run), given=True
+        )
+        for collection in comparable
+    }
+
+
+def _note_given(given: Given, others: Sequence[str], run: Run, step: OpenStep) -> None:
+    """Say what a search by a given vector does without."""
+    if others:
+        step.warns(OTHER_LENGTH[run.plan.mode].format(", ".join(others)))
+    if given.skipped:
+        step.warns(SKIPPED.format(", ".join(given.skipped)))
+    if run.plan.detail == "snippet":
+        step.warns(FIRST_SENTENCES)
+
+
+def _scale(embedder_name: str, run: Run) -> Calibration:
+    """What the cosines of this embedder mean in the collections that are searched.
+
+    The settings go first, then what was measured when the vectors were made.
+    """
+    baseline = run.models.embedders.baseline(embedder_name)
+    if baseline is not None:
+        return Calibration(baseline)
+    measured = [
+        calibration
+        for view in run.views
+        if view.comparable
+        and view.table.collection.embedder_name == embedder_name
+        and (calibration := view.table.collection.calibration)
+        # A strict plan uses nothing that comes from passages which the principal may not be able to read.
+        and not (run.plan.strict and calibration.passages)
+    ]
+    # The lowest estimate is from the collection that is least about one subject.
+    return min(measured, key=lambda calibration: calibration.unrelated, default=Calibration(0.0))
 
 
 def is_remote(embedder: Embedder) -> bool:
@@ -147,7 +235,7 @@ async def _embedded(name: str, collections: Sequence[Collection], texts: Sequenc
     except ConfigurationError:  # the note on its collections, below, says where to look
         return Embedded()
     identity = embedder.identity
-    theirs = [one for one in collections if _is_of(one, identity)]
+    theirs = [collection for collection in collections if _is_of(collection, identity)]
     if not theirs:
         return Embedded(identity)
     try:
@@ -176,7 +264,7 @@ async def _vectors(embedder: Embedder, texts: Sequence[str], plan: Plan) -> Vect
 
 def _check_dimension(identity: EmbedderIdentity, collections: Sequence[Collection]) -> None:
     """Check that a model whose dimension was unknown until now makes such vectors as a collection has."""
-    if not any(_is_of(one, identity) for one in collections):
+    if not any(_is_of(collection, identity) for collection in collections):
         raise ProviderError(
             f"The embedding model {identity.model} returned vectors with {identity.dimension} dimensions; no "
             "collection that this search covers has such vectors.",
@@ -190,28 +278,30 @@ def _is_of(collection: Collection, identity: EmbedderIdentity | None) -> bool:
     return identity is not None and (theirs == identity or theirs.may_compare(identity))
 
 
-def _check_named(run: Run, made: Mapping[str, Embedded]) -> None:
+def _check_named(run: Run, embedded: Mapping[str, Embedded]) -> None:
     """Check that mode dense can search every collection that the request names."""
     if run.plan.mode == "dense" and run.plan.names_collections:
         for collection in _collections(run):
-            check_embedder(collection, made[collection.embedder_name].identity)
+            check_embedder(collection, embedded[collection.embedder_name].identity)
 
 
-def _marked(view: View, made: Mapping[str, Embedded]) -> View:
-    return replace(view, comparable=made[view.table.collection.embedder_name].suits(view.table.collection))
+def _marked(view: View, embedded: Mapping[str, Embedded]) -> View:
+    collection = view.table.collection
+    return replace(view, comparable=embedded[collection.embedder_name].suits(collection))
 
 
-def _go_without(run: Run, step: OpenStep) -> None:
-    hybrid = run.plan.mode == "hybrid"
-    step.warns(WORDS_ALONE if hybrid else NO_SIMILARITIES, failed=True)
-    run.degraded.append("dense" if hybrid else "similarity")
-    run.plan = replace(run.plan, mode="sparse")
+def _by_words_alone(run: Run, step: OpenStep) -> Run:
+    """The run in mode sparse, because no embedding model answers."""
+    is_hybrid = run.plan.mode == "hybrid"
+    step.warns(WORDS_ALONE if is_hybrid else NO_SIMILARITIES, failed=True)
+    run.degraded.append("dense" if is_hybrid else "similarity")
     if run.plan.has_thresholds:
         step.warns(NO_THRESHOLDS)
+    return replace(run, plan=replace(run.plan, mode="sparse"))
 
 
-def _note_others(run: Run, step: OpenStep, made: Mapping[str, Embedded]) -> None:
-    """Say which collections have no vectors of the queries; mode dense leaves them out."""
+def _without_incomparable(run: Run, step: OpenStep, embedded: Mapping[str, Embedded]) -> Run:
+    """Say which collections have no vectors of the queries. Returns the run, in mode dense without these."""
     mode = run.plan.mode
     others = [
         view.table.collection
@@ -219,8 +309,8 @@ def _note_others(run: Run, step: OpenStep, made: Mapping[str, Embedded]) -> None
         if not view.comparable and (mode == "dense" or not view.table.retrieves)
     ]
     if not others:
-        return
-    reasons = {one.name: _why_not_by_meaning(one, made[one.embedder_name]) for one in others}
+        return run
+    reasons = {other.name: _why_not_by_meaning(other, embedded[other.embedder_name]) for other in others}
     for why in (OTHER_MODEL, NOT_SET_UP, AWAY, NO_VECTORS_THERE):
         if names := [name for name, reason in reasons.items() if reason == why]:
             step.warns(NOT_BY_MEANING[mode].format(why, ", ".join(names)))
@@ -229,17 +319,18 @@ def _note_others(run: Run, step: OpenStep, made: Mapping[str, Embedded]) -> None
             log.warning("The collection %r has no dense list: see refdesk-admin config check.", name)
     run.degraded.append("similarity" if mode == "sparse" else "dense")
     if mode == "dense":
-        run.views = [view for view in run.views if view.comparable]
-    elif run.plan.has_thresholds:
+        return replace(run, views=tuple(view for view in run.views if view.comparable))
+    if run.plan.has_thresholds:
         step.warns(NO_THRESHOLDS)
+    return run
 
 
-def _why_not_by_meaning(collection: Collection, made: Embedded) -> str:
+def _why_not_by_meaning(collection: Collection, output: Embedded) -> str:
     if collection.embedder == NO_VECTORS:
         return NO_VECTORS_THERE
-    if made.identity is None:
+    if output.identity is None:
         return NOT_SET_UP
-    return AWAY if made.trouble and _is_of(collection, made.identity) else OTHER_MODEL
+    return AWAY if output.trouble and _is_of(collection, output.identity) else OTHER_MODEL
 
 
 def _check_words(run: Run) -> None:
@@ -250,11 +341,11 @@ def _check_words(run: Run) -> None:
         raise NotReadyError(f"{note} Only the owner of an attached table can make an index.", for_caller=note)
 
 
-def _note_wordless(run: Run, step: OpenStep) -> None:
-    """Say which attached tables have no full-text index, and leave out those without any list."""
+def _without_wordless(run: Run, step: OpenStep) -> Run:
+    """Say which attached tables have no full-text index. Returns the run without those that have no list."""
     mode, wordless = run.plan.mode, [view for view in run.views if not view.table.by_words]
     if mode == "dense" or not wordless:
-        return
+        return run
     by_meaning = [view for view in wordless if mode == "sparse" or view.comparable]
     neither = [view for view in wordless if view not in by_meaning]
     for note, views in ((NOT_BY_WORDS[mode], by_meaning), (NEITHER, neither)):
@@ -262,7 +353,7 @@ def _note_wordless(run: Run, step: OpenStep) -> None:
             step.warns(note.format(", ".join(view.table.collection.name for view in views)))
     run.degraded.append("sparse")
     left_out = wordless if mode == "sparse" else neither
-    run.views = [view for view in run.views if view not in left_out]
+    return replace(run, views=tuple(view for view in run.views if view not in left_out))
 
 
 def _advice(error: ProviderError, plan: Plan) -> str:

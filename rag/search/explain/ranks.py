@@ -35,7 +35,7 @@ async def record_lists(
     recalled.made(len(admitted))
     fused.left(ranked, of=len(admitted))
     gate.left(hits, beyond=[hit.chunk.id for hit in ranked if hit.chunk.id not in shown])
-    run.listings = {**run.listings, **_listings(lists, {hit.chunk.id for hit in admitted})}
+    run.listings.update(_listings(lists, {hit.chunk.id for hit in admitted}))
 
 
 def _listings(lists: Sequence[Lists], ids: Iterable[str]) -> Mapping[str, tuple[Listing, ...]]:

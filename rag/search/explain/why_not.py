@@ -9,7 +9,6 @@ from rag.answers import SubQuery
 from rag.search.exact import find_exact
 from rag.search.explain.why_nothing import UNKNOWN
 from rag.search.recall import Query, is_moot, recall
-from rag.search.run import Steps
 from rag.search.search import embed
 from rag.search.stages.thresholds import UNGROUNDED
 from rag.store.texts import places
@@ -78,12 +77,12 @@ async def _why_unlisted(source: Source, view: View, run: Run) -> str:
     """How near the source's best passages are to the query, found by a search of this source alone."""
     alone = replace(view, sources=(source.id,), contains=run.plan.required)
     if run.plan.needle is not None:
-        hits = await find_exact(Query(run.plan.query, {}, (alone,)), replace(run, steps=Steps(), notes=[]))
+        hits = await find_exact(Query(run.plan.query, {}, (alone,)), run.aside(run.plan))
         return "Other documents come first." if hits else "It doesn't contain what is searched for."
     if run.plan.required and not await places(view.table, [source.id], alone.where):
         return "None of its passages contains the phrases or texts that are required."
-    question = [SubQuery(run.plan.query)]
-    (query,) = await embed(replace(run, views=[alone], queries=question, steps=Steps(), notes=[]))
+    question = (SubQuery(run.plan.query),)
+    _, (query,) = await embed(replace(run.aside(run.plan), views=(alone,), queries=question))
     one_hit = replace(run.plan, candidates=1)
     (lists,) = await recall([query], one_hit)
     sentences = [
