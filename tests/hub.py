@@ -45,6 +45,7 @@ class Hub:
         self.wants_token = ""
         self.troubles: dict[str, list[Trouble]] = {}
         self.asked: list[tuple[str, str, str, str]] = []  # host, path, Range, Authorization
+        self.agents: list[str] = []
         self.sent = threading.Event()  # a part of a file that then hangs
         self.over = threading.Event()
         self.ranges = True
@@ -97,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         hub, path = self.server.hub, unquote(urlsplit(self.path).path)
         home = hub.is_home(self.server)
         token = self.headers["Authorization"] or ""
+        hub.agents.append(self.headers["User-Agent"] or "")
         hub.asked.append(("home" if home else "cdn", path, self.headers["Range"] or "", token))
         if path.startswith("/api/models/"):
             self._describe(hub, path.removeprefix("/api/models/").split("/revision/")[0], token)
@@ -136,7 +138,12 @@ class _Handler(BaseHTTPRequestHandler):
                 one["lfs"] = {"sha256": sha256, "size": len(content), "pointerSize": 130}
             siblings.append(one)
         licence = hub.licences.get(name)
-        body = {"sha": COMMIT, "siblings": siblings, "cardData": {"license": licence} if licence else None}
+        body = {
+            "id": name,
+            "sha": COMMIT,
+            "siblings": siblings,
+            "cardData": {"license": licence} if licence else None,
+        }
         self._reply(200, json.dumps(body).encode(), {})
 
     def _bytes(self, hub: Hub, file: str, content: bytes) -> None:
@@ -153,7 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_response(206 if start else 200)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            usual = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            self.send_header("Content-Range", trouble.headers.get("Content-Range", usual))
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         end = len(content) if trouble.cut is None else min(start + trouble.cut, len(content))

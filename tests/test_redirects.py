@@ -29,11 +29,14 @@ from rag.errors import RefdeskError
 from rag.ingest.moderation import ModerationError, open_moderation
 from rag.models.chat import Form, open_chat
 from rag.models.embed.remote import remote_embedder
-from rag.models.hub.protocol import open_hub
+from rag.models.hub.download import Place, download
+from rag.models.hub.protocol import RemoteFile, open_hub
 from rag.models.rerank.remote import remote_reranker
 from server.http.oauth import SigningKeys
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.endpoint import Endpoint, Reply
 
 pytestmark = pytest.mark.anyio
@@ -109,15 +112,15 @@ async def test_what_a_hostile_redirect_says_is_no_part_of_the_message(provider: 
         assert "an address that is not valid" in str(raised.value)
 
 
-async def test_a_hub_redirects_to_where_files_are_but_the_token_stays(
-    provider: Endpoint, stranger: Endpoint
+def test_a_hub_redirects_to_where_files_are_but_the_token_stays(
+    provider: Endpoint, stranger: Endpoint, tmp_path: Path
 ) -> None:
     provider.script = [lambda _request: (302, {"Location": f"{stranger.url}/file"}, b"")]
     stranger.script = [stranger.sending(b"weights")]
     home = provider.url.removesuffix("/v1")
-    url = f"{home}/a/b/resolve/c/d"
-    async with open_hub({"HF_ENDPOINT": home, "HF_TOKEN": SECRET}) as hub, hub.answer(url, "a/b") as reply:
-        assert await reply.aread() == b"weights"
+    with open_hub({"HF_ENDPOINT": home, "HF_TOKEN": SECRET}) as hub:
+        download(Place(hub, "a/b", "c"), RemoteFile("d", 7), tmp_path / "d", lambda _size: None)
+    assert (tmp_path / "d").read_bytes() == b"weights"
     assert provider.keys == [f"Bearer {SECRET}"]
     assert stranger.keys == [None]
 

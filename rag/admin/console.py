@@ -207,7 +207,7 @@ def echo(text: object = "", *, err: bool = False, **style: Any) -> None:  # noqa
 
 def confirmed(question: str) -> bool:
     """Ask a person on standard error, with control characters made harmless. Enter alone means yes."""
-    with _interruptible():
+    with interruptible():
         return click.confirm(for_people(question), default=True, err=True)
 
 
@@ -215,22 +215,22 @@ def asked(question: str, usual: str) -> str:
     """What a person answers, asked on standard error, or the next line of a pipe. Nothing means the usual."""
     if sys.stdin.isatty():
         shown = for_people(question)
-        with _interruptible():
+        with interruptible():
             return str(click.prompt(shown, default=usual, show_default=bool(usual), err=True)).strip()
     return sys.stdin.readline().strip() or usual
 
 
 def asked_secretly(question: str) -> str:
     """What a person types on standard error without seeing it."""
-    with _interruptible():
+    with interruptible():
         return str(click.prompt(for_people(question), hide_input=True, err=True))
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a question at once.
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end at once what blocks the event loop: a question, a download.
 
-    Commands run in an event loop, which only notes the interruption and acts on it when it gets its turn: the
+    Commands run in this loop, which only notes the interruption and acts on it when it gets its turn: a
     question would stay, and Enter would answer it.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
+from rag.admin.console import interruptible
 from rag.config.settings import EmbedderSettings, RerankerSettings
 from rag.errors import ConfigurationError, RefdeskError, StoreError
 from rag.models.embed import open_embedder
@@ -144,7 +145,8 @@ async def _brought(
         found = await to_thread.run_sync(checked_copy, origin, file, target)
         came(target.stat().st_size)
     else:
-        found = await download(source, file, target, came)
+        with interruptible():
+            found = download(source, file, target, came)
     return ModelFile(file.path, target.stat().st_size, found)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from rag.admin.console import command, echo, print_json
+from rag.admin.console import command, echo, interruptible, print_json
 from rag.admin.model_install import Coming, install
 from rag.admin.model_output import as_json_object, installed_line, licence_lines
 from rag.admin.progress import download_progress
@@ -94,15 +94,16 @@ async def pull_command(
         facts = await _install(settings, _from_folder(known, folder))
     elif known and known.pinned:
         _say_licence(known.licence, f"https://huggingface.co/{known.repository}", known.licence_note)
-        async with open_hub(os.environ) as hub:
+        with open_hub(os.environ) as hub:
             files = [RemoteFile(one.path, one.size, one.sha256) for one in known.files]
             place = Place(hub, known.repository, known.revision)
             facts = await _install(settings, Coming(known.facts(()), files, place), known.megabytes)
     elif folder:
         raise ConfigurationError(_untrusted(model, folder, known))
     else:
-        async with open_hub(os.environ) as hub:
-            coming = await _unverified(hub, model, known, revision, own)
+        with open_hub(os.environ) as hub:
+            with interruptible():
+                coming = _unverified(hub, model, known, revision, own)
             if not trust:
                 raise ConfigurationError(
                     f"Nobody has verified {'all files of ' if known else ''}{model} for refdesk. If you "
@@ -163,12 +164,12 @@ def _from_folder(known: KnownModel, folder: Path) -> Coming:
     return Coming(known.facts(()), files, folder.absolute())
 
 
-async def _unverified(
+def _unverified(
     hub: Hub, model: str, known: KnownModel | None, revision: str | None, own: dict[str, Any]
 ) -> Coming:
     """A model that the hub itself describes; what it states is shown."""
     name = known.repository if known else model
-    repository = await hub.repository(name, known.revision if known else revision or "main")
+    repository = hub.repository(name, known.revision if known else revision or "main")
     if not COMMIT.fullmatch(repository.commit):
         raise ProviderError(f"{hub.endpoint} names no commit of {name}. Check HF_ENDPOINT.")
     _say_repository(hub, repository)

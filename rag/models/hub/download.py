@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import re
+import os
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
+from io import FileIO
 from typing import TYPE_CHECKING
 
-import anyio
-import httpx2
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils.tqdm import silent_tqdm
 
 from rag.errors import ConfigurationError, ProviderError, StoreError
 from rag.models.hub.protocol import LaterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from typing_extensions import Buffer
 
     from rag.models.hub.protocol import Hub, RemoteFile
 
 PART = ".part"
 READ_BYTES = 1 << 20
-ATTEMPTS = 4  # without a single new byte; a slow line may break more often
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -44,9 +46,7 @@ class Place:
         return self.hub.file_url(self.repository, self.commit, file.path)
 
 
-async def download(
-    place: Place, file: RemoteFile, target: Path, came: Callable[[int], None], *, pause_seconds: float = 1.0
-) -> str:
+def download(place: Place, file: RemoteFile, target: Path, came: Callable[[int], None]) -> str:
     """Fetch a file to `target`, and return its SHA-256. `came` is told of the bytes as they come.
 
     What an interrupted download left is used. A connection that breaks is made again.
@@ -58,82 +58,82 @@ async def download(
         StoreError: the disk is full.
     """
     part = target.with_name(target.name + PART)
-    came(_size(part))
-    failed, joined = 0, False
-    while True:
-        before = _size(part)
-        joined = joined or before > 0
-        try:
-            with _writing(part):
-                await _append(place, file, part, came)
-        except LaterError as error:
-            failed = 1 if _size(part) > before else failed + 1
-            if failed == ATTEMPTS:
-                raise
-            await anyio.sleep(max(error.after_seconds, pause_seconds * 2 ** (failed - 1)))
-            continue
-        with _writing(part):
-            found = await anyio.to_thread.run_sync(_checked, part, file)
-            if found:
-                part.replace(target)
-                return found
-            came(-_size(part))
-            part.unlink()
-        if not joined:
-            raise WrongBytesError(
-                f"{place.url(file)} has not the bytes that it must have, so it was deleted. If a mirror or a "
-                "proxy stands between, it may have changed the file."
-            )
-        joined = False  # the parts may have been of different files: once more, as a whole
+    with _writing(part):
+        left = _size(part)
+        came(left)
+        if not file.size or left < file.size:
+            _append(place, file, part, came)
+        if sha256 := _checked(part, file):
+            part.replace(target)
+            return sha256
+        came(-_size(part))
+        part.unlink()
+    if left:  # perhaps of another file: once more, as a whole
+        return download(place, file, target, came)
+    raise WrongBytesError(
+        f"{place.url(file)} has not the bytes that it must have, so it was deleted. If a mirror or a proxy "
+        "stands between, it may have changed the file."
+    )
 
 
-async def _append(place: Place, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
+def _append(place: Place, file: RemoteFile, part: Path, came: Callable[[int], None]) -> None:
     """Fetch what `part` lacks.
 
     Raises:
-        LaterError: the connection broke.
+        LaterError: the connection broke too often.
         WrongBytesError: the file is larger than it must be.
     """
-    start = _size(part)
-    if file.size and start >= file.size:
-        return
-    url = place.url(file)
-    headers = {"Range": f"bytes={start}-"} if start else {}
-    async with place.hub.answer(url, place.repository, headers) as reply:
-        if reply.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return
-        goes_on = reply.status_code == HTTPStatus.PARTIAL_CONTENT and _begins(reply) == start
-        if not goes_on:
-            came(-start)
-            start = 0
-        with part.open("ab" if goes_on else "wb") as opened:
-            size = start
-            try:
-                async for block in reply.aiter_raw():  # as it comes: what is gathered is lost with the line
-                    size += len(block)
-                    if file.size and size > file.size:
-                        break
-                    opened.write(block)
-                    came(len(block))
-            except httpx2.TransportError as error:
-                raise LaterError(
-                    f"{reply.url.host} broke off {file.path}. What came is kept: run the same command again."
-                ) from error
-    if file.size and size > file.size:
-        await anyio.Path(part).unlink()
-        raise WrongBytesError(f"{url} is larger than {file.size:,} bytes, its size. It was deleted.")
-    stated = reply.headers.get("content-length", "")
-    if (file.size and size < file.size) or (stated.isdecimal() and size < start + int(stated)):
+    try:
+        with _Part(part, file.size, came) as opened, place.hub.errors(place.repository):
+            http_get(
+                place.url(file),
+                opened,
+                resume_size=opened.tell(),
+                headers=place.hub.headers,
+                tqdm_class=silent_tqdm,  # type: ignore[arg-type]  # the library's own stand-in
+            )
+    except WrongBytesError as error:
+        part.unlink()
+        raise WrongBytesError(f"{place.url(file)} {error}") from error
+    except (ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise LaterError(f"{place.hub.endpoint} states no possible size of {file.path}.") from error
+    if _size(part) < file.size:
         raise LaterError(
-            f"{reply.url.host} sent only a part of {file.path}. What came is kept: run the same command "
+            f"{place.hub.endpoint} sent only a part of {file.path}. What came is kept: run the same command "
             "again."
         )
 
 
-def _begins(reply: httpx2.Response) -> int:
-    """The first byte of a partial answer; -1 if it doesn't say."""
-    found = re.match(r"bytes (\d+)-", reply.headers.get("content-range", ""))
-    return int(found[1]) if found else -1
+class _Part(FileIO):
+    """What came of a file so far. The library appends, or begins again where a hub ignores the range.
+
+    `most` bytes are allowed, any number if it is 0.
+    """
+
+    def __init__(self, path: Path, most: int, came: Callable[[int], None]) -> None:
+        super().__init__(path, "ab")
+        self._most, self._came = most, came
+
+    def write(self, block: Buffer) -> int:
+        """Append a block.
+
+        Raises:
+            WrongBytesError: there would be more than allowed.
+        """
+        if self._most and self.tell() + memoryview(block).nbytes > self._most:
+            raise WrongBytesError(f"is larger than {self._most:,} bytes, its size. It was deleted.")
+        written = super().write(block)
+        self._came(written)
+        return written
+
+    def truncate(self, size: int | None = None) -> int:
+        """Cut the file."""
+        before = os.fstat(self.fileno()).st_size
+        after = super().truncate(size)
+        self._came(after - before)
+        return after
 
 
 def _checked(path: Path, file: RemoteFile) -> str:
@@ -181,19 +181,13 @@ def _size(path: Path) -> int:
         return 0
 
 
-class _writing:  # noqa: N801 reads like a function
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     """Turns the operating system's errors about a file into ours."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if not isinstance(error, OSError):
-            return
-        name = error.filename or self._path
+    try:
+        yield
+    except OSError as error:
+        name = error.filename or path
         if error.errno in FULL:
             raise StoreError(
                 f"The disk is full: {name}. Make room, and run the same command again."

@@ -1,40 +1,53 @@
-"""The HTTP protocol of the Hugging Face hub and its mirrors: what a repository holds, and its files' bytes.
+"""The Hugging Face hub and its mirrors, by its own library `huggingface_hub`: what a repository holds.
 
-A file is asked for at /REPOSITORY/resolve/COMMIT/PATH. The hub redirects to the servers that hold large
-files, and states their SHA-256 beforehand. The token goes to the hub alone, never to where it redirects.
+The library knows addresses, redirects, refusals and when to try again. Its cache, its stored tokens, its
+telemetry and its transfers by `hf_xet` are not used. `_client` limits what a request may do.
 """
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import logging
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib.metadata import version
-from ssl import SSLError
-from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import quote
+from typing import TYPE_CHECKING, NoReturn
 
 import httpx2
+from huggingface_hub import HfApi, close_session, constants, set_client_factory
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.file_download import hf_hub_url
 
 from rag.errors import ConfigurationError, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Iterator, Mapping
+
+    from huggingface_hub import ModelInfo
 
 HUB = "https://huggingface.co"
 MAX_REDIRECTS = 5
-TIMEOUT = httpx2.Timeout(60, connect=15)  # seconds; of silence, not of the whole download
+SILENCE_SECONDS = 60  # of a description; of a file HF_HUB_DOWNLOAD_TIMEOUT, which is 10
 LATER = frozenset({408, 429, 500, 502, 503, 504})  # perhaps another time
 YES = frozenset({"1", "on", "true", "yes"})
 LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
+AGENT = f"refdesk/{version('refdesk')}"
+
+constants.HF_HUB_DISABLE_TELEMETRY = True  # else it asks the hub which assistants there are, and names ours
+constants.DOWNLOAD_CHUNK_SIZE = 1 << 14  # bytes; a chunk that isn't full yet is lost when the line breaks
+logging.getLogger("huggingface_hub").setLevel(
+    logging.ERROR
+)  # its warnings quote addresses with signatures, and headers of the server
 
 
 class LaterError(ProviderError):
     """The hub can't answer now, or the connection broke; what came is kept."""
-
-    def __init__(self, message: str, *, after_seconds: float = 0) -> None:
-        super().__init__(message)
-        self.after_seconds = after_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +77,23 @@ class Repository:
 class Hub:
     """A hub or its mirror. `token` is sent to `endpoint` only, and only where nobody can listen."""
 
-    client: httpx2.AsyncClient
     endpoint: str = HUB
     token: str = field(default="", repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of a request for a file."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def page(self, repository: str) -> str:
         """Where people read about a repository and its licence."""
         return f"{self.endpoint}/{repository}"
 
-    async def repository(self, name: str, revision: str = "main") -> Repository:
+    def file_url(self, repository: str, commit: str, path: str) -> str:
+        """The address of a file."""
+        return hf_hub_url(repository, path, revision=commit, endpoint=self.endpoint)
+
+    def repository(self, name: str, revision: str = "main") -> Repository:
         """What a repository holds at a revision: a branch, a tag or a commit.
 
         Raises:
@@ -80,108 +101,90 @@ class Hub:
             LaterError: the hub can't answer now.
             ProviderError: the hub's answer makes no sense.
         """
-        url = f"{self.endpoint}/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true"
-        async with self.answer(url, name) as reply:
-            try:
-                await reply.aread()
-                return _repository(name, reply.json())
-            except httpx2.TransportError as error:
-                raise LaterError(f"The hub {self.endpoint} broke its answer off.") from error
-            except (ValueError, TypeError, LookupError, AttributeError) as error:
-                raise ProviderError(
-                    f"The answer of {self.endpoint} on {name} is not that of a model hub. "
-                    "Check the environment variable HF_ENDPOINT."
-                ) from error
+        api = HfApi(endpoint=self.endpoint, token=self.token or False)
+        try:
+            with self.errors(name):
+                model = api.model_info(name, revision=revision, files_metadata=True, timeout=SILENCE_SECONDS)
+            return _repository(name, model)
+        except HFValidationError as error:
+            raise ConfigurationError(
+                f"{name} can't be the name of a model on a hub. Check the name."
+            ) from error
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ProviderError(
+                f"The answer of {self.endpoint} on {name} is not that of a model hub. "
+                "Check the environment variable HF_ENDPOINT."
+            ) from error
 
-    def file_url(self, repository: str, commit: str, path: str) -> str:
-        """The address of a file."""
-        return f"{self.endpoint}/{quote(repository)}/resolve/{commit}/{quote(path)}"
-
-    @asynccontextmanager
-    async def answer(
-        self, url: str, repository: str, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[httpx2.Response]:
-        """A successful answer to a GET request, followed to where the hub redirects; its body isn't read yet.
+    @contextmanager
+    def errors(self, repository: str) -> Iterator[None]:
+        """Turn the library's errors into ours; what a server says never reaches a person.
 
         Raises:
-            ConfigurationError: the hub refuses the request, or there is nothing; another try is no use.
+            ConfigurationError: the hub refuses, or there is nothing; another try is no use.
             LaterError: the hub can't answer now, or can't be reached.
         """
-        home = target = httpx2.URL(url)
-        for _ in range(MAX_REDIRECTS + 1):
-            request = self.client.build_request("GET", target, headers=dict(headers or {}))
-            request.headers["Accept-Encoding"] = "identity"
-            if self.token and _origin(target) == _origin(home) and _confidential(target):
-                request.headers["Authorization"] = f"Bearer {self.token}"
-            try:
-                reply = await self.client.send(request, stream=True)
-            except (httpx2.TransportError, httpx2.InvalidURL) as error:
-                raise self._unreached(target, error) from error
-            try:
-                if not reply.has_redirect_location:
-                    self._check(reply, repository)
-                    yield reply
-                    return
-                target = _redirected(target, reply)
-            finally:
-                await reply.aclose()
-        raise ConfigurationError(f"The hub {self.endpoint} redirects in circles. Check HF_ENDPOINT.")
+        try:
+            yield
+        except HfHubHTTPError as error:
+            if error.response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # nothing is missing
+                self._refuse(error, repository)
+        except httpx2.TooManyRedirects as error:
+            raise ConfigurationError(
+                f"The hub {self.endpoint} redirects in circles. Check HF_ENDPOINT."
+            ) from error
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise self._unreached(error) from error
 
-    def _check(self, reply: httpx2.Response, repository: str) -> None:
-        """Turn a refusal into our own words: those of a server never reach a person."""
-        status, code = reply.status_code, reply.headers.get("x-error-code", "")
-        if reply.is_success or status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return
+    def _refuse(self, error: HfHubHTTPError, repository: str) -> NoReturn:
+        url, status = error.response.url, error.response.status_code
+        refusal = f"{url.host} refuses the request (HTTP {status}): {url.path}."
         if status in LATER:
-            after = reply.headers.get("retry-after", "")
             raise LaterError(
-                f"{reply.url.host} can't answer now (HTTP {status}).",
-                after_seconds=float(after[:4]) if after.isdecimal() else 0,
+                f"{url.host} can't answer now (HTTP {status}). Run the same command again."
+            ) from error
+        if isinstance(error, GatedRepoError) or status == HTTPStatus.FORBIDDEN:
+            refusal = self._gated(repository)
+        elif isinstance(error, RepositoryNotFoundError):
+            refusal = (
+                f"The hub {self.endpoint} has no model {repository}, or it is private. Check the name. For a "
+                "private model, set HF_TOKEN to a token that may read it."
             )
-        page = self.page(repository)
-        match status, code:
-            case (_, "GatedRepo") | (403, _):
-                self._gated(repository, page)
-            case (401, "RepoNotFound") | (404, "RepoNotFound"):
-                raise ConfigurationError(
-                    f"The hub {self.endpoint} has no model {repository}, or it is private. Check the name. "
-                    "For a private model, set HF_TOKEN to a token that may read it."
-                )
-            case (401, _):
-                self._gated(repository, page)
-            case (404, "RevisionNotFound"):
-                raise ConfigurationError(f"The model {repository} has no such revision. See {page}/commits.")
-            case (404, _):
-                raise ConfigurationError(
-                    f"{self.endpoint} has no file {reply.url.path}. If HF_ENDPOINT names a mirror, it may "
-                    "lack this model."
-                )
-        raise ConfigurationError(f"{reply.url.host} refuses the request (HTTP {status}): {reply.url.path}.")
+        elif status == HTTPStatus.UNAUTHORIZED:
+            refusal = self._gated(repository)
+        elif isinstance(error, RevisionNotFoundError):
+            refusal = f"The model {repository} has no such revision. See {self.page(repository)}/commits."
+        elif status == HTTPStatus.NOT_FOUND:
+            mirror = "If HF_ENDPOINT names a mirror, it may lack this model."
+            refusal = f"{self.endpoint} has no file {url.path}. {mirror}"
+        raise ConfigurationError(refusal) from error
 
-    def _gated(self, repository: str, page: str) -> NoReturn:
-        done = "The token in HF_TOKEN may not read it" if self.token else "HF_TOKEN is not set"
-        raise ConfigurationError(
-            f"The model {repository} is given only to people who have accepted its licence. {done}. Accept "
-            f"the licence on {page}, make a token there that may read the model, and set HF_TOKEN to it."
+    def _gated(self, repository: str) -> str:
+        token = "The token in HF_TOKEN may not read it" if self.token else "HF_TOKEN is not set"
+        return (
+            f"The model {repository} is given only to people who have accepted its licence. {token}. Accept "
+            f"the licence on {self.page(repository)}, make a token there that may read the model, and set "
+            "HF_TOKEN to it."
         )
 
-    def _unreached(self, url: httpx2.URL, error: Exception) -> LaterError | ConfigurationError:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, SSLError):
-                return ConfigurationError(
-                    f"{url.host} can't be trusted: no authority that this machine knows signed its "
-                    "certificate. If your proxy signs, set SSL_CERT_FILE to a file with its certificate."
-                )
-            cause = cause.__cause__ or cause.__context__
+    def _unreached(self, error: Exception) -> LaterError | ConfigurationError:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return ConfigurationError(
+                f"{self.endpoint} can't be trusted: no authority that this machine knows signed its "
+                "certificate. If your proxy signs, set SSL_CERT_FILE to a file with its certificate."
+            )
+        if isinstance(error, (httpx2.ReadError, httpx2.RemoteProtocolError, httpx2.ReadTimeout)):
+            return LaterError(
+                f"{self.endpoint} broke its answer off. What came is kept: run the same command again."
+            )
         return LaterError(
-            f"{url.host} can't be reached. Without a network, copy the files here and run refdesk-admin "
+            f"{self.endpoint} can't be reached. Without a network, copy the files here and run refdesk-admin "
             "model pull with --from FOLDER. A proxy is taken from HTTPS_PROXY, a mirror from HF_ENDPOINT."
         )
 
 
-@asynccontextmanager
-async def open_hub(environment: Mapping[str, str]) -> AsyncIterator[Hub]:
+@contextmanager
+def open_hub(environment: Mapping[str, str]) -> Iterator[Hub]:
     """The hub that `environment` names: HF_ENDPOINT for a mirror, HF_TOKEN for a token.
 
     Proxies and certificates are those of the usual variables (HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE).
@@ -197,53 +200,67 @@ async def open_hub(environment: Mapping[str, str]) -> AsyncIterator[Hub]:
     endpoint = environment.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB
     if not endpoint.startswith(("https://", "http://")):
         raise ConfigurationError(f"HF_ENDPOINT is {endpoint!r}. Set it to a URL like {HUB}, or unset it.")
-    agent = {"User-Agent": f"refdesk/{version('refdesk')}"}
+    hub = Hub(endpoint, environment.get("HF_TOKEN", "").strip())
+    set_client_factory(lambda: _client(hub))
     try:
-        client = httpx2.AsyncClient(headers=agent, timeout=TIMEOUT)
+        yield hub
+    finally:
+        close_session()
+
+
+def _client(hub: Hub) -> httpx2.Client:
+    """The client of all requests.
+
+    Raises:
+        ConfigurationError: the environment's proxy or certificates can't be used.
+    """
+    home = httpx2.URL(hub.endpoint)
+
+    def restrict(request: httpx2.Request) -> None:
+        """Before each request, redirected ones too: no way out of encryption, and the token stays home.
+
+        Raises:
+            ConfigurationError: a redirect leaves encryption.
+        """
+        url = request.url
+        if home.scheme == "https" != url.scheme:
+            raise ConfigurationError(
+                f"{home.host} redirects to {url.host} without encryption, which is refused."
+            )
+        if _origin(url) != _origin(home) or not (url.scheme == "https" or url.host in LOCAL):
+            request.headers.pop("authorization", None)
+        request.headers.update({"accept-encoding": "identity", "user-agent": AGENT})
+
+    try:
+        return httpx2.Client(
+            event_hooks={"request": [restrict]},
+            follow_redirects=True,
+            max_redirects=MAX_REDIRECTS,
+            timeout=SILENCE_SECONDS,
+        )
     except (ValueError, OSError) as error:
         raise ConfigurationError(
             "The proxy or the certificates that the environment names can't be used. Check HTTPS_PROXY, "
             "ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR."
         ) from error
-    async with client:
-        yield Hub(client, endpoint, environment.get("HF_TOKEN", "").strip())
 
 
-def _repository(name: str, body: dict[str, Any]) -> Repository:
+def _repository(name: str, model: ModelInfo) -> Repository:
     """The hub's answer on a repository."""
     files = tuple(
         RemoteFile(
-            str(one["rfilename"]),
-            int(one.get("size") or 0),
-            str((one.get("lfs") or {}).get("sha256") or ""),
-            "" if one.get("lfs") else str(one.get("blobId") or ""),
+            file.rfilename,
+            int(file.size or 0),
+            file.lfs.sha256 if file.lfs else "",
+            "" if file.lfs else file.blob_id or "",
         )
-        for one in body["siblings"]
+        for file in model.siblings or ()
     )
-    licence = (body.get("cardData") or {}).get("license") or ""
+    licence = (model.card_data and model.card_data.get("license")) or ""
     return Repository(
-        name, str(body["sha"]), ", ".join(licence) if isinstance(licence, list) else licence, files
+        name, str(model.sha), ", ".join(licence) if isinstance(licence, list) else str(licence), files
     )
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
-
-
-def _confidential(url: httpx2.URL) -> bool:
-    """Whether a token may go there: encrypted, or on this machine."""
-    return url.scheme == "https" or url.host in LOCAL
-
-
-def _redirected(url: httpx2.URL, reply: httpx2.Response) -> httpx2.URL:
-    """Where a reply redirects to.
-
-    Raises:
-        ConfigurationError: it leaves encryption.
-    """
-    target = url.join(reply.headers["location"])
-    if url.scheme == "https" and target.scheme != "https":
-        raise ConfigurationError(
-            f"{url.host} redirects to {target.host} without encryption, which is refused."
-        )
-    return target
